@@ -39,7 +39,8 @@ def adopt(
     consumer._subscription.__class__ = LedgerSubscription
     consumer._subscription.prepare(ledger)
     if isinstance(consumer._cluster, PauseSafeCluster):
-        consumer._subscription.topic_id = consumer._cluster.known_id
+        consumer._subscription.newest_id = consumer._cluster.known_id
+        consumer._subscription.ask_ids = consumer._cluster.request_update
         consumer._cluster.on_ids = consumer._subscription.compare_ids
         ledger.recreated = consumer._subscription.recreated
     consumer._fetcher.__class__ = PauseSafeFetcher

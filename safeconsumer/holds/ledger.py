@@ -10,7 +10,6 @@ expressions. design/pausing.md has the rules.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
@@ -37,11 +36,6 @@ from safeconsumer.holds.view import View
 Watcher = Callable[[Mapping[TopicPartition, int]], object]
 """
 It is called with the gained partitions, already behind a gate, and their epochs.
-"""
-
-REST = 0.1
-"""
-Seconds for which a partition is quiet to count as resting: more than a poll takes.
 """
 
 # A change that raises so often is given up: every look would raise. Signal handlers that
@@ -128,9 +122,6 @@ class PauseLedger:
         # What was quiet, by the number of moves at which it was so no longer, until
         # a broker has its position.
         self._unconfirmed: dict[TopicPartition, int] = {}
-        # Since when what a hold made quiet is so, and when what flows last rested.
-        self._quiet_at: dict[TopicPartition, float] = {}
-        self._rests: dict[TopicPartition, tuple[float, float]] = {}
 
     # ------------------------------------------------------------ reading
 
@@ -197,29 +188,6 @@ class PauseLedger:
         """
         if partitions:
             self._enter(_Change(partial(self._confirmed, partitions, moves)))
-
-    @property
-    def rests(self) -> Mapping[TopicPartition, tuple[float, float]]:
-        """When what flows was last quiet for :data:`REST` or longer: begin and end."""
-        return self._rests
-
-    def forget_rests(self, rests: Mapping[TopicPartition, tuple[float, float]]) -> None:
-        """Forget these, but not what has rested again since."""
-        self._enter(_Change(partial(self._forgotten, rests)))
-
-    def has_rested(self, tp: TopicPartition, since: float) -> bool:
-        """
-        Tell whether a partition was quiet for :data:`REST` or longer since some time.
-
-        ``since`` is on the monotonic clock.
-        """
-        begin, end = self._rests.get(tp, (0.0, -math.inf))
-        if end - max(begin, since) >= REST:
-            return True
-        if tp not in self.quiet():
-            return False
-        begin = self._quiet_at.get(tp, -math.inf)
-        return self._clock() - max(begin, since) >= REST
 
     # ------------------------------------------------------------ placing and lifting
 
@@ -557,14 +525,8 @@ class PauseLedger:
         if step.events:
             at, ids = self._wall(), self._ids
             told = [kind.of({"at": at, **ids, **parts}) for kind, parts in step.events]
-            now = self._clock()
-            for _, parts in step.events:
-                for tp in parts.get("quiet", ()):
-                    self._quiet_at[tp] = now
         if step.ended:
             self._was_quiet(step.ended, step.table)
-        for tp in step.what.departed:
-            self._rests.pop(tp, None)
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
         put = self._outbox.waiting.extend
@@ -580,12 +542,9 @@ class PauseLedger:
         # They are, until the change under way is in place; to note it twice is harmless.
         # Of those that are away the last are remembered.
         marks, owned = self._unconfirmed, table.ownership.epochs
-        moves, now = self._moves + 1, self._clock()
+        moves = self._moves + 1
         for tp in partitions:
             marks[tp] = moves
-            begin = self._quiet_at.pop(tp, -math.inf)  # -inf: since it was assigned
-            if now - begin >= REST:
-                self._rests[tp] = begin, now
         if len(marks) > len(owned) + MOST_LEFT:
             away = sorted((at, tp) for tp, at in marks.items() if tp not in owned)
             for _, tp in away[: -(MOST_LEFT // 2)]:
@@ -597,14 +556,6 @@ class PauseLedger:
         for tp in valid:
             if self._unconfirmed.get(tp, NEVER) <= moves:  # else quiet meanwhile
                 del self._unconfirmed[tp]
-        return _same(table)
-
-    def _forgotten(
-        self, rests: Mapping[TopicPartition, tuple[float, float]], table: Table
-    ) -> Step:
-        for tp, rest in rests.items():
-            if self._rests.get(tp) == rest:
-                del self._rests[tp]
         return _same(table)
 
     def _show(self) -> View:

@@ -1,6 +1,6 @@
 """Numbers ownerships, and finds what a new assignment changed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -77,15 +77,18 @@ class Reassignment(NamedTuple):
 
 
 def reassign(
-    ownership: Ownership, assignment: Iterable[TopicPartition]
+    ownership: Ownership,
+    assignment: Iterable[TopicPartition],
+    recreated: Collection[TopicPartition] = (),
 ) -> tuple[Ownership, Reassignment]:
     """
     Move to a new assignment.
 
-    Kept partitions keep their epoch, gained ones get a new one.
+    Kept partitions keep their epoch; gained ones get a new one, and so do those whose
+    topic was recreated: they have departed, and are gained.
     """
     after = tuple(dict.fromkeys(assignment))
-    before = ownership.epochs
+    before = {tp: one for tp, one in ownership.epochs.items() if tp not in recreated}
     epoch = ownership.next_epoch
     gained = frozenset(tp for tp in after if tp not in before)
     if not gained and len(after) == len(before):
@@ -93,22 +96,9 @@ def reassign(
     change = Reassignment(
         kept=frozenset(tp for tp in after if tp in before),
         gained=gained,
-        departed=frozenset(before).difference(after),
+        departed=frozenset(ownership.epochs).difference(
+            tp for tp in after if tp in before
+        ),
     )
     epochs = {tp: before.get(tp, epoch) for tp in after}
     return Ownership(epochs, epoch + bool(gained)), change
-
-
-def renew(
-    ownership: Ownership, partitions: Iterable[TopicPartition]
-) -> tuple[Ownership, Reassignment]:
-    """Begin a new ownership of partitions, as if they had left and come back."""
-    epochs, epoch = ownership.epochs, ownership.next_epoch
-    again = frozenset(tp for tp in partitions if tp in epochs)
-    if not again:
-        return ownership, Reassignment(kept=frozenset(epochs))
-    change = Reassignment(
-        kept=frozenset(epochs).difference(again), gained=again, departed=again
-    )
-    now = {tp: epoch if tp in again else one for tp, one in epochs.items()}
-    return Ownership(now, epoch + 1), change

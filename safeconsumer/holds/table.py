@@ -40,7 +40,6 @@ from safeconsumer.holds.ownership import (
     Ownership,
     Reassignment,
     reassign,
-    renew,
 )
 from safeconsumer.holds.plain import end_of, may_travel, placed_over
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
@@ -435,7 +434,9 @@ class Table(NamedTuple):
 
         Every hold stays: nothing was revoked.
         """
-        ownership, what = renew(self.ownership, partitions)
+        epochs = self.ownership.epochs
+        recreated = frozenset(epochs).intersection(partitions)
+        ownership, what = reassign(self.ownership, epochs, recreated)
         if not what.gained:
             return Step(self, is_seen=False, what=what)
         after = self._replace(ownership=ownership).gating(what, is_watched=is_watched)

@@ -1,5 +1,7 @@
 """Has upstream's cluster metadata ask again where an answer left something out."""
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import UUID
@@ -36,6 +38,7 @@ class PauseSafeCluster(ClusterMetadata):
     """
 
     _asked: frozenset[str] | None = frozenset()
+    _asked_at = -math.inf
     _answered: frozenset[str] | None = frozenset()
     _doubted: frozenset[str] = frozenset()  # topics that the last answer did not know
 
@@ -44,9 +47,10 @@ class PauseSafeCluster(ClusterMetadata):
     How often leaders may have changed; the same number, the same leaders.
     """
 
-    on_ids: Callable[[Mapping[str, UUID]], None] | None = None
+    on_ids: Callable[[Mapping[str, UUID], float], bool] | None = None
     """
-    Called after each answer with the ids of the topics that it knows.
+    Called after each answer with the ids of the topics that it knows, and when it was
+    asked for, in monotonic seconds; returns whether another answer is needed.
     """
 
     def known_id(self, topic: str) -> UUID | None:
@@ -56,23 +60,24 @@ class PauseSafeCluster(ClusterMetadata):
 
     def metadata_request(self) -> Any:  # noqa: ANN401 - upstream's request
         """Make the next request, and remember which topics it asks for."""
-        self._asked = self._wanted()
+        self._asked, self._asked_at = self._wanted(), time.monotonic()
         return super().metadata_request()
 
     def update_metadata(self, metadata: Any) -> None:  # noqa: ANN401 - upstream's
         """Take an answer; ask again if it lacks a topic, or more are wanted by now."""
         ids = _ids(metadata)
         is_kept = bool(metadata.brokers) and self._keep_known(metadata)
+        is_older = False
         try:
             super().update_metadata(metadata)
         finally:  # it raises if a topic may not be read
             if self.on_ids is not None:
-                self.on_ids(ids)
+                is_older = self.on_ids(ids, self._asked_at)
         self.version += 1
         self._answered = self._asked
         wanted = self._wanted()
         asked = self._asked
-        is_older = asked is not None and (wanted is None or not wanted <= asked)
+        is_older |= asked is not None and (wanted is None or not wanted <= asked)
         if is_kept or is_older:
             self.request_update()
 

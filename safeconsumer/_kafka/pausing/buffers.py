@@ -1,6 +1,5 @@
 """Keeps fetched data that is not delivered yet, with its ownership and its size."""
 
-import math
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from kafka.consumer.fetcher import CompletedFetch, ConsumerRecord
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 
 # Layout of a record batch, https://kafka.apache.org/documentation/#recordbatch:
 # base offset int64, length int32, leader epoch int32, magic int8 at 16, ...,
@@ -60,11 +59,10 @@ class StampedOffsets(dict[TopicPartition, int]):
 
     Attributes:
         moves: how often partitions had become quiet, or begun to flow, before it.
-        answered_at: when it was answered, in monotonic seconds: until then it watched
-            over the topics that are not among ``doubtful``.
+        doubtful: the partitions of which it is not known whether their topics were
+            recreated: what is answered of them proves nothing.
+        fetch: when it was answered; until then it sees the topics of the others.
     """
-
-    answered_at = -math.inf
 
     def __init__(
         self,
@@ -75,17 +73,17 @@ class StampedOffsets(dict[TopicPartition, int]):
     ) -> None:
         super().__init__(offsets)
         self._states = {tp: states[tp] for tp in offsets}
-        self.moves = moves
+        self.moves, self.doubtful = moves, doubtful
+        # Not this object: a held partition would keep all that it was fetched with.
+        self.fetch = Fetch()
         for tp, state in self._states.items():
             state.waited_since = None
             if tp not in doubtful:
-                state.watch = self
+                state.last_fetch = self.fetch
 
-    def unwatched(self, tp: TopicPartition) -> OwnedPartitionState:
-        """Return the state of a partition over whose topic it has not watched after all."""
-        state = self._states[tp]
-        state.watch = None
-        return state
+    def state(self, tp: TopicPartition) -> OwnedPartitionState:
+        """Return the state that a partition had when it was asked for."""
+        return self._states[tp]
 
     def __getitem__(self, tp: TopicPartition) -> Stamped:
         return Stamped.of(super().__getitem__(tp), self._states[tp])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -21,8 +22,8 @@ _LOST = (
     "(max_poll_interval_ms) or no heartbeat came through, and others may own it "
     "by now; the next poll() joins again, and what was not committed comes again"
 )
-_MADE_AGAIN = (
-    "the topic was deleted and made again, and the offset is of the one that was "
+_RECREATED = (
+    "the topic was deleted and recreated, and the offset is of the one that was "
     "deleted, or was not read yet; commit what poll() has returned since, or seek there "
     "first"
 )
@@ -44,8 +45,8 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         states: upstream's state object of each ownership.
         is_given_up: whether who asked for it was interrupted, so that it is sent no more.
         is_of_worker: whether the worker or pump that has the consumer asked for it.
-        is_collected: whether the consumer has collected it, for a commit without offsets;
-            then it leaves out what it may not commit any more of topics made again.
+        is_implicit: whether the consumer has collected it, for a commit without offsets;
+            then it leaves out what it may not commit any more of recreated topics.
         is_journaled: whether a journal has it.
         answered: tells the journal, if there is one, the result.
 
@@ -72,35 +73,45 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         self._revoked = frozenset(revoked)
         self._generation = generation
         self.is_given_up = self.is_journaled = self.is_of_worker = False
-        self.is_collected = False
+        self.is_implicit = False
         self.answered: Callable[..., None] = _told_to_nobody
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Copy it as a plain dict: callbacks get it."""
         return dict, (dict(self),)
 
-    def of_another_topic(self, assigned: States) -> NotOwnedError | None:
+    def refuse_deleted(
+        self, assigned: States, newest_id: Callable[[str], UUID | None]
+    ) -> NotOwnedError | None:
         """
         Return the error if an offset in it is of a topic that was deleted since.
 
-        That is so if the topic was made again after the commit was asked for. And it is
+        That is so if the topic was recreated after the commit was asked for. And it is
         if nobody has read the new topic up to there: a program commits by itself, from
-        its own records of the old one.
+        its own records of the old one. One that the consumer has collected loses those
+        offsets, and is no error.
+
+        Args:
+            assigned: the assigned partitions now.
+            newest_id: returns the id that the newest metadata have for a topic.
         """
         foreign: list[TopicPartition] = []
         for tp, state in self.states.items():
             now = assigned.get(tp)
-            if now is None or not now.is_anew:
-                continue
-            position = now.position
-            is_read = position is not None and self[tp].offset <= position.offset
-            if now is not state or not is_read:
+            is_foreign = state.is_recreated and not state.has_read(self[tp].offset)
+            if now is None:  # revoked
+                known = newest_id(tp.topic)
+                ids = {None, state.topic_id, *state.earlier_ids}
+                is_foreign |= state.topic_id is not None and known not in ids
+            elif now.is_recreated:
+                is_foreign |= now is not state
+            if is_foreign:
                 foreign.append(tp)
-        if self.is_collected:
+        if self.is_implicit:
             for tp in foreign:
                 del self[tp]
             return None
-        return NotOwnedError(_refused(foreign, _MADE_AGAIN)) if foreign else None
+        return NotOwnedError(_refused(foreign, _RECREATED)) if foreign else None
 
     def refusal(self, assigned: States, generation: Any) -> NotOwnedError | None:  # noqa: ANN401 - upstream's
         """

@@ -50,7 +50,7 @@ _OUT_OF_DATE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgres
 
 LONGEST_LEAVING_MS = 3000
 """
-How long leaving a group may take that waits for other members.
+How long leaving a group may take.
 """
 
 # The member id that upstream passes for a member without a generation.
@@ -102,11 +102,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Args:
             wakeup: ends the waits of :meth:`poll`; None: nothing does.
         """
+        self._is_leaving = False  # on a connection of its own
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
         self._net: Any = waking(self._net, self._waking)
         self.ledger: PauseLedger = self._subscription.ledger
         self.watch = RebalanceWatch(self._subscription)
+        self._subscription.before_join = self.watch.kept
         self.before_join: Callable[[], None] | None = None
         self.losses = 0
         self._joined: Joined | None = None
@@ -429,14 +431,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, reason: str | None = None, timeout_ms: float | None = None
     ) -> None:
         """
-        Leave the group; while a join waits for others, on a connection of its own.
+        Leave the group within 3 s; in a join that waits, on a connection of its own.
 
         A broker answers a connection in order, and answers JoinGroup when the slowest
         member has joined: upstream's LeaveGroup waits behind it for
         ``request_timeout_ms``, and the group for this member.
         """
+        limit = LONGEST_LEAVING_MS if timeout_ms is None else timeout_ms
+        timeout_ms = min(limit, LONGEST_LEAVING_MS)
         joining = self._cluster.broker_metadata(self.coordinator_id)
-        if self.state is not MemberState.REBALANCING or joining is None:
+        is_waiting = self.state is MemberState.REBALANCING and not self._is_leaving
+        if joining is None or not is_waiting:
             await super().maybe_leave_group_async(reason, timeout_ms)
             return
         brokers = self._cluster._coordinator_brokers
@@ -444,13 +449,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         brokers[own] = MetadataResponse.MetadataResponseBroker(
             own, joining.host, joining.port, None
         )
-        limit = LONGEST_LEAVING_MS if timeout_ms is None else timeout_ms
-        self.coordinator_id = own
+        self.coordinator_id, self._is_leaving = own, True
         try:
-            await super().maybe_leave_group_async(
-                reason, min(limit, LONGEST_LEAVING_MS)
-            )
+            await super().maybe_leave_group_async(reason, timeout_ms)
         finally:
+            self._is_leaving = False
             del brokers[own]
             if self.coordinator_id == own:
                 self.coordinator_id = known
@@ -680,6 +683,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit = self._of_this_ownership(offsets)
         self._journal(commit)  # it commits by itself, before a join
         is_done = False
+        doubtful = self._subscription.ids.doubtful(commit.states.items())
+        if timeout_ms is not None and doubtful:
+            # A short poll would give up the commit before a join for the sake of ids.
+            timeout_ms += PATIENCE * 1000
         try:
             await super()._commit_offsets_sync_async(commit, timeout_ms)
             is_done = True
@@ -708,7 +715,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         revoked = {**self._revoking, **self._drained}
         assigned = self._subscription.assignment
         commit = OwnedOffsets(offsets, assigned, self._generation, revoked)
-        commit.is_collected = isinstance(offsets, ConsumedOffsets)
+        commit.is_implicit = isinstance(offsets, ConsumedOffsets)
         return commit
 
     def of_worker(self, offsets: Offsets) -> Offsets:
@@ -736,7 +743,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _refusal(self, commit: OwnedOffsets) -> CommitFailedError | None:
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
-            refusal = commit.of_another_topic(subscription.assignment)
+            refusal = commit.refuse_deleted(
+                subscription.assignment, subscription.newest_id
+            )
         if (
             not subscription.partitions_auto_assigned()
             or self._auto_assign_all_partitions()
@@ -768,10 +777,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise
 
     async def _ask_for_ids(self, commit: OwnedOffsets) -> None:
-        # Of what rested since its topic was seen, and has moved: else it is not in here.
+        # Of what has moved: under a subscription nothing else of a hold is in here.
         ids = self._subscription.ids
-        states = commit.states.items()
-        if not ids.asks([one for tp, one in states if ids.is_doubtful(tp, one)]):
+        if not ids.begin_to_ask(ids.doubtful(commit.states.items())):
             return
         self._asking = update = self._cluster.request_update()
         with suppress(KafkaError):
@@ -889,9 +897,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return all(missing.get(tp) is state for tp, state in now.items())
 
     def _uncommitted_states(self) -> dict[TopicPartition, OwnedPartitionState]:
-        # Where a topic was made again what is committed is of the one before it.
+        # Where a topic was recreated what is committed is of the one before it.
         missing = self._states(self._subscription.missing_fetch_positions())
-        return {tp: one for tp, one in missing.items() if one and not one.is_anew}
+        return {tp: one for tp, one in missing.items() if one and not one.is_recreated}
 
     def _positions(self) -> dict[TopicPartition, tuple[object, ...]]:
         # It differs in another ownership, and once a position is set or given up.

@@ -31,7 +31,7 @@ from safeconsumer._kafka.pausing.buffers import (
     size_of,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Watch
+from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
 from safeconsumer.holds.ownership import Ownership
 
@@ -108,7 +108,7 @@ class PauseSafeFetcher(Fetcher):
         self._purged_for: Ownership | None = None
         self._is_closed = False
         self._asked: dict[Any, StampedOffsets] = {}  # the last fetch of each broker
-        self._subscriptions.ids.is_out = self._is_out
+        self._subscriptions.ids.in_flight = self._in_flight
         self._is_waiting = False  # whether a partition is left out of fetches, for ids
         self._next_partition_records: Any  # upstream's, and its class or ours
         self._next_in_line_exception_metadata: Any  # upstream's
@@ -381,6 +381,7 @@ class PauseSafeFetcher(Fetcher):
                 self.drained_from[tp] = DrainedFrom(state, moves, begin)
                 self._subscriptions.undelivered.note(tp, state)
                 drained[tp].extend(records)
+                state.note_read(at)
             if update_offsets or not records:
                 # Otherwise the iteration moves it, record by record.
                 if state.moves == moves:
@@ -528,7 +529,8 @@ class PauseSafeFetcher(Fetcher):
         if held:
             fetchable = [tp for tp in fetchable if tp not in held]
         states = self._subscriptions.assignment
-        waiting = self._subscriptions.ids.left_out(fetchable, states)
+        flowing = ((tp, states[tp]) for tp in fetchable)
+        waiting = self._subscriptions.ids.leave_out(flowing)
         self._is_waiting = bool(waiting)
         if not waiting:
             return fetchable
@@ -741,16 +743,21 @@ class PauseSafeFetcher(Fetcher):
                 for request, _ in requests.values():
                     request.max_wait_ms = min(request.max_wait_ms, _SHORT_WAIT_MS)
             asked = {
-                node: StampedOffsets(offsets, states, moves, doubtful(offsets, states))
+                node: StampedOffsets(
+                    offsets,
+                    states,
+                    moves,
+                    doubtful([(tp, states[tp]) for tp in offsets]),
+                )
                 for node, (_, offsets) in requests.items()
             }
             self._asked.update(asked)
             return {node: (requests[node][0], one) for node, one in asked.items()}
 
-    def _is_out(self, asked: Watch) -> bool:
+    def _in_flight(self) -> list[Fetch]:
         # The marks are upstream's, which are taken away behind the use of the answer.
         marked = tuple(self._nodes_with_pending_fetch_requests)
-        return any(self._asked.get(node) is asked for node in marked)
+        return [self._asked[node].fetch for node in marked if node in self._asked]
 
     def _handle_fetch_response(
         self,
@@ -767,12 +774,12 @@ class PauseSafeFetcher(Fetcher):
     def _watch(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
         if response.error_code:
             return
-        asked.answered_at = self._subscriptions.ledger.now()[0]
+        asked.fetch.answered_at = self._subscriptions.ledger.now()[0]
         for topic in response.responses:
             for one in topic.partitions:
                 if one.error_code == _UNKNOWN_TOPIC:
                     tp = TopicPartition(topic.topic, one.partition_index)
-                    self._subscriptions.ids.unknown.add(asked.unwatched(tp))
+                    self._subscriptions.ids.note_unknown(asked.state(tp))
 
     def _confirm(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
         ledger = self._subscriptions.ledger
@@ -786,6 +793,7 @@ class PauseSafeFetcher(Fetcher):
                 for one in topic.partitions
                 if not _is_read(one)
             }
+            unread.update(asked.doubtful)
             valid = {tp for tp in waiting if tp in asked and tp not in unread}
             ledger.confirm(valid, asked.moves)
 

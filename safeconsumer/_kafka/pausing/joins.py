@@ -92,6 +92,10 @@ class RebalanceWatch:
         states = {tp: assigned.get(tp) for tp in quiet}
         return {tp: one for tp, one in states.items() if one is not None}
 
+    def kept(self, tp: TopicPartition) -> OwnedPartitionState | None:
+        """Return the state before the join under way, unless others may have owned it."""
+        return None if tp in self._lost else (self._before or {}).get(tp)
+
     def state(self, tp: TopicPartition) -> OwnedPartitionState | None:
         """Return the state of what is owned, or was before the join that is under way."""
         state: OwnedPartitionState | None = self._subscription.assignment.get(tp)

@@ -98,7 +98,10 @@ class LedgerSubscription(SubscriptionState):
     Attributes:
         ledger: the holds.
         ids: tells when the ids of topics must be asked for.
-        topic_id: returns the id that the newest metadata have for a topic, or None.
+        newest_id: returns the id that the newest metadata have for a topic, or None.
+        ask_ids: has the metadata updated.
+        before_join: returns the state that a partition had before the join under way,
+            unless others may have owned it since.
         undelivered: the records that a poll has taken and not returned. Use it under
             upstream's lock.
         cause: why the assignment of a group changes now, if it does.
@@ -119,7 +122,10 @@ class LedgerSubscription(SubscriptionState):
 
     def prepare(self, ledger: PauseLedger) -> None:
         self.ledger = ledger
-        self.topic_id: Callable[[str], UUID | None] = lambda _: None
+        self.newest_id: Callable[[str], UUID | None] = lambda _: None
+        self.ask_ids: Callable[[], object] = tuple
+        self.before_join: Callable[[TopicPartition], OwnedPartitionState | None]
+        self.before_join = lambda _: None
         self.ids = TopicIds(ledger)
         self.undelivered = Undelivered()
         self.unvalidated: set[OwnedPartitionState] = set()
@@ -203,16 +209,22 @@ class LedgerSubscription(SubscriptionState):
         give back, or never return.
 
         Under a hold a position that is committed already is left out: nothing was read
-        since, and its topic may have been made again meanwhile. Not so where topics have
-        no ids: such brokers may let an offset expire that is not committed again.
+        since, and its topic may have been recreated meanwhile. Not so where an offset
+        may expire that is not committed again: under ``assign``, where Kafka counts from
+        the last commit, and where topics have no ids, with brokers before 2.8.
         """
-        quiet = self.ledger.quiet()
+        quiet, is_renewed = self.ledger.quiet(), self.partitions_auto_assigned()
         with self._lock:
             return ConsumedOffsets(
                 (tp, position)
                 for tp, state in self.assignment.items()
                 if (position := self.undelivered.position(state)) is not None
-                and not (tp in quiet and state.is_committed_at(position.offset))
+                and not (
+                    is_renewed
+                    and tp in quiet
+                    and state.topic_id is not None
+                    and state.committed == position.offset
+                )
             )
 
     def delivered_position(self, partition: TopicPartition) -> int | None:
@@ -312,19 +324,39 @@ class LedgerSubscription(SubscriptionState):
         # listener.
         self.unsettle()
         super()._apply_assignment(partitions, randomize)
-        for tp, state in self.assignment.items():
-            if not isinstance(state, OwnedPartitionState):
-                self._adopt(state, self.topic_id(tp.topic))
+        gained = [
+            (tp, state)
+            for tp, state in self.assignment.items()
+            if not isinstance(state, OwnedPartitionState)
+        ]
+        for tp, state in gained:
+            self._adopt(tp, state, self.before_join(tp))
         self.unsettle()
+        if gained:
+            self.ask_ids()
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
         self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else self.cause)
 
-    def _adopt(self, state: Any, topic_id: UUID | None) -> None:  # noqa: ANN401 - upstream's, ours from then on
+    def _adopt(
+        self,
+        tp: TopicPartition,
+        state: Any,  # noqa: ANN401 - upstream's, ours from then on
+        earlier: OwnedPartitionState | None,
+    ) -> None:
+        # The metadata at hand may be older than the commit from which it begins: an
+        # answer to a later question names its topic, but of what was here before, too.
         OwnedPartitionState.prepare(state, self._lock, self.unvalidated, self.unsettle)
-        state.topic_id, state.named_at = topic_id, self.ledger.now()[0]
+        state.named_at = self.ledger.now()[0]
+        if earlier is not None:
+            state.topic_id = earlier.topic_id
+        begins = None
+        if earlier is not None and earlier.is_unread:
+            state.earlier_ids, begins = earlier.earlier_ids, self._strategy_of(tp)
         state.__class__ = (
             OwnedPartitionState  # last: it may be interrupted, and repeated
         )
+        if begins not in {None, OffsetResetStrategy.NONE}:
+            state.reset(begins)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         super().seek(partition, offset)
@@ -387,9 +419,9 @@ class LedgerSubscription(SubscriptionState):
                         state.reset(OffsetResetStrategy.EARLIEST)
         super().reset_missing_positions()
 
-    # ------------------------------------------------------------ topics made again
+    # ------------------------------------------------------------ recreated topics
 
-    def compare_ids(self, ids: Mapping[str, UUID]) -> None:
+    def compare_ids(self, ids: Mapping[str, UUID], asked_at: float) -> bool:
         """
         Begin again in partitions whose topics have other ids than their positions.
 
@@ -398,42 +430,46 @@ class LedgerSubscription(SubscriptionState):
 
         Args:
             ids: of the topics that an answer about metadata knows.
+            asked_at: when it was asked for, in monotonic seconds.
+
+        Returns:
+            Whether another answer is needed: something was gained since.
 
         Thread rules: the IO thread.
         """
-        now = self.ledger.now()[0]
+        now, is_older = self.ledger.now()[0], False
         with self._lock:
             again = []
             for tp, state in self.assignment.items():
                 topic_id = ids.get(tp.topic)
-                if topic_id is None or topic_id in state.earlier_ids:
+                if topic_id is None or not isinstance(state, OwnedPartitionState):
+                    continue  # a call that a signal handler cut short is done again
+                if topic_id in state.earlier_ids:
                     continue  # a broker that is behind the others knows an earlier one
-                if state.topic_id not in {None, topic_id}:
+                if state.topic_id is None and asked_at < state.named_at:
+                    is_older = True
+                elif state.topic_id in {None, topic_id}:
+                    state.topic_id, state.named_at = topic_id, now
+                else:
                     again.append(tp)
-                    continue
-                state.topic_id, state.named_at = topic_id, now
+            again.sort()
             for tp in again:
                 self._begin_anew(tp, ids[tp.topic])
             if again:
                 self.ledger.renew(again)
-            owned = self.assignment.values()
-            unnamed = [one for one in owned if one.named_at < now]
-        self.ids.answered(unnamed)
+        self.ids.answered()
+        return is_older
 
     def recreated(self) -> list[str]:
-        """Return the topics that were made again, and nothing is committed since; sorted."""
+        """Return the topics that were recreated, of which nothing was read yet; sorted."""
         with self._lock:
             owned = tuple(self.assignment.items())
-        return sorted(
-            {tp.topic for tp, one in owned if one.is_anew and one.committed is None}
-        )
+        unread = {tp.topic for tp, one in owned if getattr(one, "is_unread", False)}
+        return sorted(unread)
 
     def _begin_anew(self, tp: TopicPartition, topic_id: UUID) -> None:
         old = self.assignment[tp]
-        begins = self._default_offset_reset_strategy
-        if self._goes_on(tp):
-            begins = OffsetResetStrategy.EARLIEST
-        position = old.position
+        begins, position = self._strategy_of(tp), old.position
         self.ledger.emit(
             events.TopicRecreated,
             partition=tp,
@@ -443,14 +479,21 @@ class LedgerSubscription(SubscriptionState):
             begins=_NAMES[begins],
         )
         state: Any = TopicPartitionState()
-        self._adopt(state, topic_id)
-        state.earlier_ids = old.earlier_ids | {old.topic_id}
+        self._adopt(tp, state, None)
+        state.topic_id, state.earlier_ids = topic_id, old.earlier_ids | {old.topic_id}
+        state.lacks_commit = old.lacks_commit = True
         state.mark_pending_revocation(old._pending_revocation)
         if begins != OffsetResetStrategy.NONE:
             state.reset(begins)
         self.unsettle()
         self.assignment[tp] = state
         self.unsettle()
+
+    def _strategy_of(self, tp: TopicPartition) -> Any:  # noqa: ANN401 - upstream's
+        # Where a topic that was recreated is read from.
+        if self._goes_on(tp):
+            return OffsetResetStrategy.EARLIEST
+        return self._default_offset_reset_strategy
 
     def _goes_on(self, tp: TopicPartition) -> bool:
         # Whether nothing may be passed over: it was held, or a worker has it.

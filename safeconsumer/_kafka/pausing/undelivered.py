@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
 from uuid import UUID
 
 from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 
-class Watch(Protocol):
-    """A fetch; ``answered_at`` says when it was answered, in monotonic seconds, or -inf."""
+class Fetch:
+    """
+    A request for records.
 
-    answered_at: float
+    Attributes:
+        answered_at: when it was answered, in monotonic seconds; -inf: it was not.
+    """
+
+    answered_at = -math.inf
 
 
 class OwnedPartitionState(TopicPartitionState):
@@ -84,9 +88,9 @@ class OwnedPartitionState(TopicPartitionState):
     When an answer about metadata last named that topic, in monotonic seconds.
     """
 
-    watch: Watch | None = None
+    last_fetch: Fetch | None = None
     """
-    The last fetch that watched over the topic.
+    The last fetch of it that was answered, or will be, for the topic of its position.
     """
 
     waited_since: float | None = None
@@ -100,14 +104,31 @@ class OwnedPartitionState(TopicPartitionState):
     The offset that the group has committed, as far as this ownership knows.
     """
 
-    def is_committed_at(self, offset: int) -> bool:
-        """Tell whether the group certainly has this offset, for as long as it lives."""
-        return self.topic_id is not None and self.committed == offset
+    read_to: int | None = None
+    """
+    The end of what was read of a topic that was recreated; None: nothing was.
+    """
 
     @property
-    def is_anew(self) -> bool:
+    def is_recreated(self) -> bool:
         """Whether what was committed before is of a topic that was deleted since."""
         return bool(self.earlier_ids)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether its topic was recreated, and nothing of the new one was read yet."""
+        return self.is_recreated and self.read_to is None
+
+    def note_read(self, end: int) -> None:
+        """Note to where records were taken."""
+        if self.is_recreated:
+            self.read_to = max(self.read_to or 0, end)
+
+    def has_read(self, offset: int) -> bool:
+        """Tell whether a recreated topic was read, or sought, up to an offset."""
+        position = self._position
+        sought = 0 if position is None else position.offset
+        return offset <= max(self.read_to or 0, sought)
 
     def prepare(
         self,
