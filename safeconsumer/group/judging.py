@@ -159,8 +159,8 @@ class Member:
 def _recreated_text(topics: Sequence[str]) -> str:
     more = f" and {len(topics) - _FEW} more" if len(topics) > _FEW else ""
     return (
-        f"{', '.join(topics[:_FEW])}{more}: deleted and made again, and nothing of the "
-        "new topic is committed yet"
+        f"{', '.join(topics[:_FEW])}{more}: deleted and recreated, and nothing of the "
+        "new topic was read yet"
     )
 
 
@@ -496,7 +496,7 @@ class Quietness:
         covers: how many partitions the scopes cover.
         loud: the partitions that are not quiet, or about which nothing is known.
         gone: streams that report no more, in words.
-        recreated: topics that members report to have been made again.
+        recreated: topics that members report to have been recreated.
     """
 
     members: int

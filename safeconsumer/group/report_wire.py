@@ -19,7 +19,7 @@ _NUL = "\0"
 _MOST_SKEW = 366 * 86_400.0
 
 # The most holds of a worker that a report names, the most that it has and its topic
-# lost (and topics that were made again), and the most characters of each.
+# lost (and topics that were recreated), and the most characters of each.
 _FEW, _MOST_KEPT, _MOST_TEXT = 4, 100, 400
 
 # Kinds of reporters other than members.
@@ -75,8 +75,8 @@ class Report:
         is_partial: whether the partitions did not fit, and are left out.
         outages: holds that its worker placed for an outage, in words.
         kept: holds that it obeys and their control topic does not have any more.
-        recreated: topics that were deleted and made again, and of which it has committed
-            nothing since; at most a hundred.
+        recreated: topics that were deleted and recreated while it owned something of
+            them, and of which it has read nothing since; at most a hundred.
         member_id: Kafka's id for the member; empty if it is not one, because it
             assigned its partitions itself or has not joined; None in an earlier
             version.

@@ -1,4 +1,4 @@
-"""P21: a topic is deleted and made again under a hold of its group."""
+"""P21: a topic is deleted and recreated under a hold of its group."""
 
 import json
 
@@ -16,7 +16,7 @@ from tests.sim.playing import simulated
 pytestmark = pytest.mark.contract("P21")
 
 
-def made_again(lab, count, partitions=1):
+def recreate(lab, count, partitions=1):
     lab.cluster.delete_topic("t")
     tps = lab.topic("t", partitions)
     for tp in tps:
@@ -41,7 +41,7 @@ def test_what_an_operator_held_is_read_from_its_first_record(lab, count):
     operator.hold()
     lab.until(lambda: one.consumer.quiet() == {tp})
     lab.sleep(10)
-    made_again(lab, count)
+    recreate(lab, count)
     lab.sleep(60)
     assert lab.committed(tp) in {None, 0}
     assert new(one, tp) == []
@@ -55,14 +55,14 @@ def test_what_an_operator_held_is_read_from_its_first_record(lab, count):
 @pytest.mark.contract("G2")
 @simulated(seeds=1, nightly=4)
 def test_what_was_gated_is_read_from_its_first_record(lab):
-    """The control topics cannot be read before the topic is made again."""
+    """The control topics cannot be read before the topic is recreated."""
     Operator(lab)
     lab.topic("t", 2, records=10)
     a = member(lab, "a")
     lab.until(lambda: len(a.records) == 20)
     b, away = latecomer(lab)
     (owned,) = b.consumer.assignment()
-    made_again(lab, 5, partitions=2)
+    recreate(lab, 5, partitions=2)
     lab.sleep(20)
     assert b.records == []
     for one in away:
@@ -75,8 +75,8 @@ def test_what_was_gated_is_read_from_its_first_record(lab):
 
 
 @played(partitions=2)
-def test_status_names_a_topic_that_was_made_again(team):
-    """As long as its member has committed nothing of the new one."""
+def test_status_names_a_recreated_topic(team):
+    """As long as its member has read nothing of the new one."""
     group = ("--group", team.group)
     consumer = team.ready("billing-1", metadata_max_age_ms=1000)
     with Polled(consumer):
@@ -85,16 +85,24 @@ def test_status_names_a_topic_that_was_made_again(team):
         assert held.exit_code == 0
         team.broker.delete_topic(team.topic)
         team.broker.create_topic(team.topic, 2)
-        line = f"{team.topic}: deleted and made again, and nothing of the new topic"
+        line = (
+            f"{team.topic}: deleted and recreated, and nothing of the new topic was "
+            "read yet"
+        )
         wait_for(lambda: line in run(team, "status", *group).stdout, "a report of it")
         document = json.loads(run(team, "status", *group, "-o", "json").stdout)
         assert document["by_member"][0]["report"]["recreated"] == [team.topic]
         waited = run(team, "wait", "quiet", *group, "--timeout", "20s")
         assert line in waited.stdout + waited.stderr, waited
         assert run(team, "resume", team.topic, *group).exit_code == 0
-        wait_for(lambda: not consumer.quiet(), "it flows")
+        team.produce(1)
+        wait_for(
+            lambda: all(consumer.position(tp) == 1 for tp in team.partitions),
+            "it is read",
+        )
         consumer.commit()
         wait_for(
-            lambda: line not in run(team, "status", *group).stdout, "it is committed"
+            lambda: line not in run(team, "status", *group).stdout,
+            "a report of what was read",
         )
     assert team.told[id(consumer)].of(TopicRecreated)
