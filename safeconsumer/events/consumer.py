@@ -489,8 +489,9 @@ class PositionOutOfRange(Event):
                 "auto_offset_reset='earliest' would have gone on there"
             )
         return (
-            "the log ends before the position: it was cut off or made anew, and what "
-            "is written from here on has offsets that were read before"
+            "the log ends before the position: it was cut off or its topic was "
+            "recreated, and what is written from here on has offsets that were read "
+            "before"
         )
 
 
@@ -501,7 +502,7 @@ class LogTruncated(Event):
     A leader took over that lacked records (an unclean election): those from ``offset``
     on, which may have been read before, are gone, and others may have their offsets
     now. On brokers without topic ids (before Kafka 2.8) it may also be that the topic was
-    deleted and made again, with fewer records than the position; then those before
+    deleted and recreated, with fewer records than the position; then those before
     ``offset`` were not read.
 
     Attributes:
@@ -524,14 +525,15 @@ class LogTruncated(Event):
         return (
             "undo what was done with the records from the new position on, if they must "
             "not count: the brokers have lost them (unclean.leader.election.enable=false "
-            "and min.insync.replicas=2 keep them), or the topic was made again: then "
-            "seek to where its unread records begin"
+            "and min.insync.replicas=2 keep them). Brokers before Kafka 2.8 answer the "
+            "same if the topic was recreated: if it was, seek_to_beginning() reads the "
+            "new one"
         )
 
 
 class TopicRecreated(Event):
     """
-    A topic was deleted and made again, and a partition of it is read from the new one.
+    A topic was deleted and recreated, and a partition of it is read from the new one.
 
     Positions, commits and fetched records of the old topic do not count any more. Holds
     stay.
@@ -566,7 +568,11 @@ class TopicRecreated(Event):
                 "auto_offset_reset='latest' passes over what the new topic has already: "
                 "seek_to_beginning() reads it, and a held partition is read from there"
             )
-        return "what was not read of the old topic is gone with it"
+        return (
+            "check whether records of the old topic that were not read are missed; if "
+            "your program names offsets in commit(), name those of records that poll() "
+            "has returned since"
+        )
 
 
 class PauseNotHandedOver(Event):
