@@ -9,7 +9,7 @@ from safeconsumer.testing.cases.team import Team, team
 
 PART = "Over changed logs"
 _DEFAULT_METADATA_AGE = 300.0
-# Seconds, longer than a consumer stands still while its topic is made again.
+# Seconds, longer than a consumer stands still while its topic is recreated.
 _SESSION = 60.0
 
 
@@ -37,7 +37,7 @@ def test_log_cut_while_away(lab: Lab) -> None:
 
 def test_recreated_longer_while_paused(lab: Lab) -> None:
     """
-    A paused topic is deleted and made again, with more records: all of them come.
+    A paused topic is deleted and recreated, with more records: all of them come.
 
     A paused topic is not fetched, and no metadata was asked for meanwhile.
 
@@ -52,7 +52,7 @@ def test_recreated_longer_while_paused(lab: Lab) -> None:
 
 def test_recreated_shorter_while_paused(lab: Lab) -> None:
     """
-    A paused topic is deleted and made again, with fewer records: all of them come.
+    A paused topic is deleted and recreated, with fewer records: all of them come.
 
     A paused topic is not fetched, and no metadata was asked for meanwhile.
 
@@ -67,7 +67,7 @@ def test_recreated_shorter_while_paused(lab: Lab) -> None:
 
 def test_commit_after_recreation(lab: Lab) -> None:
     """
-    A paused topic is deleted and made again: no commit has positions in the old log.
+    A paused topic is deleted and recreated: no commit has positions in the old log.
 
     The next member reads all of the new one.
 
@@ -82,7 +82,7 @@ def test_commit_after_recreation(lab: Lab) -> None:
 
 
 def _recreated(lab: Lab, each: int) -> tuple[Team, Pause]:
-    """Let a topic that is paused be made again while it is not looked at."""
+    """Let a topic that is paused be recreated while it is not looked at."""
     here = team(lab, each=0, metadata_age=_DEFAULT_METADATA_AGE, session=_SESSION)
     paused = here.pause()
     here.beat()  # no fetch is in flight, whose error would have it looked at
