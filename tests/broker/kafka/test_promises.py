@@ -165,6 +165,7 @@ def test_a_topic_that_was_made_again_under_a_hold_is_read_from_its_start(  # noq
     admin.close()
     produce(make_producer(), one.topic, count, count)
     consumer.commit()
+    assert {consumer.committed(tp) for tp in tps} <= {None, 0}
     one.consumer.resume_all()
     for tp in tps:
         one.until_read(tp, 5 + count)
