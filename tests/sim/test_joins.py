@@ -239,6 +239,7 @@ def test_a_member_that_closes_in_a_later_join_leaves_soon(lab, assignor):
     )
 
 
+@pytest.mark.contract("P22")
 @pytest.mark.parametrize("is_away", [True, False], ids=["away", "silent"])
 def test_a_close_in_a_join_does_not_wait_for_a_broker_that_is(lab, is_away):
     """Three seconds at most, where nobody answers its LeaveGroup."""
@@ -252,6 +253,20 @@ def test_a_close_in_a_join_does_not_wait_for_a_broker_that_is(lab, is_away):
     began = lab.now
     reader.consumer.close()
     assert lab.now - began < 3.1
+
+
+def test_two_leavings_at_once_leave_the_coordinator_known(lab):
+    """Heartbeats leave, as no poll came, while the application unsubscribes."""
+    reader, _ = joined(lab, max_poll_interval_ms=20_000, session_timeout_ms=10_000)
+    held_join(lab, reader).end()
+    lab.sleep(1)
+    late = lab.cluster.fail("LeaveGroup", is_held=True, origin="test")
+    lab.until(lambda: late.kept, 40)
+    reader.consumer.unsubscribe()
+    lab.sleep(5)
+    late.end()
+    reader.consumer.subscribe(["t"])
+    reader.until(reader.consumer.assignment, seconds=60)
 
 
 def test_stocks_close_waits_for_a_join_that_waits(lab):

@@ -514,6 +514,18 @@ def test_a_handler_raises_at_every_place_of_assign_and_the_id_is_known(lab):
         assert state.topic_id == lab.cluster.topics.get("t").id, it.place
 
 
+def test_an_answer_to_a_question_from_before_it_was_gained_names_nothing(lab):
+    """The topic that it knows may be older than the commit from which reading begins."""
+    (tp,) = lab.topic("t", records=1)
+    reader = assigned(lab)
+    subscription = reader.consumer._subscription
+    state = subscription.assignment[tp]
+    assert subscription.compare_ids({"t": uuid4()}, state.named_at - 1)
+    assert state.topic_id is None
+    reader.until(lambda: is_named(reader, tp))
+    assert (subscription.assignment[tp], reader.told()) == (state, [])
+
+
 @both_protocols
 def test_a_rebalance_meets_it(lab, assignor):
     """Another member joins while it is held, and each reads its part from the start."""
