@@ -104,7 +104,7 @@ def test_short_polls_commit_before_a_join_while_something_is_held(lab, assignor,
     reader.consumer.pause(t, owner="ops")
     reader.is_silent(seconds=3)
     other = lab.member(SafeConsumer, "t", "u", name="b", assignor=assignor)
-    reader.until(lambda: other.consumer.assignment(), each=wait)
+    reader.until(other.consumer.assignment, each=wait)
     for _ in range(50):
         reader.poll(wait)
     assert other.consumer.assignment() <= {t, *us}

@@ -152,7 +152,7 @@ def test_what_has_waited_once_is_fetched_next(desk):
     """Else one that rests whenever its broker is free would wait for ever."""
     assert desk.left_out() == {TP}
     desk.name()
-    desk.rest(10)
+    desk.rest(2)
     assert desk.left_out() == set()
     desk.state.waited_since = None  # it was fetched
     assert desk.left_out() == {TP}
