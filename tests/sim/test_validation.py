@@ -14,6 +14,7 @@ def test_a_poll_compares_positions_only_when_one_or_a_leader_is_new(lab, monkeyp
     first, second = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, "t")
     reader.take(20)
+    reader.is_silent(seconds=2)  # an answer about metadata has named what was gained
     subscription = reader.consumer._subscription
     compared = []
     ask = subscription.maybe_validate_position_for_current_leader
@@ -57,7 +58,7 @@ def test_a_poll_looks_at_all_positions_only_when_one_is_unsettled(
     first, second = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, tps=[first, second])
     reader.take(20)
-    reader.is_silent()
+    reader.is_silent(seconds=2)
     looked = []
     look = OwnedPartitionState.is_settled.fget
 

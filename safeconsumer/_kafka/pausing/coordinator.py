@@ -899,7 +899,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _uncommitted_states(self) -> dict[TopicPartition, OwnedPartitionState]:
         # Where a topic was recreated what is committed is of the one before it.
         missing = self._states(self._subscription.missing_fetch_positions())
-        return {tp: one for tp, one in missing.items() if one and not one.is_recreated}
+        return {
+            tp: one
+            for tp, one in missing.items()
+            if one and (one.asks_commit or not one.is_recreated)
+        }
 
     def _positions(self) -> dict[TopicPartition, tuple[object, ...]]:
         # It differs in another ownership, and once a position is set or given up.

@@ -343,12 +343,13 @@ class LedgerSubscription(SubscriptionState):
         state: Any,  # noqa: ANN401 - upstream's, ours from then on
         earlier: OwnedPartitionState | None,
     ) -> None:
-        # The metadata at hand may be older than the commit from which it begins: an
-        # answer to a later question names its topic, but of what was here before, too.
+        # The metadata at hand may be older than the commit from which it begins, but not
+        # what was here before the join.
         OwnedPartitionState.prepare(state, self._lock, self.unvalidated, self.unsettle)
         state.named_at = self.ledger.now()[0]
+        state.topic_id, state.is_presumed = self.newest_id(tp.topic), True
         if earlier is not None:
-            state.topic_id = earlier.topic_id
+            state.topic_id, state.is_presumed = earlier.topic_id, earlier.is_presumed
         begins = None
         if earlier is not None and earlier.is_unread:
             state.earlier_ids, begins = earlier.earlier_ids, self._strategy_of(tp)
@@ -408,8 +409,15 @@ class LedgerSubscription(SubscriptionState):
         """
         Have positions that no commit gives set by ``auto_offset_reset``.
 
-        As upstream's, but for added partitions, see :meth:`pass_over_nothing`.
+        As upstream's, but for added partitions, see :meth:`pass_over_nothing`, and for
+        recreated topics.
         """
+        with self._lock:
+            for tp, state in self.assignment.items():
+                if state.is_missing_position() and getattr(state, "asks_commit", False):
+                    begins = self._strategy_of(tp)
+                    if begins != OffsetResetStrategy.NONE:
+                        state.reset(begins)
         counts = self._first_counts
         if counts and self._default_offset_reset_strategy == OffsetResetStrategy.LATEST:
             with self._lock:
@@ -446,10 +454,11 @@ class LedgerSubscription(SubscriptionState):
                     continue  # a call that a signal handler cut short is done again
                 if topic_id in state.earlier_ids:
                     continue  # a broker that is behind the others knows an earlier one
-                if state.topic_id is None and asked_at < state.named_at:
-                    is_older = True
+                if state.is_presumed and asked_at < state.named_at:
+                    state.topic_id, is_older = topic_id, True
                 elif state.topic_id in {None, topic_id}:
                     state.topic_id, state.named_at = topic_id, now
+                    state.is_presumed = False
                 else:
                     again.append(tp)
             again.sort()
@@ -481,9 +490,10 @@ class LedgerSubscription(SubscriptionState):
         state: Any = TopicPartitionState()
         self._adopt(tp, state, None)
         state.topic_id, state.earlier_ids = topic_id, old.earlier_ids | {old.topic_id}
+        state.is_presumed, state.asks_commit = False, old.is_presumed
         state.lacks_commit = old.lacks_commit = True
         state.mark_pending_revocation(old._pending_revocation)
-        if begins != OffsetResetStrategy.NONE:
+        if begins != OffsetResetStrategy.NONE and not state.asks_commit:
             state.reset(begins)
         self.unsettle()
         self.assignment[tp] = state

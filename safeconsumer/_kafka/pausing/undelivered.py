@@ -78,6 +78,18 @@ class OwnedPartitionState(TopicPartitionState):
     The id of the topic that the position is of; None: it is not known yet.
     """
 
+    is_presumed: bool = False
+    """
+    Whether that id is of metadata from before it was gained, which may be older than
+    the commit from which reading began.
+    """
+
+    asks_commit: bool = False
+    """
+    Whether what the group has committed of a recreated topic is asked for, as it may be
+    of the new one.
+    """
+
     earlier_ids: frozenset[UUID] = frozenset()
     """
     The ids of topics that had this name before, in this time of being assigned.
