@@ -838,6 +838,7 @@ class SafeConsumer(UpstreamConsumer):
         """Set the position of a partition; as kafka-python's."""
         with self._safe_written(lambda it: it.seeking({partition: offset})):
             self._safe_iteration.ended_by(partial(super().seek, partition, offset))
+        self._subscription.note_sought(partition)
 
     def _safe_go_back(self, partition: TopicPartition, offset: int) -> None:
         # A seek of ours to a record that a poll has returned.

@@ -3,6 +3,7 @@
 import gc
 
 import pytest
+from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.errors import NotOwnedError
@@ -220,3 +221,19 @@ def test_under_assign_a_held_offset_is_committed_on(lab):
     commits = lab.kinds().count("OffsetCommit")
     reader.is_silent(seconds=20)
     assert lab.kinds().count("OffsetCommit") >= commits + 3
+
+
+@each_reset
+def test_a_position_that_the_program_sets_stays(lab, reset):
+    """It assigns again and seeks; its metadata are older than the topic."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = assigned(lab, auto_offset_reset=reset)
+    reader.poll(1)
+    lab.topic("u")
+    reader.consumer.assign([TopicPartition("u", 0)])
+    made_again(lab, 50)
+    reader.consumer.assign([tp])
+    reader.consumer.seek(tp, 30)
+    reader.until(lambda: len(reader.log) >= 20)
+    reader.is_silent(seconds=2 * 300)
+    assert [one for one in reader.values() if one >= 100] == [*range(130, 150)]

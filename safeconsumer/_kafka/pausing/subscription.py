@@ -456,9 +456,9 @@ class LedgerSubscription(SubscriptionState):
                     continue  # a broker that is behind the others knows an earlier one
                 if state.is_presumed and asked_at < state.named_at:
                     state.topic_id, is_older = topic_id, True
-                elif state.topic_id in {None, topic_id}:
+                elif state.topic_id in {None, topic_id} or state.is_sought:
                     state.topic_id, state.named_at = topic_id, now
-                    state.is_presumed = False
+                    state.is_presumed = state.is_sought = False
                 else:
                     again.append(tp)
             again.sort()
@@ -468,6 +468,13 @@ class LedgerSubscription(SubscriptionState):
                 self.ledger.renew(again)
         self.ids.answered()
         return is_older
+
+    def note_sought(self, partition: TopicPartition) -> None:
+        """Keep a position that the program has set while its topic's id is presumed."""
+        with self._lock:
+            state = self.assignment.get(partition)
+            if state is not None:
+                state.is_sought = state.is_presumed
 
     def recreated(self) -> list[str]:
         """Return the topics that were recreated, of which nothing was read yet; sorted."""

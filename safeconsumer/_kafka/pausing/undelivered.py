@@ -84,6 +84,11 @@ class OwnedPartitionState(TopicPartitionState):
     the commit from which reading began.
     """
 
+    is_sought: bool = False
+    """
+    Whether the program has set the position meanwhile: it knows the topic of now.
+    """
+
     asks_commit: bool = False
     """
     Whether what the group has committed of a recreated topic is asked for, as it may be
