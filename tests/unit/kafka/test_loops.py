@@ -12,6 +12,7 @@ from safeconsumer.testing import EmbeddedBroker
 from tests.harness.waiting import wait_for
 
 pytestmark = [
+    pytest.mark.nightly,  # which has a kafka-python that has them
     pytest.mark.skipif(
         not HAS_BACKENDS, reason="kafka-python 3.0 has one kind of loop"
     ),
