@@ -836,28 +836,31 @@ class SafeConsumer(UpstreamConsumer):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Set the position of a partition; as kafka-python's."""
-        with self._safe_written(lambda it: it.seeking({partition: offset})):
-            self._safe_iteration.ended_by(partial(super().seek, partition, offset))
-        self._subscription.note_sought(partition)
+        self._safe_seek({partition: offset}, partial(super().seek, partition, offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the first record of partitions, or of all; as kafka-python's."""
+        moved = dict.fromkeys(partitions or self.assignment())
+        self._safe_seek(moved, partial(super().seek_to_beginning, *partitions))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go to the end of partitions, or of all; as kafka-python's."""
+        moved = dict.fromkeys(partitions or self.assignment())
+        self._safe_seek(moved, partial(super().seek_to_end, *partitions))
+
+    def _safe_seek(
+        self, moved: Mapping[TopicPartition, int | None], seek: Callable[[], None]
+    ) -> None:
+        # First: an answer about metadata may come behind the seek.
+        self._subscription.note_sought(moved)
+        with self._safe_written(lambda it: it.seeking(moved)):
+            self._safe_iteration.ended_by(seek)
 
     def _safe_go_back(self, partition: TopicPartition, offset: int) -> None:
         # A seek of ours to a record that a poll has returned.
         with self._safe_written(lambda it: it.seeking({partition: offset})):
             seek = partial(self._subscription.go_back, partition, offset)
             self._safe_iteration.ended_by(seek)
-
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first record of partitions, or of all; as kafka-python's."""
-        moved = dict.fromkeys(partitions or self.assignment())
-        with self._safe_written(lambda it: it.seeking(moved)):
-            seek = partial(super().seek_to_beginning, *partitions)
-            self._safe_iteration.ended_by(seek)
-
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go to the end of partitions, or of all; as kafka-python's."""
-        moved = dict.fromkeys(partitions or self.assignment())
-        with self._safe_written(lambda it: it.seeking(moved)):
-            self._safe_iteration.ended_by(partial(super().seek_to_end, *partitions))
 
     def unsubscribe(self) -> None:
         """

@@ -545,7 +545,8 @@ class TopicRecreated(Event):
         new_id: the id of the one that has its name now.
         begins: where reading begins: "earliest" if the partition was held, or a worker
             has it; else ``auto_offset_reset``. With "none" the next ``poll`` raises, as
-            it does where there is no position.
+            it does where there is no position. "committed" of what was just gained: at
+            the group's commit, if it has one of the new topic, else as above.
     """
 
     __match_args__ = ("partition", "position", "old_id", "new_id")

@@ -223,17 +223,46 @@ def test_under_assign_a_held_offset_is_committed_on(lab):
     assert lab.kinds().count("OffsetCommit") >= commits + 3
 
 
-@each_reset
-def test_a_position_that_the_program_sets_stays(lab, reset):
-    """It assigns again and seeks; its metadata are older than the topic."""
-    (tp,) = lab.topic("t", records=OLD)
-    reader = assigned(lab, auto_offset_reset=reset)
+SEEKS = {
+    "to an offset": (lambda consumer, tp: consumer.seek(tp, 30), 30),
+    "to the beginning": (lambda consumer, tp: consumer.seek_to_beginning(tp), 0),
+    "all to the beginning": (lambda consumer, _: consumer.seek_to_beginning(), 0),
+}
+
+
+def assigned_again(lab, tp, **settings):
+    """Assign ``t`` to a reader whose metadata are older than it and its commit, of 40."""
+    reader = assigned(lab, **settings)
     reader.poll(1)
     lab.topic("u")
     reader.consumer.assign([TopicPartition("u", 0)])
     made_again(lab, 50)
+    reader.consumer.commit({tp: at(40)})
     reader.consumer.assign([tp])
-    reader.consumer.seek(tp, 30)
-    reader.until(lambda: len(reader.log) >= 20)
+    return reader
+
+
+@each_reset
+def test_the_commit_of_the_new_topic_counts(lab, reset):
+    """Reading begins there again when an answer has named the topic."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = assigned_again(lab, tp, auto_offset_reset=reset)
+    since = len(reader.log)
+    for _ in range(30):
+        reader.poll(1)
+    assert {*reader.values(since)} == {*range(140, 150)}
+    assert {begins for *_, begins in reader.told()} <= {"committed"}
+
+
+@each_reset
+@pytest.mark.parametrize("how", SEEKS)
+def test_a_position_that_the_program_sets_stays(lab, reset, how):
+    """It assigns again and seeks; its metadata are older than the topic and its commit."""
+    (tp,) = lab.topic("t", records=OLD)
+    seek, begin = SEEKS[how]
+    reader = assigned_again(lab, tp, auto_offset_reset=reset)
+    seek(reader.consumer, tp)
+    reader.until(lambda: reader.values()[-1:] == [149])
     reader.is_silent(seconds=2 * 300)
-    assert [one for one in reader.values() if one >= 100] == [*range(130, 150)]
+    new = [one for one in reader.values() if one >= 100]
+    assert new == [*range(100 + begin, 150)]

@@ -469,12 +469,13 @@ class LedgerSubscription(SubscriptionState):
         self.ids.answered()
         return is_older
 
-    def note_sought(self, partition: TopicPartition) -> None:
-        """Keep a position that the program has set while its topic's id is presumed."""
+    def note_sought(self, partitions: Iterable[TopicPartition]) -> None:
+        """Keep positions that the program sets while the ids of topics are presumed."""
         with self._lock:
-            state = self.assignment.get(partition)
-            if state is not None:
-                state.is_sought = state.is_presumed
+            for tp in partitions:
+                state = self.assignment.get(tp)
+                if state is not None:
+                    state.is_sought = state.is_presumed
 
     def recreated(self) -> list[str]:
         """Return the topics that were recreated, of which nothing was read yet; sorted."""
@@ -492,7 +493,7 @@ class LedgerSubscription(SubscriptionState):
             position=None if position is None else position.offset,
             old_id=id_text(old.topic_id),
             new_id=id_text(topic_id),
-            begins=_NAMES[begins],
+            begins="committed" if old.is_presumed else _NAMES[begins],
         )
         state: Any = TopicPartitionState()
         self._adopt(tp, state, None)
