@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from safeconsumer.consumer import KafkaConsumer, SafeConsumer
-    from safeconsumer.errors import SafeConsumerError
+    from safeconsumer.errors.base import SafeConsumerError
     from safeconsumer.group.settings import Control
     from safeconsumer.holds.hold import Hold, Lifetime
     from safeconsumer.holds.scope import ALL
@@ -69,7 +69,7 @@ _HOMES = {
     "KafkaConsumer": "consumer",
     "Lifetime": "holds.hold",
     "SafeConsumer": "consumer",
-    "SafeConsumerError": "errors",
+    "SafeConsumerError": "errors.base",
 }
 
 

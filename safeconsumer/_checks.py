@@ -4,7 +4,7 @@ import sys
 
 from attrs import Attribute
 
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import WorkerSettingError
 
 
 def is_number(value: object) -> bool:

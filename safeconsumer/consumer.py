@@ -48,7 +48,6 @@ from safeconsumer._kafka.consumed import (
 )
 from safeconsumer._kafka.decoding.decoders import DecoderChoice, choose, log_once
 from safeconsumer._kafka.decoding.deserializing import wrapped
-from safeconsumer._kafka.errors import ConcurrentPollError
 from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
@@ -71,12 +70,13 @@ from safeconsumer._kafka.structs import (
     Edition,
     TopicPartition,
 )
-from safeconsumer.errors import (
+from safeconsumer.errors.base import (
     ControlSettingError,
     HoldSettingError,
     TargetTypeError,
     TimestampError,
 )
+from safeconsumer.errors.faces import ConcurrentPollError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event, prepare
 from safeconsumer.holds import scope as scopes

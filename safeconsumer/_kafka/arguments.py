@@ -4,15 +4,15 @@ from collections.abc import Iterable
 
 from kafka.errors import KafkaConfigurationError
 
-from safeconsumer._kafka.errors import IllegalTargetError
 from safeconsumer._kafka.structs import AssignedPartition, TopicPartition
-from safeconsumer.errors import (
+from safeconsumer.errors.base import (
     ControlSettingError,
     HoldSettingError,
     HookTypeError,
     ScopeSyntaxError,
     TargetTypeError,
 )
+from safeconsumer.errors.faces import IllegalTargetError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold

@@ -8,7 +8,7 @@ from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.structs import TopicPartition
 
-from safeconsumer._kafka.errors import NotConsumedError
+from safeconsumer.errors.faces import NotConsumedError
 from safeconsumer.holds.hold import HoldKey
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Partition, Scope, Topic

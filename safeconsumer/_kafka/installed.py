@@ -4,7 +4,7 @@ import re
 from functools import cache
 from importlib import import_module
 
-from safeconsumer.errors import UnsupportedKafkaPythonError
+from safeconsumer.errors.base import UnsupportedKafkaPythonError
 
 # 3.0.0 to 3.0.8 leave kept partitions blocked after a rebalance with a listener
 # (dpkp/kafka-python #3131). The modules have other places before 3.0. 3.1 is not released:

@@ -23,7 +23,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from safeconsumer.audit.reading import may_be_scope
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 
 OPERATOR, GROUP = "operator", "group"
 

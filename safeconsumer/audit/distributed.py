@@ -30,7 +30,7 @@ from safeconsumer.audit.members import split
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Source
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 
 # The columns of lines: the process that wrote it, its file, the file's size in bytes, and
 # the line without its end, as bytes.

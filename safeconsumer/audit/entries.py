@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta, Struct, field
 
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import VERSION
 
 # org.apache.kafka.common.protocol: an offset is an INT64.

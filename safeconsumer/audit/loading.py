@@ -15,7 +15,7 @@ from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Joined, Source, sources
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 
 
 @frozen(kw_only=True)

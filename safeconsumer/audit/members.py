@@ -45,7 +45,7 @@ from safeconsumer.audit.reading import (
 )
 from safeconsumer.audit.stream import Source
 from safeconsumer.audit.tracks import Track
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import tp_text
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 
 TopicPartition = tuple[str, int]
 """

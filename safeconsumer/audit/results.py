@@ -27,7 +27,7 @@ from safeconsumer.audit.starts import (
     wrong_starts,
 )
 from safeconsumer.audit.tracks import Track
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 
 CHECKS = (
     *("A1", "A2", "A3", "A4", "A5", "A6", "G2"),

@@ -15,7 +15,7 @@ from safeconsumer.audit.entries import (
     decoded,
     head_of,
 )
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 
 _BUFFER = 1 << 16
 _LONGEST = 1 << 24  # bytes; a longer line is no entry

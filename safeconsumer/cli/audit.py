@@ -26,7 +26,7 @@ from safeconsumer.cli.journals import (
     topic_or_partition,
 )
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors import JournalError, SafeConsumerError
+from safeconsumer.errors.base import JournalError, SafeConsumerError
 from safeconsumer.holds.explain import counted
 from safeconsumer.journal.format import tp_text
 

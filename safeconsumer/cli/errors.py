@@ -9,7 +9,7 @@ import click
 import kafka.errors as kafka_errors
 
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors import (
+from safeconsumer.errors.base import (
     ControlTopicError,
     ControlWriteError,
     SafeConsumerError,

@@ -22,7 +22,7 @@ from safeconsumer.cli.errors import (
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.refusing import FUTURE
-from safeconsumer.errors import ControlTopicError, HoldSettingError
+from safeconsumer.errors.base import ControlTopicError, HoldSettingError
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.durations import seconds_of

@@ -12,7 +12,7 @@ from safeconsumer.audit.control import Control, history_in
 from safeconsumer.audit.reading import partition_of
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli.errors import CommandError
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 
 
 def check_there(journals: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, giv
 from safeconsumer.cli.holding import GROUP_OPTION, covers_text, written
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing

@@ -12,7 +12,7 @@ from safeconsumer.cli.ending import ended_by_signals
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.main import Abandoned
 from safeconsumer.cli.target import load, worker_of
-from safeconsumer.errors import SafeConsumerError, WorkerSettingError
+from safeconsumer.errors.base import SafeConsumerError, WorkerSettingError
 from safeconsumer.events.log import prepare
 from safeconsumer.group.troubles import is_refused
 from safeconsumer.holds.explain import counted

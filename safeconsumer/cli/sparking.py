@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from safeconsumer.errors import MissingExtraError, SparkSetupError
+from safeconsumer.errors.base import MissingExtraError, SparkSetupError
 from safeconsumer.spark.platforms import PYSPARK, is_of_spark, reason
 
 # The default, unless a --conf, spark-defaults.conf or the environment sets another.

@@ -11,7 +11,7 @@ from typing import Any
 from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer.cli.errors import CommandError, Status, status_of
-from safeconsumer.errors import SafeConsumerError
+from safeconsumer.errors.base import SafeConsumerError
 from safeconsumer.worker import Worker
 from safeconsumer.worker.calls import is_async
 from safeconsumer.worker.tracebacks import message, shown

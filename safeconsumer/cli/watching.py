@@ -19,7 +19,7 @@ from safeconsumer.cli.errors import (
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.judging import Judge, partitions_text

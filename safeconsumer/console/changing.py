@@ -13,7 +13,7 @@ from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.forms import Outcome, agreement
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
-from safeconsumer.errors import (
+from safeconsumer.errors.base import (
     ControlTopicError,
     ControlWriteError,
     HoldSettingError,

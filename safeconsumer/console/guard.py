@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from safeconsumer.console.problems import Problem
-from safeconsumer.errors import HoldSettingError
+from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.holds.hold import checked_owner
 
 LOGIN = "/login"

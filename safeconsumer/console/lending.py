@@ -10,7 +10,7 @@ from attrs import frozen
 from kafka.errors import KafkaError
 
 from safeconsumer.console.problems import Problem
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.timed_call import TimedCall
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from safeconsumer._interrupts import is_of_handler
-from safeconsumer.errors import HookTypeError
+from safeconsumer.errors.base import HookTypeError
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.takeover import Takeover
 

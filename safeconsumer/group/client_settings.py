@@ -7,7 +7,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer.errors import ControlSettingError
+from safeconsumer.errors.base import ControlSettingError
 
 # A record that the client sends again by itself, because an answer was lost, undoes
 # what others wrote to the same key meanwhile, and nobody is told. Idempotence would do,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from attrs import evolve
 
-from safeconsumer.errors import HoldSettingError
+from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import own_of

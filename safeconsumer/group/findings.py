@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from kafka.errors import KafkaError
 
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns, scopes, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.facts import UNKNOWN

@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import Standing

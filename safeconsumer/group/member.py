@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from safeconsumer.errors import ControlSettingError, ControlWriteError
+from safeconsumer.errors.base import ControlSettingError, ControlWriteError
 from safeconsumer.group import clients, patterns, wire
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.broker_clock import BrokerClock

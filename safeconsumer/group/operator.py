@@ -11,7 +11,7 @@ from attrs import evolve
 from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.facts import GroupFacts, Standing

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from safeconsumer.errors import MissingExtraError, ScopeSyntaxError
+from safeconsumer.errors.base import MissingExtraError, ScopeSyntaxError
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import CompiledPattern, Everything, Pattern, Scope

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.errors import HoldSettingError
+from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.group import scopes
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.durations import seconds_of, words_of

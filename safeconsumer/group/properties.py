@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from safeconsumer.errors import ClientPropertyError
+from safeconsumer.errors.base import ClientPropertyError
 
 # Java's names of settings that have another name in kafka-python.
 _TEXTS = {

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from kafka import KafkaProducer
 
 from safeconsumer._interrupts import is_of_handler
-from safeconsumer.errors import ControlWriteError, HoldSettingError
+from safeconsumer.errors.base import ControlWriteError, HoldSettingError
 from safeconsumer.group import wire
 from safeconsumer.group.wire import ControlHold, ControlKey
 

@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer._kafka.of_group.control_reader import EndOffsets
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients
 from safeconsumer.group import events as control_events
 from safeconsumer.group.barrier import Barrier, Offsets

@@ -6,7 +6,7 @@ from itertools import islice
 
 from kafka import TopicPartition
 
-from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
+from safeconsumer.errors.base import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import judging, patterns, wire
 from safeconsumer.group.picture import Picture
 from safeconsumer.holds import ranges

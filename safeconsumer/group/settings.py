@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from attrs import Attribute, field, frozen
 
 from safeconsumer._checks import is_number
-from safeconsumer.errors import ControlSettingError, ScopeSyntaxError
+from safeconsumer.errors.base import ControlSettingError, ScopeSyntaxError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.ledger import PauseLedger
 

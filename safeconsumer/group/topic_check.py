@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group import events as control_events
 from safeconsumer.group.settings import Control

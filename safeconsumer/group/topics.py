@@ -8,7 +8,7 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import report_wire, wire
 from safeconsumer.group.settings import Control
 

@@ -8,7 +8,7 @@ from typing import TypeGuard
 import kafka.errors as kafka_errors
 from attrs import frozen
 
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors.base import ControlTopicError
 
 
 class Kind(Enum):

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from attrs import field, frozen
 
-from safeconsumer.errors import HoldSettingError
+from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.holds.scope import Partition, Scope
 
 # Long enough for a sentence and a link, short enough for a log line.

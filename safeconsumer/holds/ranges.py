@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from safeconsumer.errors import ScopeSyntaxError
+from safeconsumer.errors.base import ScopeSyntaxError
 
 MOST = 1000
 """

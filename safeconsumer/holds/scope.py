@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 
-from safeconsumer.errors import ScopeSyntaxError, TargetTypeError
+from safeconsumer.errors.base import ScopeSyntaxError, TargetTypeError
 
 # org.apache.kafka.common.internals.Topic: MAX_NAME_LENGTH and LEGAL_CHARS.
 MAX_TOPIC_LENGTH = 249

@@ -13,7 +13,7 @@ from kafka.structs import TopicPartition
 from safeconsumer import events
 from safeconsumer._kafka.handover import ARRIVED
 from safeconsumer._kafka.membership import Membership
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 from safeconsumer.events.takeover import essential
 from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 from safeconsumer.holds.ownership import Reassignment

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import VERSION, tp_text
 
 _LOOKS = 10

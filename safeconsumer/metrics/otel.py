@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
 
-from safeconsumer.errors import MetricsSourceError, MissingExtraError
+from safeconsumer.errors.base import MetricsSourceError, MissingExtraError
 from safeconsumer.metrics.reading import Readings, Sample
 from safeconsumer.metrics.table import Metric, name_of, unit_of
 from safeconsumer.worker.durations import Histogram

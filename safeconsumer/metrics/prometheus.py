@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from safeconsumer.errors import MissingExtraError
+from safeconsumer.errors.base import MissingExtraError
 from safeconsumer.metrics.reading import Readings, Sample
 from safeconsumer.metrics.table import Metric
 from safeconsumer.worker.durations import Histogram

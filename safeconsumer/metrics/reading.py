@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 
 from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.consumer import SafeConsumer
-from safeconsumer.errors import MetricsSourceError
+from safeconsumer.errors.base import MetricsSourceError
 from safeconsumer.metrics import table
 from safeconsumer.metrics.figures import Figures
 from safeconsumer.metrics.table import CONSUMER_LABELS, Metric

@@ -25,7 +25,7 @@ from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Source
-from safeconsumer.errors import JournalError, MissingExtraError, SparkSetupError
+from safeconsumer.errors.base import JournalError, MissingExtraError, SparkSetupError
 from safeconsumer.spark.platforms import is_of_spark
 from safeconsumer.spark.reading import Frame, lines, listed
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 from urllib.parse import parse_qsl, urlencode
 from uuid import uuid4
 
-from safeconsumer.errors import (
+from safeconsumer.errors.base import (
     ClientPropertyError,
     ControlTopicError,
     HeldDataLostError,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
-from safeconsumer.errors import (
+from safeconsumer.errors.base import (
     ClientPropertyError,
     ControlTopicError,
     HoldsUnreadableError,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from safeconsumer.errors import (
+from safeconsumer.errors.base import (
     HoldSettingError,
     HookTypeError,
     NotQuietError,

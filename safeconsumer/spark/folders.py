@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from safeconsumer.errors import SparkSettingError
+from safeconsumer.errors.base import SparkSettingError
 
 # A batch in one of Spark's logs: its number; others there are being written.
 _BATCH = re.compile(r"(\d+)(\.compact)?")

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
-from safeconsumer.errors import ClientPropertyError
+from safeconsumer.errors.base import ClientPropertyError
 from safeconsumer.spark import platforms
 
 _KAFKA = "org.apache.kafka"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from safeconsumer.errors import ScopeSyntaxError, SparkSettingError
+from safeconsumer.errors.base import ScopeSyntaxError, SparkSettingError
 from safeconsumer.group import wire
 from safeconsumer.group.settings import GROUP_TOPIC, OPERATOR_TOPIC, STATUS_TOPIC
 from safeconsumer.holds import ranges

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from attrs import frozen
 
-from safeconsumer.errors import SparkSetupError
+from safeconsumer.errors.base import SparkSetupError
 from safeconsumer.spark import compiling
 
 log = logging.getLogger("safeconsumer.spark")

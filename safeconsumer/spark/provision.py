@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from safeconsumer.errors import SparkSetupError
+from safeconsumer.errors.base import SparkSetupError
 from safeconsumer.spark import compiling, platforms
 
 _BUILT = compiling.JVM / "safekafka.jar"

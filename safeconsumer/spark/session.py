@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from safeconsumer.errors import SparkSetupError
+from safeconsumer.errors.base import SparkSetupError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.bridge import DECIDER, PROTOCOL, Bridge

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from attrs import evolve
 
-from safeconsumer.errors import HeldDataLostError, HoldsUnreadableError
+from safeconsumer.errors.base import HeldDataLostError, HoldsUnreadableError
 from safeconsumer.events import consumer as core_events
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import Hold

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar, cast
 
-from safeconsumer.errors import ScopeSyntaxError
+from safeconsumer.errors.base import ScopeSyntaxError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.testing import _codes, _ports, _protocol
 from safeconsumer.testing._cluster import Cluster

@@ -1,6 +1,6 @@
 """Defines the errors of the test kit."""
 
-from safeconsumer.errors import SafeConsumerError
+from safeconsumer.errors.base import SafeConsumerError
 
 
 class BrokerCommandError(SafeConsumerError):

@@ -22,7 +22,7 @@ from kafka.serializer.wrapper import DeserializeWrapper
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import positive_int
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.events import Event
 from safeconsumer.holds import scope
 from safeconsumer.holds.ledger import PauseLedger

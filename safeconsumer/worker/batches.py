@@ -9,7 +9,7 @@ from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors import UnansweredBatchError
+from safeconsumer.errors.base import UnansweredBatchError
 from safeconsumer.worker.calls import batch_failed, blamed
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure

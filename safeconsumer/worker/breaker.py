@@ -8,7 +8,7 @@ from safeconsumer._checks import (
     positive,
     positive_int,
 )
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.retry import check_waits, longer_wait
 
 

@@ -11,13 +11,12 @@ from typing import Any, NoReturn, TypeAlias
 from attrs import define, field
 from kafka.structs import TopicPartition
 
+from safeconsumer.errors.base import HandlerCancelledError, HandlersFailError
 from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
     Handler,
-    HandlerCancelledError,
-    HandlersFailError,
     Reject,
     WorkerControl,
 )

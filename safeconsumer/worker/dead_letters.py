@@ -15,10 +15,10 @@ from kafka.errors import (
 )
 from kafka.future import Future as KafkaFuture
 
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import HandlersFailError, WorkerSettingError
 from safeconsumer.worker import forks
 from safeconsumer.worker.calls import Slot, blamed, is_async, refuse_undone
-from safeconsumer.worker.handlers import HandlersFailError, Reject
+from safeconsumer.worker.handlers import Reject
 from safeconsumer.worker.letters_format import written
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class

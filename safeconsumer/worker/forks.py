@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from safeconsumer._kafka.fork import run_in_child
-from safeconsumer.errors import ForkedConsumerError
+from safeconsumer.errors.faces import ForkedConsumerError
 
 # The process that this is. To ask the system would be a call of it for each record.
 _process = [os.getpid()]

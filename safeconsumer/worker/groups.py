@@ -19,9 +19,9 @@ error it is not known which records are done. Any other group is a failure.
 import asyncio
 
 from safeconsumer._checks import is_number
+from safeconsumer.errors.base import HandlersFailError
 from safeconsumer.worker.handlers import (
     BatchFailure,
-    HandlersFailError,
     Pause,
     Reject,
     RetryLater,

@@ -8,9 +8,9 @@ from attrs import define
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
-from safeconsumer.errors import (
+from safeconsumer.errors.base import (
+    HandlersFailError,
     HoldSettingError,
-    SafeConsumerError,
     WorkerSettingError,
 )
 from safeconsumer.holds.hold import checked_duration, checked_reason
@@ -151,55 +151,6 @@ class BatchFailure(WorkerControl):
     def __init__(self, errors: Mapping[int, Exception]) -> None:
         super().__init__(dict(errors))
         self.errors = dict(errors)
-
-
-class RecordFailedError(SafeConsumerError):
-    """
-    A record failed for good and the worker stopped: nothing was committed past it.
-
-    ``run()`` raises it; its cause is the handler's exception.
-    """
-
-
-class DeadLetterLimitError(SafeConsumerError):
-    """
-    Too many records failed for good: ``DeadLetter.max_ratio`` is exceeded.
-
-    Nothing was committed past the record that exceeded it.
-    """
-
-
-class HandlersFailError(SafeConsumerError):
-    """
-    Handlers cannot be run at all, so the worker stops; no record has failed.
-
-    A process does not start; a handler returned a coroutine that nothing awaits, or
-    commits records that are not handled yet. ``run()`` raises it.
-    """
-
-
-class LifespanError(HandlersFailError):
-    """
-    The context manager of ``lifespan`` could not be entered or left; the worker stops.
-
-    ``run()`` raises it; its cause is the original exception.
-    """
-
-
-class ProcessDiedError(SafeConsumerError):
-    """A process of the process executor ended while it worked on this record."""
-
-
-class HandlerTimeoutError(SafeConsumerError, TimeoutError):
-    """A handler took longer than ``handler_timeout`` for this record, and was ended."""
-
-
-class HandlerCancelledError(SafeConsumerError):
-    """
-    A handler was cancelled, but not by its worker; its cause shows where.
-
-    It awaited a task that was cancelled, or its own task was.
-    """
 
 
 @define(eq=False, repr=False)

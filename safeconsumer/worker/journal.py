@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import HandlersFailError, JournalError
 from safeconsumer.journal.format import tp_text
 from safeconsumer.worker.calls import Answer, is_async, refuse_undone, spared
-from safeconsumer.worker.handlers import Context, Handler, HandlersFailError
+from safeconsumer.worker.handlers import Context, Handler
 from safeconsumer.worker.lanes import Indexes, Lane
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Task

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.progress import Chunk, record_at
 
 if TYPE_CHECKING:

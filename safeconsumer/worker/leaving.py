@@ -8,7 +8,7 @@ from attrs import define, field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.membership import Membership
-from safeconsumer.errors import SafeConsumerError
+from safeconsumer.errors.base import SafeConsumerError
 from safeconsumer.events.consumer import Partitions
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from kafka.structs import TopicPartition
 
-from safeconsumer._kafka.errors import CorruptBatchError
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
+from safeconsumer.errors.faces import CorruptBatchError
 from safeconsumer.holds.hold import WORKER
 from safeconsumer.holds.view import covers
 from safeconsumer.worker import events as worker_events

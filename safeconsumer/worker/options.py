@@ -18,7 +18,7 @@ from attrs import field, frozen
 from attrs.validators import optional
 
 from safeconsumer._checks import not_negative, positive, positive_int
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import Sink

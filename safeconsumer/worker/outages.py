@@ -6,17 +6,13 @@ from typing import TypeAlias
 
 from attrs import define, evolve, field
 
+from safeconsumer.errors.base import HandlersFailError
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, Row
 from safeconsumer.worker.groups import is_all
-from safeconsumer.worker.handlers import (
-    HandlersFailError,
-    Pause,
-    WorkerControl,
-    is_for_error,
-)
+from safeconsumer.worker.handlers import Pause, WorkerControl, is_for_error
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.tasks import Outcome, Task

@@ -12,7 +12,7 @@ from typing import Self
 from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors import (
+from safeconsumer.errors.base import (
     JournalError,
     UnansweredBatchError,
     WorkerStateError,

@@ -5,20 +5,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from safeconsumer._checks import is_number
+from safeconsumer.errors.base import (
+    DeadLetterLimitError,
+    HandlersFailError,
+    RecordFailedError,
+)
 from safeconsumer.journal.format import DEAD_LETTER, SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import is_final, is_too_large
 from safeconsumer.worker.durations import Durations
-from safeconsumer.worker.handlers import (
-    DeadLetterLimitError,
-    HandlersFailError,
-    Pause,
-    RecordFailedError,
-    Reject,
-    RetryLater,
-    StopWorker,
-)
+from safeconsumer.worker.handlers import Pause, Reject, RetryLater, StopWorker
 from safeconsumer.worker.lanes import Indexes, Lane, LaneState
 from safeconsumer.worker.outages import (
     Barred,

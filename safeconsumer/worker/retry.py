@@ -8,7 +8,7 @@ from safeconsumer._checks import (
     positive,
     positive_int,
 )
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.groups import is_all
 
 # A ratio of few records means nothing, and one over a long life is out of date.

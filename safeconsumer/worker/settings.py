@@ -16,7 +16,7 @@ from safeconsumer._checks import (
     positive_int,
     share_of_one,
 )
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.calls import is_async
 from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.tracebacks import shown

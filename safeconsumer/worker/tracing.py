@@ -14,7 +14,7 @@ from typing import Any
 from attrs import define
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors import MissingExtraError
+from safeconsumer.errors.base import MissingExtraError
 from safeconsumer.worker.calls import is_async, refuse_undone
 from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from attrs import define
 from kafka.structs import TopicPartition
 
-from safeconsumer._kafka.errors import CorruptBatchError
+from safeconsumer.errors.base import RecordFailedError
+from safeconsumer.errors.faces import CorruptBatchError
 from safeconsumer.journal.format import SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.handlers import RecordFailedError
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown

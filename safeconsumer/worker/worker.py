@@ -11,7 +11,7 @@ from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors import WorkerStateError
+from safeconsumer.errors.base import WorkerStateError
 from safeconsumer.events.dispatch import name_of
 from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events

@@ -8,9 +8,8 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer.audit.results import Settings
-from safeconsumer.errors import JournalError
+from safeconsumer.errors import BlockingCallInListenerError, JournalError
 from safeconsumer.holds.hold import WHOLE, Lifetime
 from safeconsumer.holds.table import Table
 from safeconsumer.journal.writer import JournalWriter

@@ -7,8 +7,8 @@ from kafka import TopicPartition
 from kafka.errors import NoOffsetForPartitionError
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka.errors import NotOwnedError
 from safeconsumer._kafka.pausing.subscription import id_text
+from safeconsumer.errors import NotOwnedError
 from safeconsumer.events import TopicRecreated
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated

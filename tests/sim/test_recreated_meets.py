@@ -6,8 +6,8 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka.errors import NotOwnedError
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer.errors import NotOwnedError
 from tests.sim.reading import COOPERATIVE, Listener, Reader, at, both_protocols
 from tests.sim.test_interrupts import OURS, THEIRS, interrupting
 from tests.sim.test_recreated import (

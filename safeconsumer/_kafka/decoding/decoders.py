@@ -12,7 +12,7 @@ from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.decoding.records import CompiledRecords
 from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer._kafka.pausing.steps import Steps
-from safeconsumer.errors import DecoderSettingError, MissingExtraError
+from safeconsumer.errors.base import DecoderSettingError, MissingExtraError
 
 log = logging.getLogger("safeconsumer")
 _logged: set[str] = set()

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._kafka.errors import NotOwnedError
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer.errors.faces import NotOwnedError
 
 States = Mapping[TopicPartition, OwnedPartitionState]
 

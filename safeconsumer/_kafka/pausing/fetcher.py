@@ -17,7 +17,6 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
-from safeconsumer._kafka.errors import CorruptBatchError
 from safeconsumer._kafka.network import await_for, new_future
 from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
@@ -33,6 +32,7 @@ from safeconsumer._kafka.pausing.buffers import (
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
+from safeconsumer.errors.faces import CorruptBatchError
 from safeconsumer.holds.ownership import Ownership
 
 # Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).

@@ -8,12 +8,12 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._kafka.errors import ConcurrentPollError, ForkedConsumerError
 from safeconsumer._kafka.fork import run_in_child
 from safeconsumer._kafka.pausing.fetcher import Drained
 from safeconsumer._kafka.pausing.steps import Steps
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
+from safeconsumer.errors.faces import ConcurrentPollError, ForkedConsumerError
 
 # Milliseconds; a poll of an iteration that gates gained partitions ends after this:
 # nobody could pause them meanwhile, and the gates open when it ends.

@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka import KafkaConsumer
 
-from safeconsumer._kafka.errors import BlockingCallInListenerError, ConsumerClosedError
+from safeconsumer.errors.faces import BlockingCallInListenerError, ConsumerClosedError
 
 
 def is_on_io_thread(consumer: KafkaConsumer) -> bool:

@@ -20,9 +20,9 @@ from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
-from safeconsumer._kafka.errors import ConcurrentPollError
 from safeconsumer._kafka.pausing.ids import TopicIds
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
+from safeconsumer.errors.faces import ConcurrentPollError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
 from safeconsumer.holds.ledger import PauseLedger

@@ -21,7 +21,7 @@ from safeconsumer.audit.results import Result, Settings
 from safeconsumer.audit.stream import Source
 from safeconsumer.audit.timeline.data import Held, Lane, Run, Time, Timeline
 from safeconsumer.audit.tracks import Track
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import tp_text
 
 # 1900-01-01 and 9000-01-01, well within what calendars can represent.

@@ -17,7 +17,7 @@ from typing import Any
 from safeconsumer.audit.findings import Finding
 from safeconsumer.audit.timeline import words
 from safeconsumer.audit.timeline.data import Held, Lane, Run, Time, Timeline
-from safeconsumer.errors import JournalError
+from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import tp_text
 
 _WIDTH, _COLUMNS = 760, 380

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.calls import is_async, is_generator
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import Calls, Runner

@@ -12,6 +12,7 @@ from types import CoroutineType
 from typing import Any, Self
 
 from safeconsumer._waits import InterruptibleEvent
+from safeconsumer.errors.base import HandlerTimeoutError
 from safeconsumer.worker import forks, tracebacks
 from safeconsumer.worker.calls import (
     Errors,
@@ -26,7 +27,7 @@ from safeconsumer.worker.calls import (
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
 from safeconsumer.worker.executors.lifespan import enter_async, not_left
-from safeconsumer.worker.handlers import Context, Handler, HandlerTimeoutError
+from safeconsumer.worker.handlers import Context, Handler
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
 

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
+from safeconsumer.errors.base import HandlersFailError
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.executors.lifespan import MakeLifespan
-from safeconsumer.worker.handlers import Handler, HandlersFailError
+from safeconsumer.worker.handlers import Handler
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 

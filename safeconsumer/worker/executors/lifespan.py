@@ -12,9 +12,8 @@ from contextlib import (
 from typing import Any, TypeAlias
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import LifespanError, WorkerSettingError
 from safeconsumer.worker.executors.travel import check_picklable
-from safeconsumer.worker.handlers import LifespanError
 from safeconsumer.worker.tracebacks import shown
 
 MakeLifespan: TypeAlias = Callable[

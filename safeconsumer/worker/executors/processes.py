@@ -17,6 +17,12 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, evolve
 
 from safeconsumer._waits import InterruptibleEvent
+from safeconsumer.errors.base import (
+    HandlersFailError,
+    HandlerTimeoutError,
+    LifespanError,
+    ProcessDiedError,
+)
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import (
     About,
@@ -30,12 +36,6 @@ from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
 from safeconsumer.worker.executors.serving import BEGAN, FINISHED, serve
 from safeconsumer.worker.executors.threads import Threads
 from safeconsumer.worker.executors.travel import check_picklable
-from safeconsumer.worker.handlers import (
-    HandlersFailError,
-    HandlerTimeoutError,
-    LifespanError,
-    ProcessDiedError,
-)
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown

@@ -8,10 +8,11 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
+from safeconsumer.errors.base import LifespanError
 from safeconsumer.worker.calls import call_in_process
 from safeconsumer.worker.executors.lifespan import MakeLifespan, enter, not_left
 from safeconsumer.worker.executors.travel import sendable
-from safeconsumer.worker.handlers import Handler, LifespanError
+from safeconsumer.worker.handlers import Handler
 
 # Shared by a child and its parent: how many records of the hand-over are finished, and
 # when the next one was begun, by the clock that all processes share.

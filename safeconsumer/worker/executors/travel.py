@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import define
 
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.calls import Answer
 from safeconsumer.worker.handlers import BatchFailure, Pause, is_for_error
 from safeconsumer.worker.tracebacks import chain, shown

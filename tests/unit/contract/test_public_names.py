@@ -1,11 +1,15 @@
 """What is public: one table, so that no name comes or goes unnoticed."""
 
+import pickle
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import safeconsumer
+from safeconsumer import errors
+from safeconsumer.errors import base, faces
+from safeconsumer.worker import handlers
 from tests.harness.listing import short
 
 TABLE = Path(__file__).with_name("public_names.txt")
@@ -42,6 +46,18 @@ def test_a_name_is_there(module):
     for name in _public(module):
         assert getattr(found, name) is not None
     assert not hasattr(found, "nothing_of_that_name")
+
+
+@pytest.mark.parametrize("module", [base, faces, handlers], ids=short)
+def test_every_error_of_ours_is_public(module):
+    """A traceback names it as users import it, and a pickled one is found there."""
+    for name, one in vars(module).items():
+        is_error = isinstance(one, type) and issubclass(one, errors.SafeConsumerError)
+        if is_error:
+            assert name in errors.__all__
+            assert getattr(errors, name) is one
+            assert one.__module__ == "safeconsumer.errors"
+            assert isinstance(pickle.loads(pickle.dumps(one("x"))), one)  # noqa: S301 - our own
 
 
 def test_the_root_is_for_every_day():

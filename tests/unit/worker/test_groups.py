@@ -15,12 +15,16 @@ from safeconsumer import (
     RetryLater,
     StopWorker,
 )
-from safeconsumer.errors import DeserializationError, HandlersFailError
+from safeconsumer.errors import (
+    DeserializationError,
+    HandlerCancelledError,
+    HandlersFailError,
+)
 from safeconsumer.worker.batches import Batch, Ticket
 from safeconsumer.worker.calls import blamed, spared
 from safeconsumer.worker.executors.travel import sendable
 from safeconsumer.worker.groups import is_all
-from safeconsumer.worker.handlers import HandlerCancelledError, is_for_error
+from safeconsumer.worker.handlers import is_for_error
 from safeconsumer.worker.lanes import Order
 from tests.harness.worker.desk import Desk
 

@@ -3,7 +3,7 @@
 import pytest
 from kafka.serializer import Deserializer
 
-from safeconsumer._kafka.errors import ConcurrentPollError
+from safeconsumer.errors import ConcurrentPollError
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.unit.kafka.decoding.compare import TP
 

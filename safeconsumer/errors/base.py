@@ -1,93 +1,24 @@
 """
-The errors that this package raises: all of them are ``SafeConsumerError``.
+Defines the errors that need nothing else: no kafka-python, and no other module of ours.
 
-Those that are children of kafka-python's classes too, so that code which already catches
-these keeps working, and those of handlers, are defined elsewhere, and are here when they
-are first asked for: this module imports nothing.
+Modules of this package import them from here; users get them from ``safeconsumer.errors``.
 """
 
 from collections.abc import Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from safeconsumer._kafka.errors import (
-        BlockingCallInListenerError,
-        ConcurrentPollError,
-        ConsumerClosedError,
-        CorruptBatchError,
-        ForkedConsumerError,
-        IllegalTargetError,
-        NotConsumedError,
-        NotOwnedError,
-    )
-    from safeconsumer.worker.handlers import (
-        DeadLetterLimitError,
-        DeserializationError,
-        HandlerCancelledError,
-        HandlersFailError,
-        HandlerTimeoutError,
-        LifespanError,
-        ProcessDiedError,
-        RecordFailedError,
-    )
-
-__all__ = [
-    "BlockingCallInListenerError",
-    "ClientPropertyError",
-    "ConcurrentPollError",
-    "ConsumerClosedError",
-    "ControlSettingError",
-    "ControlTopicError",
-    "ControlWriteError",
-    "CorruptBatchError",
-    "DeadLetterLimitError",
-    "DecoderSettingError",
-    "DeserializationError",
-    "ForkedConsumerError",
-    "HandlerCancelledError",
-    "HandlerTimeoutError",
-    "HandlersFailError",
-    "HeldDataLostError",
-    "HoldSettingError",
-    "HoldsUnreadableError",
-    "HookTypeError",
-    "IllegalTargetError",
-    "JournalError",
-    "LifespanError",
-    "MetricsSourceError",
-    "MissingExtraError",
-    "NotConsumedError",
-    "NotOwnedError",
-    "NotQuietError",
-    "ProcessDiedError",
-    "RecordFailedError",
-    "SafeConsumerError",
-    "ScopeSyntaxError",
-    "SparkSettingError",
-    "SparkSetupError",
-    "TargetTypeError",
-    "TimestampError",
-    "UnansweredBatchError",
-    "UnsupportedKafkaPythonError",
-    "WorkerSettingError",
-    "WorkerStateError",
-]
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    if name in __all__:
-        for room in ("_kafka.errors", "worker.handlers"):
-            home = import_module(f"safeconsumer.{room}")
-            if hasattr(home, name):
-                globals()[name] = value = getattr(home, name)
-                return value
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+# Where users import the errors from, so what tracebacks call them.
+_PUBLIC = "safeconsumer.errors"
 
 
 class SafeConsumerError(Exception):
     """Parent of every error that this package raises by itself."""
+
+    __module__ = _PUBLIC
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ in {__name__, f"{_PUBLIC}.faces"}:
+            cls.__module__ = _PUBLIC
 
 
 class ScopeSyntaxError(SafeConsumerError, ValueError):
@@ -230,3 +161,52 @@ class HeldDataLostError(SafeConsumerError, RuntimeError):
 
 class JournalError(SafeConsumerError, ValueError):
     """A delivery journal cannot be kept or read; the message says which, and why."""
+
+
+class RecordFailedError(SafeConsumerError):
+    """
+    A record failed for good and the worker stopped: nothing was committed past it.
+
+    ``run()`` raises it; its cause is the handler's exception.
+    """
+
+
+class DeadLetterLimitError(SafeConsumerError):
+    """
+    Too many records failed for good: ``DeadLetter.max_ratio`` is exceeded.
+
+    Nothing was committed past the record that exceeded it.
+    """
+
+
+class HandlersFailError(SafeConsumerError):
+    """
+    Handlers cannot be run at all, so the worker stops; no record has failed.
+
+    A process does not start; a handler returned a coroutine that nothing awaits, or
+    commits records that are not handled yet. ``run()`` raises it.
+    """
+
+
+class LifespanError(HandlersFailError):
+    """
+    The context manager of ``lifespan`` could not be entered or left; the worker stops.
+
+    ``run()`` raises it; its cause is the original exception.
+    """
+
+
+class ProcessDiedError(SafeConsumerError):
+    """A process of the process executor ended while it worked on this record."""
+
+
+class HandlerTimeoutError(SafeConsumerError, TimeoutError):
+    """A handler took longer than ``handler_timeout`` for this record, and was ended."""
+
+
+class HandlerCancelledError(SafeConsumerError):
+    """
+    A handler was cancelled, but not by its worker; its cause shows where.
+
+    It awaited a task that was cancelled, or its own task was.
+    """

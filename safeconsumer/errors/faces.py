@@ -3,7 +3,7 @@
 from kafka.errors import CommitFailedError, CorruptRecordError, IllegalStateError
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors import SafeConsumerError, ScopeSyntaxError
+from safeconsumer.errors.base import SafeConsumerError, ScopeSyntaxError
 
 
 class NotConsumedError(SafeConsumerError, IllegalStateError):

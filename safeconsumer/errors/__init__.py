@@ -1,0 +1,108 @@
+"""
+The errors that this package raises: all of them are ``SafeConsumerError``.
+
+This module is for users; no other module of the package imports it. Errors that are
+children of kafka-python's too, so that code which already catches these keeps working,
+are loaded when they are first asked for, since they need kafka-python.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from safeconsumer.errors.base import (
+    ClientPropertyError,
+    ControlSettingError,
+    ControlTopicError,
+    ControlWriteError,
+    DeadLetterLimitError,
+    DecoderSettingError,
+    HandlerCancelledError,
+    HandlersFailError,
+    HandlerTimeoutError,
+    HeldDataLostError,
+    HoldSettingError,
+    HoldsUnreadableError,
+    HookTypeError,
+    JournalError,
+    LifespanError,
+    MetricsSourceError,
+    MissingExtraError,
+    NotQuietError,
+    ProcessDiedError,
+    RecordFailedError,
+    SafeConsumerError,
+    ScopeSyntaxError,
+    SparkSettingError,
+    SparkSetupError,
+    TargetTypeError,
+    TimestampError,
+    UnansweredBatchError,
+    UnsupportedKafkaPythonError,
+    WorkerSettingError,
+    WorkerStateError,
+)
+
+if TYPE_CHECKING:
+    from safeconsumer.errors.faces import (
+        BlockingCallInListenerError,
+        ConcurrentPollError,
+        ConsumerClosedError,
+        CorruptBatchError,
+        ForkedConsumerError,
+        IllegalTargetError,
+        NotConsumedError,
+        NotOwnedError,
+    )
+    from safeconsumer.worker.handlers import DeserializationError
+
+__all__ = [
+    "BlockingCallInListenerError",
+    "ClientPropertyError",
+    "ConcurrentPollError",
+    "ConsumerClosedError",
+    "ControlSettingError",
+    "ControlTopicError",
+    "ControlWriteError",
+    "CorruptBatchError",
+    "DeadLetterLimitError",
+    "DecoderSettingError",
+    "DeserializationError",
+    "ForkedConsumerError",
+    "HandlerCancelledError",
+    "HandlerTimeoutError",
+    "HandlersFailError",
+    "HeldDataLostError",
+    "HoldSettingError",
+    "HoldsUnreadableError",
+    "HookTypeError",
+    "IllegalTargetError",
+    "JournalError",
+    "LifespanError",
+    "MetricsSourceError",
+    "MissingExtraError",
+    "NotConsumedError",
+    "NotOwnedError",
+    "NotQuietError",
+    "ProcessDiedError",
+    "RecordFailedError",
+    "SafeConsumerError",
+    "ScopeSyntaxError",
+    "SparkSettingError",
+    "SparkSetupError",
+    "TargetTypeError",
+    "TimestampError",
+    "UnansweredBatchError",
+    "UnsupportedKafkaPythonError",
+    "WorkerSettingError",
+    "WorkerStateError",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+    if name in __all__:
+        is_of_worker = name == "DeserializationError"  # it steers one, as Reject does
+        room = "worker.handlers" if is_of_worker else "errors.faces"
+        globals()[name] = value = getattr(import_module(f"safeconsumer.{room}"), name)
+        return value
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)
