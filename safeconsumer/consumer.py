@@ -487,7 +487,7 @@ class SafeConsumer(UpstreamConsumer):
         Hold the targets: once this has returned, none of their records is delivered.
 
         Takes effect wholly or not at all. Targets need not be assigned yet: the hold
-        bites at assignment, before the first fetch. Without targets it does nothing,
+        holds them when they are, before the first fetch. Without targets it does nothing,
         as upstream's. A hold placed again with another reason, lifetime or duration
         replaces the old one; a plain pause changes a strict hold only where it lasts
         longer.
@@ -775,7 +775,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """
-        Assign partitions by hand; as kafka-python's. Holds stay and bite.
+        Assign partitions by hand; as kafka-python's. Holds stay in force.
 
         Plain pauses of what it leaves out end, and pauses of all that is assigned.
 
@@ -809,7 +809,7 @@ class SafeConsumer(UpstreamConsumer):
         listener: Any = None,  # noqa: ANN401 - upstream's listener classes
     ) -> None:
         """
-        Subscribe to topics or a pattern; as kafka-python's. Holds stay and bite.
+        Subscribe to topics or a pattern; as kafka-python's. Holds stay in force.
 
         Plain pauses of what the next join leaves out end.
 

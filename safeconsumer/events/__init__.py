@@ -30,11 +30,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from safeconsumer.events.consumer import (
+    AssignedWhileHeld,
     Event,
     FetchesPurged,
     GatesChanged,
     HeldPartitionUncommitted,
-    HoldsBit,
     HoldsEnded,
     HoldsExpired,
     HoldsPlaced,
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AssignedWhileHeld",
     "BatchUnreadable",
     "BreakerClosed",
     "BreakerOpened",
@@ -106,7 +107,6 @@ __all__ = [
     "GatesOpenedUnread",
     "HandlerStalled",
     "HeldPartitionUncommitted",
-    "HoldsBit",
     "HoldsEnded",
     "HoldsExpired",
     "HoldsPlaced",

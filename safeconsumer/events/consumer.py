@@ -289,7 +289,7 @@ class HoldsEnded(Event):
         return None
 
 
-class HoldsBit(Event):
+class AssignedWhileHeld(Event):
     """
     Holds from before took effect on partitions that were gained.
 
@@ -309,7 +309,7 @@ class HoldsBit(Event):
     """
 
     __match_args__ = ("holds", "partitions")
-    name: ClassVar[str] = "hold_bit_on_assignment"
+    name: ClassVar[str] = "assigned_while_held"
     level: ClassVar[str] = "warning"
 
     holds: tuple[Hold, ...]
@@ -365,7 +365,7 @@ class RebalanceCompleted(Event):
         revoked: partitions given up.
         lost: partitions taken away while the membership was lost.
         quiet: the partitions that are quiet now.
-        bit: holds that keep gained partitions quiet.
+        holds_on_gained: holds that keep gained partitions quiet.
     """
 
     __match_args__ = ("kept", "gained", "revoked", "lost")
@@ -378,7 +378,7 @@ class RebalanceCompleted(Event):
     revoked: Partitions
     lost: Partitions
     quiet: Partitions
-    bit: tuple[Hold, ...]
+    holds_on_gained: tuple[Hold, ...]
 
 
 class FetchesPurged(Event):

@@ -22,11 +22,11 @@ WISHES = tuple(kind for kind in KINDS if kind != "worker")
 CHANGES = ("placed", "removed", "expired", "ended")
 MOVES = ("gained", "revoked", "lost")
 ALARMS = (
+    "assigned_while_held",
     "control_not_understood",
     "control_unavailable",
     "control_unchecked",
     "held_partition_uncommitted",
-    "hold_bit_on_assignment",
     "log_truncated",
     "pattern_covers_nothing",
     "pause_not_handed_over",

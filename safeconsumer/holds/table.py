@@ -419,10 +419,10 @@ class Table(NamedTuple):
         )
         after = after.gating(what, is_watched=is_watched)
         left = tuple(filter(self.is_quiet, what.departed))
-        after, bit = after.biting(what, left, cause)
+        after, held = after.assigned_while_held(what, left, cause)
         reached = after.reached(ended)
         flowing = after.flowing([tp for tp in reached if tp in what.kept])
-        told = [*_ended(ended, change, flowing), *_placed_back(back), *bit]
+        told = [*_ended(ended, change, flowing), *_placed_back(back), *held]
         ended_quiet = (*left, *flowing)
         return Step(after, tuple(told), ended_quiet, is_moved=True, what=what)
 
@@ -474,15 +474,15 @@ class Table(NamedTuple):
             unread=unread | what.gained if is_watched else unread,
         )
 
-    def biting(
+    def assigned_while_held(
         self, what: Reassignment, left: Iterable[TopicPartition], cause: Cause
     ) -> tuple[Table, list[EventParts]]:
         """
-        Note which partitions departed and were quiet; report the holds that bite.
+        Note which partitions departed and were quiet; report gained ones that are held.
 
-        A hold bites if a partition that left quiet is back and it keeps that quiet, or
-        if more comes under a whole pause. A whole pause of which nothing by name is
-        left is reported once, with all that it keeps quiet.
+        A gained partition is reported if it left quiet and is held, or if it comes
+        under a whole pause. A whole pause of which nothing by name is left is reported
+        once, with all that it keeps quiet.
         """
         holds, gained = self.holds, what.gained
         is_lost = cause is Cause.LOST
@@ -491,26 +491,26 @@ class Table(NamedTuple):
         known = self.left_alone.get
         news = {topic for topic, one in alone.items() if known(topic) is not one}
         looked_at = {*gained, *(tp for topic in news for tp in self.assigned[topic])}
-        bit: list[TopicPartition] = []
-        biting: dict[HoldKey, Hold] = {}
+        held: list[TopicPartition] = []
+        holding: dict[HoldKey, Hold] = {}
         for tp in sorted(looked_at):
             covering = holds.covering(tp)
             is_whole = any(hold.owner == WHOLE for hold in covering)
             if covering and (is_whole or tp in left_quiet):
-                bit.append(tp)
-                biting.update((hold.key, hold) for hold in covering)
+                held.append(tp)
+                holding.update((hold.key, hold) for hold in covering)
         still = [tp for tp in left_quiet if tp not in gained and holds.covers(tp)]
         after = self._replace(
             left_quiet={tp: left_quiet[tp] for tp in still[-MOST_LEFT:]},
             left_alone=alone,
         )
         parts = {
-            "partitions": tuple(bit),
-            "holds": tuple(biting.values()),
+            "partitions": tuple(held),
+            "holds": tuple(holding.values()),
             "is_left_alone": bool(news),
-            "lost": tuple(tp for tp in bit if tp in gained and left_quiet.get(tp)),
+            "lost": tuple(tp for tp in held if tp in gained and left_quiet.get(tp)),
         }
-        return after, [(events.HoldsBit, parts)] if bit else []
+        return after, [(events.AssignedWhileHeld, parts)] if held else []
 
     def _alone(self) -> dict[str, Hold]:
         # Whole pauses of topics of which something is here, and nothing by name. One

@@ -102,15 +102,15 @@ def test_what_a_program_that_does_nothing_wrong_is_told(lab, caplog, assignor):
         a.owns(2)
         b.stop()
         a.owns(4)
-    bit = [one for one in told if isinstance(one, events.HoldsBit)]
-    assert {one.severity for one in bit} == {"info"}
+    held = [one for one in told if isinstance(one, events.AssignedWhileHeld)]
+    assert {one.severity for one in held} == {"info"}
     assert [one for one in told if one.severity in {"warning", "error"}] == []
     assert [one for one in caplog.records if one.name == "safeconsumer"] == []
     a.stop()
 
 
-def _is_bite(event):
-    return isinstance(event, events.HoldsBit)
+def _is_held_on_assignment(event):
+    return isinstance(event, events.AssignedWhileHeld)
 
 
 @pytest.mark.contract("P6")
@@ -129,14 +129,14 @@ def test_a_plain_pause_that_outlives_a_loss_is_a_warning_once(
         lab.network.isolate(lab.world.outside)
         lab.until(lambda: not lab.members())
         lab.network.heal(lab.world.outside)
-        reader.until(lambda: any(map(_is_bite, told)), seconds=60)
+        reader.until(lambda: any(map(_is_held_on_assignment, told)), seconds=60)
         reader.is_silent()
-    (bit,) = filter(_is_bite, told)
-    assert bit.severity == "warning"
-    assert bit.lost == (p0,)
-    assert "outlive" in (bit.advice or "")
+    (event,) = filter(_is_held_on_assignment, told)
+    assert event.severity == "warning"
+    assert event.lost == (p0,)
+    assert "outlive" in (event.advice or "")
     (line,) = [one for one in caplog.records if one.name == "safeconsumer"]
-    assert "hold_bit_on_assignment" in line.getMessage()
+    assert "assigned_while_held" in line.getMessage()
 
 
 @pytest.mark.contract("P3")

@@ -161,7 +161,7 @@ class RebalanceWatch:
         view = ledger.view()
         kept = {tp for tp, state in now.items() if before.get(tp) is state}
         gained, gone = now.keys() - kept, before.keys() - now.keys()
-        bit = {
+        holds = {
             hold.key: hold
             for tp in gained
             if tp in view.quiet
@@ -176,6 +176,6 @@ class RebalanceWatch:
             revoked=events.sorted_partitions(gone - lost),
             lost=events.sorted_partitions(lost),
             quiet=events.sorted_partitions(view.quiet),
-            bit=tuple(bit.values()),
+            holds_on_gained=tuple(holds.values()),
         )
         ledger.on_joined()

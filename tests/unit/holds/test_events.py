@@ -22,7 +22,7 @@ VALUES = {
     "group_id": "g",
     "holds": (HOLD,),
     "remaining": (HOLD,),
-    "bit": (HOLD,),
+    "holds_on_gained": (HOLD,),
     "topics": ("orders", "audit"),
     "pattern": "re:ord.*",
     "topic": "orders",
@@ -113,8 +113,8 @@ def test_an_event_about_a_forgotten_hold_says_how_to_lift_it(owner, expected):
     """By the call, or the command, that does it."""
     hold = Hold(scope=scopes.partition("orders", 3), owner=owner)
     tps = (("orders", 3),)
-    assert events.HoldsBit(holds=(hold,), partitions=tps).advice == expected
-    many = events.HoldsBit(holds=(hold,) * 8, partitions=tps).advice
+    assert events.AssignedWhileHeld(holds=(hold,), partitions=tps).advice == expected
+    many = events.AssignedWhileHeld(holds=(hold,) * 8, partitions=tps).advice
     assert many is not None
     assert many.endswith("; 5 more")
     assert _sample(events.HoldsPlaced).advice is None
@@ -183,8 +183,8 @@ def test_what_a_resume_leaves_held_says_how_to_lift_it():
 def test_a_whole_pause_is_lifted_as_it_was_placed():
     """A bare ``resume()`` looks as if it did nothing, as in kafka-python."""
     whole = Hold(scope=scopes.topic("orders"), owner="app (all)")
-    bit = events.HoldsBit(holds=(whole,), partitions=TPS)
-    assert bit.advice == "lift with resume(*assignment())"
+    event = events.AssignedWhileHeld(holds=(whole,), partitions=TPS)
+    assert event.advice == "lift with resume(*assignment())"
 
 
 def test_an_event_that_counts_holds_has_a_level():

@@ -101,12 +101,12 @@ def test_a_surviving_hold_is_told_when_its_partition_returns():
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, reason="full")
     lab.assign(C)
-    assert lab.told.of(events.HoldsBit) == []
+    assert lab.told.of(events.AssignedWhileHeld) == []
     lab.assign(A, C)
-    bit = lab.told.only(events.HoldsBit)
-    assert bit.level == "warning"
-    assert bit.partitions == (A,)
-    assert [hold.reason for hold in bit.holds] == ["full"]
+    event = lab.told.only(events.AssignedWhileHeld)
+    assert event.level == "warning"
+    assert event.partitions == (A,)
+    assert [hold.reason for hold in event.holds] == ["full"]
 
 
 def test_a_hold_that_bites_for_the_first_time_is_no_warning():
@@ -114,7 +114,7 @@ def test_a_hold_that_bites_for_the_first_time_is_no_warning():
     lab = LedgerLab()
     lab.hold(ORDERS)
     lab.assign(A, C)
-    assert lab.told.of(events.HoldsBit) == []
+    assert lab.told.of(events.AssignedWhileHeld) == []
 
 
 def test_a_hold_placed_while_away_is_no_warning():
@@ -123,7 +123,7 @@ def test_a_hold_placed_while_away_is_no_warning():
     lab.assign(C)
     lab.hold(ORDERS)
     lab.assign(A, C)
-    assert lab.told.of(events.HoldsBit) == []
+    assert lab.told.of(events.AssignedWhileHeld) == []
 
 
 def test_whoever_places_a_pattern_is_told_what_it_covers():

@@ -65,7 +65,7 @@ def test_the_next_expiry_is_that_of_the_hold_that_ends_first():
 
 @pytest.mark.parametrize("then", ["assigned", "paused plainly", "lifted"])
 def test_what_expired_counts_for_no_later_change(then):
-    """Though nobody has looked in between: it is told as expired, and bites nobody."""
+    """Though nobody has looked in between: it is reported as expired, and holds nothing."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     lab.assign()

@@ -17,7 +17,7 @@ PLACED = events.HoldsPlaced(
     holds=(Hold(scope=scopes.topic("orders"), owner="ops", reason="deploy"),),
     quiet=(("orders", 0),),
 )
-BIT = events.HoldsBit(partitions=(("orders", 0),), holds=())
+HELD = events.AssignedWhileHeld(partitions=(("orders", 0),), holds=())
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +44,9 @@ def test_the_level_of_an_event_is_the_level_of_its_line(caplog):
     """And what the application filters away is not even rendered."""
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         log_event(PLACED)
-        log_event(BIT)
+        log_event(HELD)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "hold_bit_on_assignment" in caplog.text
+    assert "assigned_while_held" in caplog.text
 
 
 def test_what_a_worker_holds_by_itself_is_no_news(caplog):
@@ -56,9 +56,9 @@ def test_what_a_worker_holds_by_itself_is_no_news(caplog):
     with caplog.at_level(logging.INFO, logger="safeconsumer"):
         log_event(events.HoldsPlaced(holds=(own,)))
         log_event(events.HoldsRemoved(holds=(own,)))
-        log_event(events.HoldsBit(partitions=(("orders", 0),), holds=(own,)))
+        log_event(events.AssignedWhileHeld(partitions=(("orders", 0),), holds=(own,)))
         assert not caplog.records
-        log_event(events.HoldsBit(partitions=(("orders", 0),), holds=both))
+        log_event(events.AssignedWhileHeld(partitions=(("orders", 0),), holds=both))
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
         log_event(events.HoldsPlaced(holds=(own,)))
@@ -78,7 +78,7 @@ def test_what_the_application_pauses_itself_is_no_news(caplog):
         log_event(events.HoldsRemoved(holds=(own,), remaining=(other,)))
         log_event(events.StillHeld(holds=(other,)))
         log_event(events.HoldsExpired(holds=(own,)))
-        log_event(events.HoldsBit(partitions=(("orders", 0),), holds=(own,)))
+        log_event(events.AssignedWhileHeld(partitions=(("orders", 0),), holds=(own,)))
     levels = [record.levelno for record in caplog.records]
     assert levels == [logging.INFO] * 5 + [logging.WARNING]
     assert "lift with resume('orders')" in caplog.records[-1].getMessage()
@@ -113,7 +113,7 @@ def test_a_configured_structlog_gets_the_fields(caplog):
 _PROGRAM = """
 import sys
 import safeconsumer
-from safeconsumer.events.consumer import GatesChanged, HoldsBit
+from safeconsumer.events.consumer import GatesChanged, AssignedWhileHeld
 from safeconsumer.events.log import log_event
 assert "structlog" not in sys.modules, "imported too early"
 from safeconsumer.events.dispatch import Dispatcher
@@ -121,7 +121,7 @@ dispatcher = Dispatcher([log_event])
 quiet_one = GatesChanged(flowing=(("orders", 0),), reason="")
 dispatcher.dispatch(quiet_one)
 assert "structlog" not in sys.modules, "imported for a line that nobody sees"
-dispatcher.dispatch(HoldsBit(partitions=(), holds=()))
+dispatcher.dispatch(AssignedWhileHeld(partitions=(), holds=()))
 assert "structlog" in sys.modules
 assert not dispatcher.failures, dispatcher.failures
 """

@@ -278,8 +278,10 @@ def only(lab, steps, kind):
     return event
 
 
-def bites(lab, steps):
-    return [one for one in told(lab, steps) if isinstance(one, events.HoldsBit)]
+def assigned_while_held(lab, steps):
+    return [
+        one for one in told(lab, steps) if isinstance(one, events.AssignedWhileHeld)
+    ]
 
 
 def scopes_of(holds):
@@ -374,7 +376,7 @@ def test_what_left_quiet_is_forgotten_after_ten_thousand_others():
     for left in (1, 2, len(topics)):
         lab.assign(*topics[left:])
     lab.assign(*topics[:2])
-    assert lab.told.only(events.HoldsBit).partitions == (topics[1],)
+    assert lab.told.only(events.AssignedWhileHeld).partitions == (topics[1],)
 
 
 def test_what_a_resume_ends_besides_is_told_with_it():
@@ -392,8 +394,12 @@ def test_what_a_resume_ends_besides_is_told_with_it():
 
 def test_what_is_gained_under_a_whole_pause_is_told_as_information():
     lab = played("join A; pause all")
-    bit = only(lab, "join A B", events.HoldsBit)
-    assert (bit.partitions, bit.severity, bit.is_left_alone) == ((B,), "info", False)
+    event = only(lab, "join A B", events.AssignedWhileHeld)
+    assert (event.partitions, event.severity, event.is_left_alone) == (
+        (B,),
+        "info",
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -404,20 +410,20 @@ def test_what_is_gained_under_a_whole_pause_is_told_as_information():
 def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps):
     """Nothing is left that was paused by name, and something is quiet all the same."""
     lab = played("join A; pause all")
-    bit = bites(lab, steps)
-    assert (bit[-1].partitions, bit[-1].severity) == ((B,), "warning")
-    assert bit[-1].is_left_alone
+    found = assigned_while_held(lab, steps)
+    assert (found[-1].partitions, found[-1].severity) == ((B,), "warning")
+    assert found[-1].is_left_alone
     (more,) = told(lab, "join B D")
     assert (more.severity, more.is_left_alone) == ("info", False)
     play(lab, "resume all; join A; pause all")
-    assert bites(lab, steps)[-1].is_left_alone
+    assert assigned_while_held(lab, steps)[-1].is_left_alone
 
 
 def test_what_may_be_given_back_leaves_no_whole_pause_alone():
     """Only a completed join decides."""
     lab = played("join A; pause all; join A B")
-    (bit,) = bites(lab, "lost B; join A B")
-    assert not bit.is_left_alone
+    (event,) = assigned_while_held(lab, "lost B; join A B")
+    assert not event.is_left_alone
 
 
 @pytest.mark.parametrize(
@@ -432,9 +438,9 @@ def test_what_may_be_given_back_leaves_no_whole_pause_alone():
 def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(steps):
     """It is what was asked for, at each eager rebalance: no warning, and no alarm."""
     lab = LedgerLab()
-    (bit,) = bites(lab, steps)
-    assert (bit.severity, bit.is_left_alone) == ("info", False)
-    assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 0
+    (event,) = assigned_while_held(lab, steps)
+    assert (event.severity, event.is_left_alone) == ("info", False)
+    assert lab.ledger.counts.alarms["assigned_while_held"] == 0
 
 
 @pytest.mark.parametrize(
@@ -450,19 +456,19 @@ def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(steps):
 def test_a_plain_pause_that_outlives_a_loss_is_warned_of_once(steps, lost):
     """In kafka-python it ends with the membership, and a program may rely on that."""
     lab = LedgerLab()
-    first, second = bites(lab, f"{steps}; prepared; join A B")
+    first, second = assigned_while_held(lab, f"{steps}; prepared; join A B")
     assert (first.severity, first.lost, second.severity) == ("warning", lost, "info")
     assert second.lost == ()
-    assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 1
+    assert lab.ledger.counts.alarms["assigned_while_held"] == 1
 
 
 def test_a_strict_hold_that_bites_is_a_warning_beside_plain_pauses():
     """P6: whoever has forgotten it should hear of it."""
     lab = LedgerLab()
     lab.hold(ORDERS)
-    (bit,) = bites(lab, "join A B; pause all; lost; join A B")
-    assert bit.severity == "warning"
-    assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 1
+    (event,) = assigned_while_held(lab, "join A B; pause all; lost; join A B")
+    assert event.severity == "warning"
+    assert lab.ledger.counts.alarms["assigned_while_held"] == 1
 
 
 def test_a_resume_tells_which_whole_pauses_it_ends_besides():

@@ -110,7 +110,7 @@ def test_rebalances_are_counted(safe):
         revoked=(C,),
         lost=(),
         quiet=(),
-        bit=(),
+        holds_on_gained=(),
     )
     consumer._safe_ledger.deliver()
     found = values(consumer)
