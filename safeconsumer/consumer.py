@@ -956,7 +956,7 @@ class SafeConsumer(UpstreamConsumer):
                 does not own. Nothing was sent, nor committed of the others.
             CommitFailedError: kafka-python's, where the broker has ended the membership
                 and this member does not know it yet.
-            HandlersFailError: a ``Worker`` or ``Pump`` has the consumer, and commits.
+            HandlersCannotRunError: a ``Worker`` or ``Pump`` has the consumer, and commits.
             BlockingCallInListenerError: called in a rebalance listener.
             ConsumerClosedError: the consumer is closed.
         """
@@ -977,7 +977,7 @@ class SafeConsumer(UpstreamConsumer):
         not own sends nothing: callback and future get a ``NotOwnedError``.
 
         Raises:
-            HandlersFailError: a ``Worker`` or ``Pump`` has the consumer, and commits.
+            HandlersCannotRunError: a ``Worker`` or ``Pump`` has the consumer, and commits.
             ConsumerClosedError: the consumer is closed.
         """
         refuse_if_closed(self, "commit_async")

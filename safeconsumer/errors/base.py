@@ -179,7 +179,7 @@ class DeadLetterLimitError(SafeConsumerError):
     """
 
 
-class HandlersFailError(SafeConsumerError):
+class HandlersCannotRunError(SafeConsumerError):
     """
     Handlers cannot be run at all, so the worker stops; no record has failed.
 
@@ -188,7 +188,7 @@ class HandlersFailError(SafeConsumerError):
     """
 
 
-class LifespanError(HandlersFailError):
+class LifespanError(HandlersCannotRunError):
     """
     The context manager of ``lifespan`` could not be entered or left; the worker stops.
 

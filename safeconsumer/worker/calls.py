@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 from attrs import define, field
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors.base import HandlerCancelledError, HandlersFailError
+from safeconsumer.errors.base import HandlerCancelledError, HandlersCannotRunError
 from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
@@ -157,7 +157,7 @@ def refuse_undone(answer: object) -> None:
     Refuse what a handler or dead-letter sink returns if it shows that nothing is done.
 
     Raises:
-        HandlersFailError: it is a coroutine, a generator, or another awaitable or
+        HandlersCannotRunError: it is a coroutine, a generator, or another awaitable or
             future, which nothing awaits, so nothing was done. Or it is an exception.
     """
     if answer is None:
@@ -175,7 +175,7 @@ def refuse_undone(answer: object) -> None:
         isinstance(answer, type) and issubclass(answer, BaseException)
     ):
         message = f"{shown(answer)} was returned, which has no effect: raise it"
-        raise HandlersFailError(message)
+        raise HandlersCannotRunError(message)
 
 
 def _refuse(answer: object, does: str) -> NoReturn:
@@ -184,7 +184,7 @@ def _refuse(answer: object, does: str) -> NoReturn:
         f"its work before it returns; if it awaits anything it must be async def, "
         f"with executor='asyncio'; dead_letter must be a plain function"
     )
-    raise HandlersFailError(message)
+    raise HandlersCannotRunError(message)
 
 
 def is_async(function: object) -> bool:
@@ -211,7 +211,7 @@ def _is_of_one(error: BaseException) -> bool:
     # Tells whether the error is about one record of the batch, and not which.
     if not isinstance(error, Exception):
         return False
-    is_control = isinstance(error, (WorkerControl, HandlersFailError))
+    is_control = isinstance(error, (WorkerControl, HandlersCannotRunError))
     return isinstance(error, Reject) or not is_control
 
 
@@ -221,7 +221,7 @@ def broken(task: Task, error: BaseException) -> Outcome:
     left = [index for index in task.indexes if not done[index]]
     finished = [index for index in task.indexes if done[index]]
     message = f"what calls the handler broke: {shown(error)}"
-    wrong = HandlersFailError(message)
+    wrong = HandlersCannotRunError(message)
     wrong.__cause__ = error
     return Outcome(
         task=task,

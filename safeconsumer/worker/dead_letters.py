@@ -15,7 +15,7 @@ from kafka.errors import (
 )
 from kafka.future import Future as KafkaFuture
 
-from safeconsumer.errors.base import HandlersFailError, WorkerSettingError
+from safeconsumer.errors.base import HandlersCannotRunError, WorkerSettingError
 from safeconsumer.worker import forks
 from safeconsumer.worker.calls import Slot, blamed, is_async, refuse_undone
 from safeconsumer.worker.handlers import Reject
@@ -48,7 +48,7 @@ Sink: TypeAlias = Callable[[Any, Failure], object]
 It takes a record and its failure. If it returns, the letter is acknowledged; a future
 of kafka-python or of ``concurrent.futures`` that it returns is waited for until it
 ends. What ends later and says so to nobody, such as a coroutine, an asyncio future or
-the result of a ``multiprocessing`` pool, stops the worker with a ``HandlersFailError``.
+the result of a ``multiprocessing`` pool, stops the worker with a ``HandlersCannotRunError``.
 If it raises :class:`~safeconsumer.Reject`, the record can never be a letter.
 """
 
@@ -106,7 +106,7 @@ def answered(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN401 - a
         answer: what the sink returned; whatever is no future means that it was sent.
 
     Raises:
-        HandlersFailError: it ends later, and nobody would hear of that.
+        HandlersCannotRunError: it ends later, and nobody would hear of that.
     """
     over: Future[BaseException | None] = Future()
     if isinstance(answer, KafkaFuture):
@@ -122,7 +122,7 @@ def answered(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN401 - a
                 f"letter is sent: wait for it there, or return a future of "
                 f"concurrent.futures"
             )
-            raise HandlersFailError(message)
+            raise HandlersCannotRunError(message)
         over.set_result(None)
     return over
 

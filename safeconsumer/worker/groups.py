@@ -19,7 +19,7 @@ error it is not known which records are done. Any other group is a failure.
 import asyncio
 
 from safeconsumer._checks import is_number
-from safeconsumer.errors.base import HandlersFailError
+from safeconsumer.errors.base import HandlersCannotRunError
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Pause,
@@ -80,7 +80,7 @@ def _rank(error: BaseException) -> tuple[int, float, float]:
             number, seconds = 2, _seconds(getattr(error, "after", None))
         case Reject():
             number = 1
-        case HandlersFailError():
+        case HandlersCannotRunError():
             number = 5
         case Exception() | asyncio.CancelledError():  # the latter is one alone, too
             number = 0

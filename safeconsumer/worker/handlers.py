@@ -9,7 +9,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
 from safeconsumer.errors.base import (
-    HandlersFailError,
+    HandlersCannotRunError,
     HoldSettingError,
     WorkerSettingError,
 )
@@ -208,7 +208,7 @@ A batch handler: it takes the records of a batch and a context.
 
 def commits_alone() -> Exception:
     """Return the error of another's commit while a worker or pump has the consumer."""
-    return HandlersFailError(
+    return HandlersCannotRunError(
         "a Worker or Pump has this consumer and commits what is done: leave out "
         "commit(), commit_async() and group_metadata(), with offsets or without; they "
         "would commit past records that other handlers have not finished. Nothing was "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors.base import HandlersFailError, JournalError
+from safeconsumer.errors.base import HandlersCannotRunError, JournalError
 from safeconsumer.journal.format import tp_text
 from safeconsumer.worker.calls import Answer, is_async, refuse_undone, spared
 from safeconsumer.worker.handlers import Context, Handler
@@ -139,7 +139,7 @@ class HandlerJournal:
         except JournalError as error:
             self._fail(error)
             message = "what handlers do cannot be written to the journal"
-            raise HandlersFailError(message) from error  # no failure of the record
+            raise HandlersCannotRunError(message) from error  # no failure of the record
 
 
 def _offsets(task: Task, indexes: Indexes) -> Sequence[int]:

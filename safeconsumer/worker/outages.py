@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from attrs import define, evolve, field
 
-from safeconsumer.errors.base import HandlersFailError
+from safeconsumer.errors.base import HandlersCannotRunError
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.worker import events as worker_events
@@ -137,7 +137,7 @@ class Outages:
 
     def _is_named(self, error: BaseException) -> bool:
         assert self._breaker is not None  # noqa: S101 - as above
-        is_control = isinstance(error, (WorkerControl, HandlersFailError))
+        is_control = isinstance(error, (WorkerControl, HandlersCannotRunError))
         return is_all(error, self._breaker.on) and not is_control
 
     def _judge(self, topic: str, error: str, *, is_well: bool) -> tuple[float, bool]:

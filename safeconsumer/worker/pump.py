@@ -55,7 +55,7 @@ class Pump:
             deserializers are called where batches are handed out: their exceptions are
             failures of the record, see :class:`DeserializationError`. In the block
             ``commit``, ``commit_async`` and ``group_metadata`` raise
-            :class:`HandlersFailError`, and ``poll`` and iteration
+            :class:`HandlersCannotRunError`, and ``poll`` and iteration
             :class:`ConcurrentPollError`.
         order: ``unordered`` hands out batches of one partition side by side;
             ``partition`` hands out the next one when the one before is answered, so

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from safeconsumer._checks import is_number
 from safeconsumer.errors.base import (
     DeadLetterLimitError,
-    HandlersFailError,
+    HandlersCannotRunError,
     RecordFailedError,
 )
 from safeconsumer.journal.format import DEAD_LETTER, SKIPPED
@@ -298,7 +298,7 @@ class Schedule:
         match error:
             case StopWorker():
                 self.is_stop_asked = True
-            case Exception() if not isinstance(error, HandlersFailError):
+            case Exception() if not isinstance(error, HandlersCannotRunError):
                 known.answer = (task, index, error, self._clock())
                 self._kept.append(error)
             case _:
@@ -344,7 +344,7 @@ class Schedule:
                 self.is_stop_asked = True
             case Reject():
                 self._exhaust(lane, task, index, error)
-            case HandlersFailError():
+            case HandlersCannotRunError():
                 self._stop_for(error)
             case Exception():
                 self._count_failure(lane, task, index, error, late)
@@ -474,7 +474,9 @@ class Schedule:
             then, place = self._policy.on_exhausted, _place(task, index)
             self._tell(worker_events.DeadLetterRefused, **about, then=then)
             self._dispose(lane, then, partial(_failed, place, letter, error))
-        elif isinstance(error, HandlersFailError) or not isinstance(error, Exception):
+        elif isinstance(error, HandlersCannotRunError) or not isinstance(
+            error, Exception
+        ):
             self._stop_for(error)
         else:
             letter.tries += 1

@@ -62,7 +62,7 @@ class Worker:
             thread-safe. Their exceptions are failures of the record, see
             :class:`DeserializationError`. While the worker has it, every commit of
             somebody else (``commit``, ``commit_async``, and ``group_metadata`` for a
-            producer's transactions) raises :class:`HandlersFailError`, and every other
+            producer's transactions) raises :class:`HandlersCannotRunError`, and every other
             poll :class:`ConcurrentPollError`; nothing was done then.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; it must be a coroutine function with
@@ -188,7 +188,7 @@ class Worker:
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
             DeadLetterLimitError: too many records failed for good.
-            HandlersFailError: handlers cannot be run, whatever the record;
+            HandlersCannotRunError: handlers cannot be run, whatever the record;
                 :class:`LifespanError` if the lifespan is the reason.
             WorkerSettingError: the topic of dead letters is consumed itself.
             WorkerStateError: it ran before, or another Worker or Pump has its consumer.

@@ -626,7 +626,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         as it is found: a listener that awaits it goes on before the commit is sent.
 
         Raises:
-            HandlersFailError: a worker or pump has the consumer, and it is not its own.
+            HandlersCannotRunError: a worker or pump has the consumer, and it is not its own.
         """
         commit = self._of_this_ownership(offsets)
         self._refuse_other(commit)
@@ -663,7 +663,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Raises:
             NotOwnedError: something in it is not owned now, or is not any more when it
                 is tried again.
-            HandlersFailError: a worker or pump has the consumer, and it is not its own.
+            HandlersCannotRunError: a worker or pump has the consumer, and it is not its own.
         """
         commit = self._of_this_ownership(offsets)
         self._refuse_other(commit)
@@ -729,7 +729,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Refuse a commit of anybody but the worker or pump that has the consumer.
 
         Raises:
-            HandlersFailError: one has it, and these are not its own offsets.
+            HandlersCannotRunError: one has it, and these are not its own offsets.
         """
         self._refuse_other(offsets if isinstance(offsets, OwnedOffsets) else None)
 
@@ -924,7 +924,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Return what a producer needs to commit for this member, as it may from now on.
 
         Raises:
-            HandlersFailError: a worker or pump has the consumer, and alone commits.
+            HandlersCannotRunError: a worker or pump has the consumer, and alone commits.
         """
         self._refuse_other(None)
         self._is_committed_elsewhere = True

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
-from safeconsumer.errors.base import HandlersFailError
+from safeconsumer.errors.base import HandlersCannotRunError
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import Handler
@@ -87,6 +87,6 @@ class Calls:
 def end_slot(slot: Slot, schedule: Schedule, error: BaseException) -> None:
     """Note that a slot runs nothing any more, and stop the worker for that reason."""
     slot.task, slot.ended = None, error
-    wrong = HandlersFailError(f"{slot.name} has ended: {shown(error)}")
+    wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error
     schedule.fail(wrong)

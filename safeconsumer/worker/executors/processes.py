@@ -18,7 +18,7 @@ from attrs import define, evolve
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import (
-    HandlersFailError,
+    HandlersCannotRunError,
     HandlerTimeoutError,
     LifespanError,
     ProcessDiedError,
@@ -248,7 +248,7 @@ class Processes(Threads):
         message = (
             f"{_STARTS} processes one after the other ended before they took a record"
         )
-        raise HandlersFailError(message)
+        raise HandlersCannotRunError(message)
 
     def _ask_child(
         self, slot: Slot, child: _Child, question: tuple[Sequence[Any], Any]
@@ -338,12 +338,12 @@ class Processes(Threads):
             self._wait_ready(slot, self._start_child(slot))
         except NotBegunError:
             raise
-        except HandlersFailError as error:
+        except HandlersCannotRunError as error:
             slot.ended = error
             raise
         except Exception as error:
             message = f"no process can be started: {shown(error)}"
-            slot.ended = HandlersFailError(message)
+            slot.ended = HandlersCannotRunError(message)
             raise slot.ended from error
 
     def _start_child(self, slot: Slot) -> _Child:
@@ -391,7 +391,7 @@ class Processes(Threads):
                 begun.result()
                 return
             message = f"a process was not started within {limit:g} s"
-            raise HandlersFailError(message) from None
+            raise HandlersCannotRunError(message) from None
 
     def _wait_ready(self, slot: Slot, child: _Child) -> None:
         # If a process ends before it was given a record, no record has failed.
@@ -408,7 +408,7 @@ class Processes(Threads):
         child.close()
         raise wrong
 
-    def _first_word(self, child: _Child) -> HandlersFailError | None:
+    def _first_word(self, child: _Child) -> HandlersCannotRunError | None:
         calls, limit = self._calls, min(self._calls.start_seconds, LONGEST)
         until = time.monotonic() + limit
         try:
@@ -419,19 +419,19 @@ class Processes(Threads):
                     (calls.handle, calls.is_batch, calls.seconds, self._lifespan_there)
                 )
                 if self._has_spoken(child, until):
-                    said: HandlersFailError | None = child.receive()
+                    said: HandlersCannotRunError | None = child.receive()
                     return said
         except (EOFError, OSError):
             child.process.join(_GONE_SECONDS)
             if self._recalled.wait(_TOLD_SECONDS):
                 raise NotBegunError from None
-            return HandlersFailError(
+            return HandlersCannotRunError(
                 f"a process ended with {child.process.exitcode} before it took a "
                 f"record; its stderr says why: the handler must be importable "
                 f"there, and a script needs if __name__ == '__main__':"
             )
         child.kill()
-        return HandlersFailError(
+        return HandlersCannotRunError(
             f"a process was not ready within {limit:g} s, and was killed: it was in its "
             f"imports or entered the lifespan; a longer Limits.age gives them more time"
         )

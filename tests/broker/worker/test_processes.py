@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from safeconsumer.errors import HandlersFailError, LifespanError
+from safeconsumer.errors import HandlersCannotRunError, LifespanError
 from safeconsumer.worker import Drain, Retry, partition
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.lanes import Order
@@ -195,7 +195,7 @@ def test_one_that_cannot_be_entered_ends_run(lab, lifespan):
     running.wait_end()
     error = running.error
     assert isinstance(error, LifespanError)
-    assert isinstance(error, HandlersFailError)
+    assert isinstance(error, HandlersCannotRunError)
     assert "lifespan could not be entered" in str(error)
     assert (lab.committed()[0] or 0) == 0
 
@@ -275,7 +275,7 @@ def test_a_process_that_does_not_start(lab):
     lab.produce({0: ["v"] * 3})
     running = lab.run(NotLoadable(), executor="process", concurrency=1, **SKIP)
     running.wait_end()
-    with pytest.raises(HandlersFailError, match="before it took a record"):
+    with pytest.raises(HandlersCannotRunError, match="before it took a record"):
         running.end()
     assert lab.committed() == {0: 0}
 

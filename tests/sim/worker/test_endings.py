@@ -18,7 +18,7 @@ from safeconsumer import (
     events,
 )
 from safeconsumer.errors import (
-    HandlersFailError,
+    HandlersCannotRunError,
     LifespanError,
     RecordFailedError,
     WorkerStateError,
@@ -512,7 +512,7 @@ def test_what_nobody_handled_is_not_committed_by_a_handler(lab):
     def commits(*_):
         try:
             run.consumer.commit_async()
-        except HandlersFailError as error:
+        except HandlersCannotRunError as error:
             refused.append(str(error))
         run.consumer.commit()
 
@@ -520,7 +520,7 @@ def test_what_nobody_handled_is_not_committed_by_a_handler(lab):
         lab, Handler(lab, commits=commits), concurrency=1, on_exhausted="skip"
     )
     error = run.ends()
-    assert isinstance(error, HandlersFailError)
+    assert isinstance(error, HandlersCannotRunError)
     assert refused == [str(error)]
     assert "commits what is done" in str(error)
     assert committed(lab) == [0]
@@ -568,7 +568,7 @@ def test_a_lifespan_that_breaks_ends_run(lab, executor, when):
         run.worker.stop()
     error = run.ends()
     assert isinstance(error, LifespanError)
-    assert isinstance(error, HandlersFailError)
+    assert isinstance(error, HandlersCannotRunError)
     assert committed(lab) == [3 if when == "left" else None]
     assert run.worker.stats().state == "closed"
     if when != "no manager":

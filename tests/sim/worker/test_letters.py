@@ -23,7 +23,7 @@ from safeconsumer import (
 from safeconsumer.errors import (
     DeadLetterLimitError,
     DeserializationError,
-    HandlersFailError,
+    HandlersCannotRunError,
     RecordFailedError,
     WorkerSettingError,
 )
@@ -471,7 +471,7 @@ def test_what_is_sent_later_and_tells_nobody_ends_the_worker(lab, sink):
 
     run = working(lab, sink, "bad", "", on_exhausted="skip", on_event=hook)
     error = run.ends()
-    assert isinstance(error, HandlersFailError)
+    assert isinstance(error, HandlersCannotRunError)
     assert isinstance(error.__cause__, SystemExit) == (sink is AWAY)
     assert committed(lab) == [0]
 

@@ -23,7 +23,7 @@ from safeconsumer import (
 )
 from safeconsumer.errors import (
     DeserializationError,
-    HandlersFailError,
+    HandlersCannotRunError,
     RecordFailedError,
     UnansweredBatchError,
     WorkerSettingError,
@@ -547,7 +547,7 @@ def test_what_nobody_answered_is_not_committed_by_the_loop(lab):
             next(iter(pump)).done([0, 1])
             reading.commit()
 
-    with pytest.raises(HandlersFailError, match="commits what is done"):
+    with pytest.raises(HandlersCannotRunError, match="commits what is done"):
         loop()
     assert committed(lab) == [2]
     assert reading.position(tp) == 2

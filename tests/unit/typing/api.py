@@ -46,7 +46,7 @@ from safeconsumer.errors import (
     CorruptBatchError,
     ForkedConsumerError,
     HandlerCancelledError,
-    HandlersFailError,
+    HandlersCannotRunError,
     HandlerTimeoutError,
     HoldSettingError,
     IllegalTargetError,
@@ -290,7 +290,7 @@ def take_batches(consumer: SafeConsumer) -> None:
             batch.fail("text")  # type: ignore[arg-type]  # must be refused
     Pump(consumer, order="key")  # type: ignore[arg-type]  # no such order
     use(RecordFailedError, WorkerSettingError)
-    use(HandlersFailError, ProcessDiedError, UnansweredBatchError)
+    use(HandlersCannotRunError, ProcessDiedError, UnansweredBatchError)
     use(HandlerTimeoutError, HandlerCancelledError, LifespanError)
 
 

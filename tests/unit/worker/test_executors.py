@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve, frozen
 
-from safeconsumer.errors import HandlersFailError
+from safeconsumer.errors import HandlersCannotRunError
 from safeconsumer.worker import BatchFailure, Reject, Retry, RetryLater, calls
 from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.executors import aio, processes, serving
@@ -258,7 +258,7 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
     with bench("process", handle, **ONCE) as made:
         made.admit(2)
         made.wait(lambda: made.schedule.fatal, "it to be given up")
-        assert isinstance(made.schedule.fatal, HandlersFailError)
+        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
         assert "not ready within 0.5 s" in str(made.schedule.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
@@ -407,7 +407,7 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
         setattr(made.runner, where, fail)
         made.admit(1)
         made.wait(lambda: made.schedule.fatal, "it to be given up")
-        assert isinstance(made.schedule.fatal, HandlersFailError)
+        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
         assert "RuntimeError('from outside')" in str(made.schedule.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []

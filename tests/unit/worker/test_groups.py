@@ -18,7 +18,7 @@ from safeconsumer import (
 from safeconsumer.errors import (
     DeserializationError,
     HandlerCancelledError,
-    HandlersFailError,
+    HandlersCannotRunError,
 )
 from safeconsumer.worker.batches import Batch, Ticket
 from safeconsumer.worker.calls import blamed, spared
@@ -32,7 +32,7 @@ STOP, REJECT, LATER, WRONG = StopWorker(), Reject(), RetryLater(1.0), ValueError
 LATEST, EXIT, UNREADABLE = RetryLater(9.0), SystemExit(3), DeserializationError()
 KEY, TOPIC = Pause(300.0, "key"), Pause(10.0)
 LONGER, ALL = Pause(20.0), Pause(1.0, "all")
-BROKEN, OF_BATCH = HandlersFailError("broken"), BatchFailure({0: WRONG})
+BROKEN, OF_BATCH = HandlersCannotRunError("broken"), BatchFailure({0: WRONG})
 
 
 def group(*errors):

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from safeconsumer.errors import HandlersFailError
+from safeconsumer.errors import HandlersCannotRunError
 from safeconsumer.worker import BatchFailure, RetryLater, StopWorker
 from safeconsumer.worker.calls import Slot, broken, call_each, context_of
 from safeconsumer.worker.executors import threads
@@ -121,7 +121,7 @@ def test_what_ended_all_the_same_is_told(executor, monkeypatch):
         made.admit(6)
         wait_for(lambda: made.schedule.fatal, "the end to be told")
         fatal = made.schedule.fatal
-        assert isinstance(fatal, HandlersFailError)
+        assert isinstance(fatal, HandlersCannotRunError)
         assert isinstance(fatal.__cause__, _ThrownError)
         assert "safeconsumer-worker" in str(fatal)
         assert any("has ended: _ThrownError()" in one for one in made.complaints())
@@ -141,7 +141,7 @@ def test_what_breaks_in_our_own_part_is_no_records_fault(monkeypatch):
         wait_for(
             lambda: len(calls) == 2 and not made.held.running, "both to be given back"
         )
-        assert isinstance(made.schedule.fatal, HandlersFailError)
+        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
         assert (made.held.records, made.held.running) == (2, 0)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
 
@@ -243,6 +243,6 @@ def test_what_has_not_run_is_not_done(executor, what, batch):
     with bench(executor, fitting(executor, Returning(what)), batch=batch) as made:
         made.admit(6)
         wait_for(lambda: made.schedule.fatal, "the end to be told")
-        assert isinstance(made.schedule.fatal, HandlersFailError)
+        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
         assert "was returned, " in str(made.schedule.fatal)
         assert (made.held.done, made.schedule.skipped) == (0, 0)

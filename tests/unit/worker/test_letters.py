@@ -6,7 +6,7 @@ from collections import namedtuple
 import pytest
 from kafka.serializer.wrapper import DeserializeWrapper
 
-from safeconsumer.errors import DeserializationError, HandlersFailError
+from safeconsumer.errors import DeserializationError, HandlersCannotRunError
 from safeconsumer.worker import BatchFailure, Retry, RetryLater
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
@@ -55,8 +55,8 @@ Record = namedtuple("Record", ["topic", "key", "value", "headers"])  # noqa: PYI
         ("1x23", None, {1: DeserializationError}),
         ("xx", {0: KeyError()}, dict.fromkeys(range(2), DeserializationError)),
         ("123", None, None),
-        ("12", RetryLater, HandlersFailError),
-        ("1x", RetryLater, HandlersFailError),
+        ("12", RetryLater, HandlersCannotRunError),
+        ("1x", RetryLater, HandlersCannotRunError),
     ],
 )
 def test_a_batch_of_which_some_cannot_be_read(values, named, expected, *, is_async):
@@ -78,7 +78,7 @@ def test_a_batch_of_which_some_cannot_be_read(values, named, expected, *, is_asy
         answer = reading([Record("t", None, value, []) for value in values], None)
         if is_async:
             asyncio.run(answer)
-    except (BatchFailure, HandlersFailError, IndexError) as error:
+    except (BatchFailure, HandlersCannotRunError, IndexError) as error:
         raised = error
     if isinstance(raised, BatchFailure):
         assert {at: type(one) for at, one in raised.errors.items()} == expected
