@@ -29,19 +29,19 @@ are counted, logged once, and break nothing.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from safeconsumer.events.base import Event, Partitions, sorted_partitions
 from safeconsumer.events.consumer import (
     AssignedWhileHeld,
-    Event,
     FetchesPurged,
     GatesChanged,
     HeldPartitionUncommitted,
+    HoldEvent,
     HoldsEnded,
     HoldsExpired,
     HoldsPlaced,
     HoldsRemoved,
     LogTruncated,
     ParkedDataDropped,
-    Partitions,
     PatternCoversNothing,
     PauseNotHandedOver,
     PositionOutOfRange,
@@ -49,7 +49,6 @@ from safeconsumer.events.consumer import (
     StillHeld,
     TopicRecreated,
     UnreadRecordsDeleted,
-    sorted_partitions,
 )
 from safeconsumer.events.dispatch import Hook
 
@@ -107,6 +106,7 @@ __all__ = [
     "GatesOpenedUnread",
     "HandlerStalled",
     "HeldPartitionUncommitted",
+    "HoldEvent",
     "HoldsEnded",
     "HoldsExpired",
     "HoldsPlaced",

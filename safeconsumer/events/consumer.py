@@ -1,126 +1,50 @@
 """Defines the events of a consumer: holds, partitions, fetched data, joins, patterns."""
 
-from collections.abc import Iterable
-from typing import ClassVar, Self, dataclass_transform, get_origin
-
-from attrs.exceptions import FrozenInstanceError
-
+from safeconsumer.events.base import Event, Partitions
 from safeconsumer.holds.hold import APP, WHOLE, Hold, Lifetime, is_routine
 from safeconsumer.holds.scope import TopicPartition
 
-Partitions = tuple[TopicPartition, ...]
-
 _OWN = frozenset({APP, WHOLE})
-_set = object.__setattr__
 
 # The most holds that an advice names.
 _FEW = 3
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-class _Values:
-    # What attrs would compile for each class, which was a sixth of the import of a
-    # consumer: fields with defaults, given by keyword, that never change.
-    _fields: ClassVar[tuple[str, ...]] = ()
-    _known: ClassVar[frozenset[str]] = frozenset()
-    _needed: ClassVar[frozenset[str]] = frozenset()
-
-    def __init_subclass__(cls) -> None:
-        own = cls.__annotations__.items()
-        cls._fields += tuple(name for name, kind in own if not _is_of_class(kind))
-        cls._known = frozenset(cls._fields)
-        cls._needed = frozenset(one for one in cls._fields if not hasattr(cls, one))
-
-    def __init__(self, **values: object) -> None:
-        if not self._needed <= values.keys() <= self._known:
-            takes, given = ", ".join(self._fields), ", ".join(values) or "nothing"
-            message = f"{type(self).__name__} takes {takes}; it was given {given}"
-            raise TypeError(message)
-        _set(self, "__dict__", values)  # nobody else has this dict
-
-    @classmethod
-    def of(cls, values: dict[str, object]) -> Self:
-        """Make one of values that fit, and keep that dict: for who makes many."""
-        made = cls.__new__(cls)
-        _set(made, "__dict__", values)
-        return made
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError
-
-    def _values(self) -> tuple[tuple[str, object], ...]:
-        return tuple((name, getattr(self, name)) for name in self._fields)
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._values() == other._values()
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._values()))
-
-    def __repr__(self) -> str:
-        said = ", ".join(f"{name}={one!r}" for name, one in self._values())
-        return f"{type(self).__qualname__}({said})"
-
-
-def _is_of_class(kind: object) -> bool:
-    # A text where a module has ``from __future__ import annotations``.
-    if isinstance(kind, str):
-        return kind.partition("[")[0].rpartition(".")[2].strip() == "ClassVar"
-    return ClassVar in {kind, get_origin(kind)}
-
-
-class Event(_Values):
+class HoldEvent(Event):
     """
-    Parent of all events.
+    Parent of events about holds; debug, if a worker limits its own load by all of them.
 
     Attributes:
-        at: seconds since the epoch.
-        client_id: Kafka's ``client_id`` of the consumer, or None.
-        group_id: its consumer group, or None.
-        name: the name of the event, as in log lines.
-        level: the level of log lines about it: debug, info, warning, error.
+        holds: the holds.
     """
 
-    __match_args__ = ("name",)
-    name: ClassVar[str] = "event"
-    level: ClassVar[str] = "info"
+    __match_args__ = ("holds",)
+    name = "hold"
 
-    at: float = 0.0
-    client_id: str | None = None
-    group_id: str | None = None
+    holds: tuple[Hold, ...]
 
     @property
     def severity(self) -> str:
-        """The level of its log line; debug, if it is about a worker's own holds only."""
-        holds = getattr(self, "holds", ())
-        is_listed = isinstance(holds, tuple) and holds  # some events count them
-        is_routine = is_listed and all(one.is_routine for one in holds)
-        return "debug" if is_routine else self.level
+        owners = {one.owner for one in self.holds}
+        return "debug" if owners and all(map(is_routine, owners)) else self.level
 
     @property
-    def advice(self) -> str | None:
-        """What the reader of its log line may do about it; None if nothing."""
-        return None
+    def _are_own(self) -> bool:
+        # A program that pauses and resumes ten times a second needs no lines about it.
+        owners = {one.owner for one in self.holds}
+        return all(one in _OWN or is_routine(one) for one in owners)
 
-    def as_dict(self, most: int | None = None) -> dict[str, object]:
-        """
-        Return every field as plain JSON values; partitions as ``orders:3``.
-
-        Args:
-            most: the most values of a list; if there are more, its last value says how
-                many. None: all values.
-        """
-        return {name: _plain(one, most) for name, one in self._values()}
+    def _how_to_lift(self, holds: tuple[Hold, ...]) -> str | None:
+        if not holds:
+            return None
+        named = [one.lifted_by(self.group_id) for one in holds[:_FEW]]
+        more = len(holds) - len(named)
+        return "lift with " + "; ".join([*named, *([f"{more} more"] if more else [])])
 
 
-class HoldsPlaced(Event):
+class HoldsPlaced(HoldEvent):
     """
-    One call placed or changed holds.
+    One call placed or changed holds; debug, if they are the application's own.
 
     Attributes:
         holds: the holds that are new or changed.
@@ -131,39 +55,33 @@ class HoldsPlaced(Event):
     """
 
     __match_args__ = ("holds", "quiet")
-    name: ClassVar[str] = "hold_placed"
+    name = "hold_placed"
 
-    holds: tuple[Hold, ...]
     quiet: Partitions = ()
     topics: tuple[str, ...] | None = None
     is_taken_over: bool = False
 
     @property
     def severity(self) -> str:
-        """The level of its log line; debug for the application's own holds."""
         if self.is_taken_over:
             return "warning"
-        return "debug" if _is_own(self.holds) else super().severity
+        return "debug" if self._are_own else self.level
 
     @property
     def advice(self) -> str | None:
-        """How to lift holds that were handed over."""
-        return _how_to_lift(self.holds, self.group_id) if self.is_taken_over else None
+        return self._how_to_lift(self.holds) if self.is_taken_over else None
 
 
-class PatternCoversNothing(Event):
+class PatternCoversNothing(HoldEvent):
     """A pattern was placed that no known topic matches now."""
 
-    __match_args__ = ("holds",)
-    name: ClassVar[str] = "pattern_covers_nothing"
-    level: ClassVar[str] = "warning"
-
-    holds: tuple[Hold, ...]
+    name = "pattern_covers_nothing"
+    level = "warning"
 
 
-class HoldsRemoved(Event):
+class HoldsRemoved(HoldEvent):
     """
-    One call lifted holds.
+    One call lifted holds; debug, if the application lifted all that held them, its own.
 
     Attributes:
         holds: the holds that were lifted.
@@ -177,9 +95,8 @@ class HoldsRemoved(Event):
     """
 
     __match_args__ = ("holds", "flowing")
-    name: ClassVar[str] = "hold_removed"
+    name = "hold_removed"
 
-    holds: tuple[Hold, ...]
     flowing: Partitions = ()
     remaining: tuple[Hold, ...] = ()
     besides: tuple[Hold, ...] = ()
@@ -187,20 +104,13 @@ class HoldsRemoved(Event):
 
     @property
     def severity(self) -> str:
-        """
-        The level of its log line; debug for the application's own holds.
-
-        If other holds still cover what was to flow, or more of what is assigned ended
-        than was named, the level is that of the class.
-        """
         if self.waiting:
             return "warning"
-        is_told = not _is_own(self.holds) or self.remaining or self.besides
-        return super().severity if is_told else "debug"
+        is_plain = self._are_own and not self.remaining and not self.besides
+        return "debug" if is_plain else super().severity
 
     @property
     def advice(self) -> str | None:
-        """How to lift what is left, or to keep what ended without being named."""
         if self.waiting:
             scope = str(self.waiting[0].scope)
             return (
@@ -208,7 +118,7 @@ class HoldsRemoved(Event):
                 f"pause({scope!r}, owner=...) lasts until resume({scope!r}, owner=...)"
             )
         if self.remaining or not self.besides:
-            return _how_to_lift(self.remaining, self.group_id)
+            return self._how_to_lift(self.remaining)
         scope = str(self.besides[0].scope)
         return (
             "any resume() ends pause(*assignment()), of every topic; "
@@ -216,42 +126,37 @@ class HoldsRemoved(Event):
         )
 
 
-class StillHeld(Event):
-    """
-    A call lifted nothing, and its targets are held.
+class StillHeld(HoldEvent):
+    """A call lifted nothing: its targets are held by others, or by wider scopes."""
 
-    Attributes:
-        holds: the holds that cover them, by others or of wider scopes.
-    """
-
-    __match_args__ = ("holds",)
-    name: ClassVar[str] = "still_held"
-
-    holds: tuple[Hold, ...]
+    name = "still_held"
 
     @property
     def advice(self) -> str | None:
-        """How to lift the holds."""
-        return _how_to_lift(self.holds, self.group_id)
+        return self._how_to_lift(self.holds)
 
 
-class HoldsExpired(Event):
-    """Holds reached their time limit."""
+class HoldsExpired(HoldEvent):
+    """
+    Holds reached their time limit.
+
+    Attributes:
+        flowing: assigned partitions that flow again.
+    """
 
     __match_args__ = ("holds", "flowing")
-    name: ClassVar[str] = "hold_expired"
+    name = "hold_expired"
 
-    holds: tuple[Hold, ...]
     flowing: Partitions = ()
 
 
-class HoldsEnded(Event):
+class HoldsEnded(HoldEvent):
     """
     Holds ended by themselves.
 
     They ended with the assignment they were bound to, as plain pauses do, or with the
     consumer, were handed over to the next owner, or were under a whole pause that
-    expired.
+    expired. Debug, if a call of the application ended its own.
 
     Attributes:
         holds: the holds that ended.
@@ -263,9 +168,8 @@ class HoldsEnded(Event):
     """
 
     __match_args__ = ("holds", "departed")
-    name: ClassVar[str] = "hold_ended"
+    name = "hold_ended"
 
-    holds: tuple[Hold, ...]
     departed: Partitions
     flowing: Partitions = ()
     handed_over: Partitions = ()
@@ -273,13 +177,10 @@ class HoldsEnded(Event):
 
     @property
     def severity(self) -> str:
-        """The level of its log line; debug for the application's own, if it ended them."""
-        is_own = self.is_called and _is_own(self.holds)
-        return "debug" if is_own else super().severity
+        return "debug" if self.is_called and self._are_own else super().severity
 
     @property
     def advice(self) -> str | None:
-        """How to keep such a pause, if a plain one has ended by itself."""
         handed_over = {f"{topic}:{number}" for topic, number in self.handed_over}
         if not self.is_called and any(
             one.lifetime is Lifetime.PLAIN and str(one.scope) not in handed_over
@@ -289,9 +190,9 @@ class HoldsEnded(Event):
         return None
 
 
-class AssignedWhileHeld(Event):
+class AssignedWhileHeld(HoldEvent):
     """
-    Holds from before took effect on partitions that were gained.
+    Partitions were assigned that holds from before keep quiet.
 
     They left quiet and are back, or they came under a pause of all that was assigned of
     their topic. If plain pauses alone keep them quiet, as each eager rebalance gives
@@ -309,30 +210,29 @@ class AssignedWhileHeld(Event):
     """
 
     __match_args__ = ("holds", "partitions")
-    name: ClassVar[str] = "assigned_while_held"
-    level: ClassVar[str] = "warning"
+    name = "assigned_while_held"
+    level = "warning"
 
-    holds: tuple[Hold, ...]
     partitions: Partitions
     is_left_alone: bool = False
     lost: Partitions = ()
 
     @property
     def severity(self) -> str:
-        """The level of its log line."""
-        level, holds = super().severity, self.holds
         is_asked_for = (
-            bool(holds)
+            bool(self.holds)
             and not self.is_left_alone
             and not self.lost
-            and all(one.lifetime is Lifetime.PLAIN or one.is_routine for one in holds)
+            and all(
+                one.lifetime is Lifetime.PLAIN or one.is_routine for one in self.holds
+            )
         )
+        level = super().severity
         return "info" if is_asked_for and level == self.level else level
 
     @property
     def advice(self) -> str | None:
-        """How to lift the holds."""
-        how = _how_to_lift(self.holds, self.group_id)
+        how = self._how_to_lift(self.holds)
         return f"pauses outlive a lost membership; {how}" if self.lost else how
 
 
@@ -346,8 +246,8 @@ class GatesChanged(Event):
     """
 
     __match_args__ = ("flowing",)
-    name: ClassVar[str] = "gate_changed"
-    level: ClassVar[str] = "debug"
+    name = "gate_changed"
+    level = "debug"
 
     flowing: Partitions
     reason: str
@@ -369,7 +269,7 @@ class RebalanceCompleted(Event):
     """
 
     __match_args__ = ("kept", "gained", "revoked", "lost")
-    name: ClassVar[str] = "rebalance_completed"
+    name = "rebalance_completed"
 
     generation: int
     member_id: str
@@ -383,7 +283,7 @@ class RebalanceCompleted(Event):
 
 class FetchesPurged(Event):
     """
-    Fetched data of an ended ownership was thrown away.
+    Fetched data of an ended ownership was thrown away; debug, if nothing was in it.
 
     Attributes:
         partitions: the partitions of the data.
@@ -393,7 +293,7 @@ class FetchesPurged(Event):
     """
 
     __match_args__ = ("partitions", "fetches", "records", "bytes")
-    name: ClassVar[str] = "fetches_purged"
+    name = "fetches_purged"
 
     partitions: Partitions
     bytes: int
@@ -402,7 +302,6 @@ class FetchesPurged(Event):
 
     @property
     def severity(self) -> str:
-        """The level of its log line; debug if nothing was in the data."""
         return super().severity if self.bytes else "debug"
 
 
@@ -416,7 +315,7 @@ class ParkedDataDropped(Event):
     """
 
     __match_args__ = ("partitions", "bytes")
-    name: ClassVar[str] = "parked_data_dropped"
+    name = "parked_data_dropped"
 
     partitions: Partitions
     bytes: int
@@ -430,8 +329,8 @@ class HeldPartitionUncommitted(Event):
     """
 
     __match_args__ = ("partitions",)
-    name: ClassVar[str] = "held_partition_uncommitted"
-    level: ClassVar[str] = "warning"
+    name = "held_partition_uncommitted"
+    level = "warning"
 
     partitions: Partitions
 
@@ -448,8 +347,8 @@ class UnreadRecordsDeleted(Event):
     """
 
     __match_args__ = ("partition", "position", "start", "gone")
-    name: ClassVar[str] = "unread_records_deleted"
-    level: ClassVar[str] = "warning"
+    name = "unread_records_deleted"
+    level = "warning"
 
     partition: TopicPartition
     position: int
@@ -472,8 +371,8 @@ class PositionOutOfRange(Event):
     """
 
     __match_args__ = ("partition", "position", "offset")
-    name: ClassVar[str] = "position_out_of_range"
-    level: ClassVar[str] = "warning"
+    name = "position_out_of_range"
+    level = "warning"
 
     partition: TopicPartition
     position: int
@@ -482,7 +381,6 @@ class PositionOutOfRange(Event):
 
     @property
     def advice(self) -> str:
-        """What to do about what is passed over, or comes again."""
         if self.skipped:
             return (
                 "seek_to_beginning() reads what is left of the records passed over; "
@@ -512,23 +410,20 @@ class LogTruncated(Event):
     """
 
     __match_args__ = ("partition", "position", "offset")
-    name: ClassVar[str] = "log_truncated"
-    level: ClassVar[str] = "warning"
+    name = "log_truncated"
+    level = "warning"
 
     partition: TopicPartition
     position: int
     offset: int
 
-    @property
-    def advice(self) -> str:
-        """What to do about the records that were read and are gone."""
-        return (
-            "undo what was done with the records from the new position on, if they must "
-            "not count: the brokers have lost them (unclean.leader.election.enable=false "
-            "and min.insync.replicas=2 keep them). Brokers before Kafka 2.8 answer the "
-            "same if the topic was recreated: if it was, seek_to_beginning() reads the "
-            "new one"
-        )
+    advice = (
+        "undo what was done with the records from the new position on, if they must "
+        "not count: the brokers have lost them (unclean.leader.election.enable=false "
+        "and min.insync.replicas=2 keep them). Brokers before Kafka 2.8 answer the "
+        "same if the topic was recreated: if it was, seek_to_beginning() reads the "
+        "new one"
+    )
 
 
 class TopicRecreated(Event):
@@ -550,8 +445,8 @@ class TopicRecreated(Event):
     """
 
     __match_args__ = ("partition", "position", "old_id", "new_id")
-    name: ClassVar[str] = "topic_recreated"
-    level: ClassVar[str] = "warning"
+    name = "topic_recreated"
+    level = "warning"
 
     partition: TopicPartition
     position: int | None
@@ -561,7 +456,6 @@ class TopicRecreated(Event):
 
     @property
     def advice(self) -> str:
-        """What to do about records of the old topic, and of the new one."""
         if self.begins == "none":
             return "seek to where reading shall begin, as seek_to_beginning() does"
         if self.begins == "latest":
@@ -593,55 +487,14 @@ class PauseNotHandedOver(Event):
     """
 
     __match_args__ = ("partitions",)
-    name: ClassVar[str] = "pause_not_handed_over"
-    level: ClassVar[str] = "warning"
+    name = "pause_not_handed_over"
+    level = "warning"
 
     partitions: Partitions
     is_whole: bool = False
 
     @property
     def advice(self) -> str | None:
-        """How to have such a pause handed over."""
         if not self.is_whole:
             return None
         return "pause(..., lifetime=Lifetime.UNTIL_RESUMED) is handed over"
-
-
-def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
-    """Return partitions sorted by topic and number."""
-    return tuple(sorted(partitions))
-
-
-def _is_own(holds: Iterable[Hold]) -> bool:
-    # A program that pauses and resumes ten times a second needs no log lines about it.
-    owners = {one.owner for one in holds}
-    return owners <= _OWN or all(map(is_routine, owners - _OWN))
-
-
-def _how_to_lift(holds: tuple[Hold, ...], group_id: str | None) -> str | None:
-    if not holds:
-        return None
-    named = [one.lifted_by(group_id) for one in holds[:_FEW]]
-    more = len(holds) - len(named)
-    return "lift with " + "; ".join([*named, *([f"{more} more"] if more else [])])
-
-
-def _plain(value: object, most: int | None) -> object:
-    if isinstance(value, Hold):
-        return value.as_dict()
-    if isinstance(value, tuple):
-        if type(value) is not tuple or _is_partition(value):
-            return f"{value[0]}:{value[1]}"
-        if most is not None and len(value) > most:
-            named = [_plain(one, most) for one in value[:most]]
-            return [*named, f"... {len(value) - most} more"]
-        return [_plain(one, most) for one in value]
-    return value
-
-
-def _is_partition(value: tuple[object, ...]) -> bool:
-    return (
-        len(value) == 2  # noqa: PLR2004 - a topic and a number
-        and isinstance(value[0], str)
-        and isinstance(value[1], int)
-    )

@@ -1,21 +1,19 @@
 """Counts events for metrics, which show no history otherwise."""
 
+from collections import Counter
 from itertools import product
 from typing import Any
 
+from safeconsumer.events.base import Event
 from safeconsumer.events.consumer import (
-    Event,
     FetchesPurged,
-    HoldsEnded,
-    HoldsExpired,
-    HoldsPlaced,
-    HoldsRemoved,
+    HoldEvent,
     ParkedDataDropped,
     RebalanceCompleted,
     UnreadRecordsDeleted,
 )
 from safeconsumer.events.takeover import essential
-from safeconsumer.holds.hold import KINDS, Hold, kind_of
+from safeconsumer.holds.hold import KINDS, kind_of
 
 # A worker changes its own holds many times a second, and reports their seconds.
 WISHES = tuple(kind for kind in KINDS if kind != "worker")
@@ -58,17 +56,7 @@ class Counts:
     """
     A hook that counts events. It costs nothing per record: only events reach it.
 
-    Attributes:
-        hold_changes: by kind of owner and kind of change; without a worker's holds.
-        rebalances: completed joins.
-        moves: partitions in them, by whether they were kept, gained, revoked or lost.
-        purged_bytes: bytes of ended ownerships.
-        parked_dropped_bytes: bytes beyond ``parked_max_bytes``.
-        deleted_unread: offsets whose records were deleted before they were read.
-        alarms: how often each event happened, by its name; only of ``alarms``.
-        control_skipped: control records that could not be read.
-        control_resets: control topics that were created again.
-        gates_opened_unread: partitions that flow without the topics having been read.
+    What each counter means stands in the table of the metrics (``metrics/table.py``).
 
     Thread rules: one thread at a time calls it, as hooks are called; any thread reads
     it, without a lock. All keys exist from the beginning.
@@ -94,8 +82,8 @@ class Counts:
         if event.name in self.alarms and event.severity in {"warning", "error"}:
             self.alarms[event.name] += 1
         match event:
-            case HoldsPlaced() | HoldsRemoved() | HoldsExpired() | HoldsEnded():
-                self._count_holds(event.name, event.holds)
+            case HoldEvent():
+                self._count_holds(event)
             case RebalanceCompleted():
                 self.rebalances += 1
                 for how in MOVES:
@@ -122,13 +110,10 @@ class Counts:
     def __repr__(self) -> str:
         return "<what counts events for metrics>"
 
-    def _count_holds(self, name: str, holds: tuple[Hold, ...]) -> None:
+    def _count_holds(self, event: HoldEvent) -> None:
+        change = event.name.removeprefix("hold_")
         # One call may have ten thousand holds, of few owners.
-        counts: dict[str, int] = {}
-        for hold in holds:
-            counts[hold.owner] = counts.get(hold.owner, 0) + 1
-        change = name.removeprefix("hold_")
-        for owner, count in counts.items():
+        for owner, count in Counter(hold.owner for hold in event.holds).items():
             key = kind_of(owner), change
             if key in self.hold_changes:
                 self.hold_changes[key] += count

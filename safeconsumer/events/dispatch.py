@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer.errors.base import HookTypeError
-from safeconsumer.events.consumer import Event
+from safeconsumer.events.base import Event
 from safeconsumer.events.takeover import Takeover
 
 Hook = Callable[[Event], object]

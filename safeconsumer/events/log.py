@@ -11,18 +11,7 @@ import sys
 from functools import cache
 from typing import Any
 
-from safeconsumer.events.consumer import Event
-
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
-
-# The most values of a list in a line. Ten pauses a second of two hundred partitions
-# would be 680 KB a second with all of them.
-MOST_NAMED = 5
+from safeconsumer.events.base import Event
 
 _standard = logging.getLogger("safeconsumer")
 
@@ -34,12 +23,8 @@ def prepare() -> None:
 
 
 def log_event(event: Event) -> None:
-    """
-    Write one line: ``safeconsumer.<event>``, with the event's fields as keys.
-
-    Long lists are cut: the first few, and how many more there are.
-    """
-    is_wanted = _standard.isEnabledFor(_LEVELS[event.severity])
+    """Write the event's line, at the level of its severity."""
+    is_wanted = _standard.isEnabledFor(getattr(logging, event.severity.upper()))
     # What nobody has imported is not configured. Importing it takes 2 MB, 7 with rich:
     # too much for a line that is not written.
     if not is_wanted and "structlog" not in sys.modules:
@@ -52,13 +37,7 @@ def log_event(event: Event) -> None:
         logger = _through_logging()
     else:
         return
-    found = {**event.as_dict(MOST_NAMED), "advice": event.advice}
-    fields = {
-        name: value
-        for name, value in found.items()
-        if value is not None and name != "at"
-    }
-    name = f"safeconsumer.{event.name}"
+    name, fields = event.as_log_line()
     getattr(logger, event.severity)(name, **fields)  # every wrapper class has these
 
 

@@ -1,15 +1,13 @@
 """Defines the events about the control topics of a group."""
 
-from typing import ClassVar
-
-from safeconsumer.events.consumer import Event, Partitions
+from safeconsumer.events.base import Event, Partitions
 
 
 class ControlEvent(Event):
     """Parent of events about reading the control topics."""
 
     __match_args__ = ("name",)
-    name: ClassVar[str] = "control"
+    name = "control"
 
 
 class ControlReady(ControlEvent):
@@ -23,7 +21,7 @@ class ControlReady(ControlEvent):
     """
 
     __match_args__ = ("topics", "holds")
-    name: ClassVar[str] = "control_ready"
+    name = "control_ready"
 
     topics: tuple[str, ...]
     holds: int
@@ -39,8 +37,8 @@ class ControlUnavailable(ControlEvent):
     """
 
     __match_args__ = ("reason",)
-    name: ClassVar[str] = "control_unavailable"
-    level: ClassVar[str] = "error"
+    name = "control_unavailable"
+    level = "error"
 
     reason: str
 
@@ -55,8 +53,8 @@ class ControlUnchecked(ControlEvent):
     """
 
     __match_args__ = ("topics", "reason")
-    name: ClassVar[str] = "control_unchecked"
-    level: ClassVar[str] = "warning"
+    name = "control_unchecked"
+    level = "warning"
 
     topics: tuple[str, ...]
     reason: str
@@ -75,8 +73,8 @@ class ControlTopicReset(ControlEvent):
     """
 
     __match_args__ = ("topic",)
-    name: ClassVar[str] = "control_topic_reset"
-    level: ClassVar[str] = "error"
+    name = "control_topic_reset"
+    level = "error"
 
     topic: str
     applied: int
@@ -93,8 +91,8 @@ class ControlRecordsSkipped(ControlEvent):
     """
 
     __match_args__ = ("topic", "records")
-    name: ClassVar[str] = "control_records_skipped"
-    level: ClassVar[str] = "warning"
+    name = "control_records_skipped"
+    level = "warning"
 
     topic: str
     records: int
@@ -110,8 +108,8 @@ class ControlNotUnderstood(ControlEvent):
     """
 
     __match_args__ = ("hold", "why")
-    name: ClassVar[str] = "control_not_understood"
-    level: ClassVar[str] = "error"
+    name = "control_not_understood"
+    level = "error"
 
     hold: str
     why: str
@@ -126,7 +124,7 @@ class GatesOpenedUnread(ControlEvent):
     """
 
     __match_args__ = ("partitions",)
-    name: ClassVar[str] = "gates_opened_unread"
-    level: ClassVar[str] = "error"
+    name = "gates_opened_unread"
+    level = "error"
 
     partitions: Partitions

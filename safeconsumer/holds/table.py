@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from attrs import evolve
 
 from safeconsumer.events import consumer as events
-from safeconsumer.events.consumer import sorted_partitions
+from safeconsumer.events.base import Event, sorted_partitions
 from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, is_routine
 from safeconsumer.holds.ownership import (
     Cause,
@@ -56,7 +56,7 @@ MOST_LEFT = 10_000
 
 _NONE: frozenset[TopicPartition] = frozenset()
 
-EventParts = tuple[type[events.Event], dict[str, Any]]
+EventParts = tuple[type[Event], dict[str, Any]]
 """
 A kind of event, and its fields but when and whose it is.
 """

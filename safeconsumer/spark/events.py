@@ -1,8 +1,6 @@
 """Defines the events of a steered stream."""
 
-from typing import ClassVar
-
-from safeconsumer.events.consumer import Event, Partitions
+from safeconsumer.events.base import Event, Partitions
 
 
 class PlanChanged(Event):
@@ -16,8 +14,8 @@ class PlanChanged(Event):
         because: one line per hold: who, why, since when, until when.
     """
 
-    name: ClassVar[str] = "spark_plan_changed"
-    level: ClassVar[str] = "warning"
+    name = "spark_plan_changed"
+    level = "warning"
 
     stream: str
     held: Partitions
@@ -34,8 +32,8 @@ class HoldsUnreadable(Event):
         reasons: why they cannot be read.
     """
 
-    name: ClassVar[str] = "spark_holds_unreadable"
-    level: ClassVar[str] = "error"
+    name = "spark_holds_unreadable"
+    level = "error"
 
     stream: str
     reasons: tuple[str, ...]
@@ -50,8 +48,8 @@ class HeldDataLost(Event):
         losses: one line per partition.
     """
 
-    name: ClassVar[str] = "spark_held_data_lost"
-    level: ClassVar[str] = "error"
+    name = "spark_held_data_lost"
+    level = "error"
 
     stream: str
     losses: tuple[str, ...]

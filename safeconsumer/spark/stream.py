@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from attrs import evolve
 
 from safeconsumer.errors.base import HeldDataLostError, HoldsUnreadableError
-from safeconsumer.events import consumer as core_events
+from safeconsumer.events.base import Event, sorted_partitions
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
@@ -237,7 +237,7 @@ class Stream:
         because = {
             hold.key: hold_line(hold) for holds in plan.held.values() for hold in holds
         }
-        partitions = core_events.sorted_partitions(plan.held)
+        partitions = sorted_partitions(plan.held)
         told = partitions, tuple(because.values()), troubles
         if told != self._told:
             self._tell(
@@ -248,7 +248,7 @@ class Stream:
         self._told = told
         return said
 
-    def _tell(self, kind: type[core_events.Event], **fields: object) -> None:
+    def _tell(self, kind: type[Event], **fields: object) -> None:
         ledger = self._ledgers[0]
         ledger.emit(kind, stream=self.name, **fields)
         ledger.deliver()

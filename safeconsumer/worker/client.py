@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.membership import Membership
-from safeconsumer.events.consumer import Event
+from safeconsumer.events.base import Event
 from safeconsumer.events.counts import WORKER_ALARMS, Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook
 from safeconsumer.events.log import log_event

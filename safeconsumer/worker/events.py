@@ -1,15 +1,13 @@
 """Defines the events of workers and pumps."""
 
-from typing import ClassVar
-
-from safeconsumer.events.consumer import Event, Partitions
+from safeconsumer.events.base import Event, Partitions
 
 
 class WorkerEvent(Event):
     """Parent of events about a worker or a pump."""
 
     __match_args__ = ("name",)
-    name: ClassVar[str] = "worker"
+    name = "worker"
 
 
 class PartitionStarted(WorkerEvent):
@@ -28,7 +26,7 @@ class PartitionStarted(WorkerEvent):
     """
 
     __match_args__ = ("partition", "offset")
-    name: ClassVar[str] = "partition_started"
+    name = "partition_started"
 
     partition: str
     offset: int
@@ -37,7 +35,6 @@ class PartitionStarted(WorkerEvent):
 
     @property
     def advice(self) -> str | None:
-        """That ``auto_offset_reset`` has chosen; None where that passes over nothing."""
         if self.is_committed or not self.offset:
             return None
         if self.is_reset:
@@ -60,8 +57,8 @@ class NothingConsumed(WorkerEvent):
     """
 
     __match_args__ = ("reason",)
-    name: ClassVar[str] = "nothing_consumed"
-    level: ClassVar[str] = "warning"
+    name = "nothing_consumed"
+    level = "warning"
 
     reason: str
 
@@ -80,8 +77,8 @@ class WorkDropped(WorkerEvent):
     """
 
     __match_args__ = ("partitions", "records", "reason")
-    name: ClassVar[str] = "work_dropped"
-    level: ClassVar[str] = "warning"
+    name = "work_dropped"
+    level = "warning"
 
     partitions: Partitions
     records: int
@@ -108,7 +105,7 @@ class WorkDrained(WorkerEvent):
     """
 
     __match_args__ = ("reason", "running")
-    name: ClassVar[str] = "work_drained"
+    name = "work_drained"
 
     seconds: float
     running: int
@@ -118,7 +115,6 @@ class WorkDrained(WorkerEvent):
 
     @property
     def severity(self) -> str:
-        """The level of its log line."""
         return "warning" if self.uncommitted else super().severity
 
 
@@ -135,8 +131,8 @@ class CommitRejected(WorkerEvent):
     """
 
     __match_args__ = ("partitions", "error")
-    name: ClassVar[str] = "commit_rejected"
-    level: ClassVar[str] = "warning"
+    name = "commit_rejected"
+    level = "warning"
 
     partitions: Partitions
     error: str
@@ -160,7 +156,7 @@ class RecordRetried(WorkerEvent):
     """
 
     __match_args__ = ("partition", "offset", "attempt")
-    name: ClassVar[str] = "record_retried"
+    name = "record_retried"
 
     partition: str
     offset: int
@@ -188,8 +184,8 @@ class WorkPaused(WorkerEvent):
     """
 
     __match_args__ = ("partition", "offset", "scope")
-    name: ClassVar[str] = "work_paused"
-    level: ClassVar[str] = "warning"
+    name = "work_paused"
+    level = "warning"
 
     partition: str
     offset: int
@@ -201,7 +197,6 @@ class WorkPaused(WorkerEvent):
 
     @property
     def severity(self) -> str:
-        """The level of its log line; info without an error."""
         return self.level if self.is_for_error else "info"
 
 
@@ -217,8 +212,8 @@ class BreakerOpened(WorkerEvent):
     """
 
     __match_args__ = ("topic", "tries", "reason")
-    name: ClassVar[str] = "breaker_opened"
-    level: ClassVar[str] = "error"
+    name = "breaker_opened"
+    level = "error"
 
     topic: str
     tries: int
@@ -240,8 +235,8 @@ class BreakerClosed(WorkerEvent):
     """
 
     __match_args__ = ("topic", "is_lifted")
-    name: ClassVar[str] = "breaker_closed"
-    level: ClassVar[str] = "warning"
+    name = "breaker_closed"
+    level = "warning"
 
     topic: str
     tries: int
@@ -265,8 +260,8 @@ class RecordExhausted(WorkerEvent):
     """
 
     __match_args__ = ("partition", "offset", "then")
-    name: ClassVar[str] = "record_exhausted"
-    level: ClassVar[str] = "error"
+    name = "record_exhausted"
+    level = "error"
 
     partition: str
     offset: int
@@ -290,8 +285,8 @@ class BatchUnreadable(WorkerEvent):
     """
 
     __match_args__ = ("partition", "offset", "then")
-    name: ClassVar[str] = "batch_unreadable"
-    level: ClassVar[str] = "error"
+    name = "batch_unreadable"
+    level = "error"
 
     partition: str
     offset: int
@@ -312,8 +307,8 @@ class DeadLetterFailed(WorkerEvent):
     """
 
     __match_args__ = ("partition", "offset", "error")
-    name: ClassVar[str] = "dead_letter_failed"
-    level: ClassVar[str] = "error"
+    name = "dead_letter_failed"
+    level = "error"
 
     partition: str
     offset: int
@@ -334,8 +329,8 @@ class DeadLetterRefused(WorkerEvent):
     """
 
     __match_args__ = ("partition", "offset", "error")
-    name: ClassVar[str] = "dead_letter_refused"
-    level: ClassVar[str] = "error"
+    name = "dead_letter_refused"
+    level = "error"
 
     partition: str
     offset: int
@@ -359,8 +354,8 @@ class DeadLetterSlow(WorkerEvent):
     """
 
     __match_args__ = ("partition", "offset", "seconds")
-    name: ClassVar[str] = "dead_letter_slow"
-    level: ClassVar[str] = "warning"
+    name = "dead_letter_slow"
+    level = "warning"
 
     partition: str
     offset: int
@@ -380,8 +375,8 @@ class HandlerStalled(WorkerEvent):
     """
 
     __match_args__ = ("partition", "offset", "seconds")
-    name: ClassVar[str] = "handler_stalled"
-    level: ClassVar[str] = "error"
+    name = "handler_stalled"
+    level = "error"
 
     partition: str
     offset: int
@@ -400,8 +395,8 @@ class WorkerProcessDied(WorkerEvent):
     """
 
     __match_args__ = ("exit_code",)
-    name: ClassVar[str] = "worker_process_died"
-    level: ClassVar[str] = "error"
+    name = "worker_process_died"
+    level = "error"
 
     exit_code: int | None
     records: int
@@ -420,7 +415,7 @@ class WorkerStopped(WorkerEvent):
     """
 
     __match_args__ = ("error",)
-    name: ClassVar[str] = "worker_stopped"
+    name = "worker_stopped"
 
     done: int
     dropped: int

@@ -9,7 +9,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors.base import SafeConsumerError
-from safeconsumer.events.consumer import Partitions
+from safeconsumer.events.base import Partitions
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
 from safeconsumer.worker.held import Dropped, Held
