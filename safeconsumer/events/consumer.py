@@ -84,7 +84,6 @@ class HoldsRemoved(HoldEvent):
     One call lifted holds; debug, if the application lifted all that held them, its own.
 
     Attributes:
-        holds: the holds that were lifted.
         flowing: assigned partitions that flow again.
         remaining: holds that still cover the same targets.
         besides: pauses of all that was assigned of a topic, which the call ended
@@ -137,12 +136,7 @@ class StillHeld(HoldEvent):
 
 
 class HoldsExpired(HoldEvent):
-    """
-    Holds reached their time limit.
-
-    Attributes:
-        flowing: assigned partitions that flow again.
-    """
+    """Holds reached their time limit."""
 
     __match_args__ = ("holds", "flowing")
     name = "hold_expired"
@@ -159,7 +153,6 @@ class HoldsEnded(HoldEvent):
     expired. Debug, if a call of the application ended its own.
 
     Attributes:
-        holds: the holds that ended.
         departed: the partitions that left; empty if a whole pause expired.
         flowing: partitions that stay assigned and flow again.
         handed_over: those of them that stay paused at their next owner.
@@ -201,7 +194,6 @@ class AssignedWhileHeld(HoldEvent):
     pauses end then, and a program may have forgotten its own.
 
     Attributes:
-        holds: the holds that keep them quiet.
         partitions: the gained partitions that are quiet; if a whole pause is left
             alone, all that it keeps quiet.
         is_left_alone: whether, of a topic that was paused as a whole, nothing is left
@@ -241,7 +233,6 @@ class GatesChanged(Event):
     Partitions flow that no hold kept quiet, but the consumer itself.
 
     Attributes:
-        flowing: partitions that flow again.
         reason: why, as text for people.
     """
 
@@ -286,7 +277,6 @@ class FetchesPurged(Event):
     Fetched data of an ended ownership was thrown away; debug, if nothing was in it.
 
     Attributes:
-        partitions: the partitions of the data.
         bytes: the size of the data, as it came from the broker.
         fetches: how many answers or parts of answers.
         records: how many records; None if the record format does not say.
@@ -310,7 +300,6 @@ class ParkedDataDropped(Event):
     Parked data exceeded ``parked_max_bytes``; the oldest will be fetched again.
 
     Attributes:
-        partitions: the partitions of the data.
         bytes: the size of the data, as it came from the broker.
     """
 
@@ -340,7 +329,6 @@ class UnreadRecordsDeleted(Event):
     Records were deleted before they were read; reading goes on at the first one left.
 
     Attributes:
-        partition: their partition.
         position: where it would have gone on.
         start: where it goes on, the start of the log.
         gone: how many offsets are between the two.
@@ -364,7 +352,6 @@ class PositionOutOfRange(Event):
     ``latest`` passes over those that are left.
 
     Attributes:
-        partition: the partition.
         position: where it would have gone on.
         offset: where it goes on.
         skipped: how many offsets it passes over, deleted or not; 0 beyond the end.
@@ -404,7 +391,6 @@ class LogTruncated(Event):
     ``offset`` were not read.
 
     Attributes:
-        partition: the partition.
         position: where it would have gone on.
         offset: where it goes on, the first offset that the new leader lacked.
     """
@@ -434,7 +420,6 @@ class TopicRecreated(Event):
     stay.
 
     Attributes:
-        partition: the partition.
         position: where it would have gone on in the old topic; None: that was not known.
         old_id: the id of the topic that was deleted, as Kafka writes it.
         new_id: the id of the one that has its name now.
