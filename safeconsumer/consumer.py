@@ -98,8 +98,7 @@ from safeconsumer.holds.scope import ALL, Scope, Target
 from safeconsumer.holds.view import View
 
 if TYPE_CHECKING:
-    from safeconsumer.group.member import GroupControl
-    from safeconsumer.group.settings import Control
+    from safeconsumer.holds.control import Control, GroupControl
     from safeconsumer.journal.recorder import Recorder
     from safeconsumer.journal.writer import JournalWriter
 

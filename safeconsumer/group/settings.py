@@ -13,7 +13,7 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.ledger import PauseLedger
 
 if TYPE_CHECKING:
-    from safeconsumer.group.member import GroupControl
+    from safeconsumer.holds.control import GroupControl
 
 PREFIX = "__safeconsumer_"
 
