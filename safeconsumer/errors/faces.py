@@ -94,14 +94,14 @@ class CorruptBatchError(SafeConsumerError, CorruptRecordError):
         *,
         is_of_broker: bool,
     ) -> "CorruptBatchError":
-        """Return what says of kafka-python's error where it is."""
+        """Return kafka-python's error with its partition and offset added."""
         topic, number = partition
         why = error.args[0] if error.args else error.description
         message = (
             f"{topic}:{number} cannot be read at offset {offset}: {why}; seek() past it, "
             "or pause the partition"
         )
-        told = cls(message)
-        told.partition, told.offset, told.__cause__ = partition, offset, error
-        told.is_of_broker = is_of_broker
-        return told
+        located = cls(message)
+        located.partition, located.offset, located.__cause__ = partition, offset, error
+        located.is_of_broker = is_of_broker
+        return located

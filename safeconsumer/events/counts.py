@@ -16,7 +16,7 @@ from safeconsumer.events.takeover import essential
 from safeconsumer.holds.hold import KINDS, kind_of
 
 # A worker changes its own holds many times a second, and reports their seconds.
-WISHES = tuple(kind for kind in KINDS if kind != "worker")
+HOLD_KINDS = tuple(kind for kind in KINDS if kind != "worker")
 CHANGES = ("placed", "removed", "expired", "ended")
 MOVES = ("gained", "revoked", "lost")
 ALARMS = (
@@ -66,7 +66,7 @@ class Counts:
     """
 
     def __init__(self, alarms: tuple[str, ...] = ALARMS) -> None:
-        self.hold_changes = dict.fromkeys(product(WISHES, CHANGES), 0)
+        self.hold_changes = dict.fromkeys(product(HOLD_KINDS, CHANGES), 0)
         self.rebalances = 0
         self.moves = dict.fromkeys(MOVES, 0)
         self.purged_bytes = 0
@@ -108,7 +108,7 @@ class Counts:
                 self.gates_opened_unread += len(one.partitions)
 
     def __repr__(self) -> str:
-        return "<what counts events for metrics>"
+        return "<the counter of events for metrics>"
 
     def _count_holds(self, event: HoldEvent) -> None:
         change = event.name.removeprefix("hold_")

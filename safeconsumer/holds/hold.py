@@ -69,7 +69,7 @@ HoldKey = tuple[Scope, str]
 @frozen(kw_only=True)
 class Hold:
     """
-    One owner's wish that a scope be quiet.
+    One owner's request that a scope be quiet.
 
     Attributes:
         scope: what is covered.

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from attrs import frozen
 
-from safeconsumer.events.counts import ALARMS, CHANGES, MOVES, WISHES, WORKER_ALARMS
+from safeconsumer.events.counts import ALARMS, CHANGES, HOLD_KINDS, MOVES, WORKER_ALARMS
 from safeconsumer.holds.hold import KINDS
 
 PREFIX = "safeconsumer_"
@@ -149,7 +149,7 @@ METRICS: tuple[Metric, ...] = (
         "consumer",
         "Holds placed or changed, removed, expired, and ended with the assignment; a "
         "worker's own holds are not counted.",
-        labels=(Label("kind", WISHES), Label("change", CHANGES)),
+        labels=(Label("kind", HOLD_KINDS), Label("change", CHANGES)),
     ),
     Metric(
         "rebalances_total",
