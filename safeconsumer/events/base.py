@@ -71,7 +71,7 @@ class Event:
 
     @property
     def severity(self) -> str:
-        """The level of its log line: ``level``, unless its fields make it another one."""
+        """The level of its log line, ``level`` unless its fields make it another one."""
         return self.level
 
     @property
