@@ -63,7 +63,7 @@ from safeconsumer.errors import (
     UnsupportedKafkaPythonError,
     WorkerSettingError,
 )
-from safeconsumer.events import Event
+from safeconsumer.events import AssignedWhileHeld, Event, HoldEvent
 from safeconsumer.holds import Everything, Partition, Pattern, Topic
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Failure, Health, Report, Stats, Tracing, WorkerControl
@@ -80,6 +80,13 @@ def construct() -> None:
 
     def hook(event: Event) -> None:
         use(event.as_dict())
+        assert_type(event.as_log_line(), tuple[str, dict[str, object]])
+        match event:
+            case AssignedWhileHeld(holds, partitions):
+                assert_type(holds, tuple[Hold, ...])
+                use(partitions)
+            case HoldEvent(holds):
+                assert_type(holds, tuple[Hold, ...])
 
     assert_type(SafeConsumer(), SafeConsumer)
     assert_type(KafkaConsumer("orders", "audit"), SafeConsumer)
