@@ -52,7 +52,5 @@ def adopt(
     if hands_over:  # imported when it is used: most consumers hand nothing over
         from safeconsumer._kafka.handover import HandOverInJoins  # noqa: PLC0415
 
-        coordinator.watch.handover = HandOverInJoins(
-            coordinator, consumer._subscription
-        )
+        coordinator.handover = HandOverInJoins(coordinator, consumer._subscription)
     ledger.wakers = [consumer._fetcher.wake]

@@ -28,6 +28,7 @@ from safeconsumer._kafka.pausing.joins import HandOver
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.hold import APP, WHOLE
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.ownership import Owned, difference
 from safeconsumer.holds.plain import may_travel
 from safeconsumer.holds.scope import Partition, Topic
 
@@ -323,7 +324,7 @@ class HandOverInJoins(HandOver):
         self._paused: frozenset[TopicPartition] = (
             frozenset()
         )  # before a join is applied
-        self._owned: Mapping[TopicPartition, int] = {}
+        self._owned: Owned = {}
         self._book = MarkBook(
             lambda tp: is_handed_over(self._ledger, tp),
             subscription.assigned_partitions,
@@ -348,15 +349,15 @@ class HandOverInJoins(HandOver):
         _, writer, marks = unwrap(data or b"")
         told = marks if writer == LEADER else {}
         self._in_group = frozenset(tp for tp, one in told.items() if one.is_paused)
-        owned = self._ledger.ownership().epochs
+        owned = self._ledger.owned()
         self._paused = frozenset(tp for tp in owned if is_handed_over(self._ledger, tp))
 
     def reassigned(self) -> None:
         """Report which pauses were left behind."""
-        owned = self._ledger.ownership().epochs
+        owned = self._ledger.owned()
         before, self._owned = self._owned, owned
         paused, self._paused = self._paused, frozenset()
-        departed = [tp for tp, epoch in before.items() if owned.get(tp) != epoch]
+        departed = difference(before, owned).departed
         whole = {tp for tp in departed if is_whole(self._ledger, tp)}
         left = {
             tp
@@ -389,10 +390,10 @@ class HandOverInJoins(HandOver):
 
     def _take_over(self, paused: Collection[TopicPartition]) -> None:
         # It runs with the assignment, before any partition has a position.
-        owned, before = self._ledger.ownership().epochs, self._owned
-        gained = {tp: epoch for tp, epoch in owned.items() if before.get(tp) != epoch}
+        owned = self._ledger.owned()
+        gained = difference(self._owned, owned).gained
         self._ledger.take_over(
-            {tp: epoch for tp, epoch in gained.items() if tp in paused}, ARRIVED
+            {tp: owned[tp] for tp in gained if tp in paused}, ARRIVED
         )
 
 

@@ -12,6 +12,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.consumed import Consumed
 from safeconsumer._kafka.pausing.subscription import Journal, id_text
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.ownership import Owned
 from safeconsumer.holds.view import covers
 
 
@@ -19,7 +20,7 @@ class Membership:
     """
     Shows the membership of an adopted consumer, and where it stands in its partitions.
 
-    Thread rules: on the polling thread; ``losses``, ``epochs`` and what a journal asks,
+    Thread rules: on the polling thread; ``losses``, ``owned`` and what a journal asks,
     on any.
 
     Attributes:
@@ -35,12 +36,9 @@ class Membership:
         self._fetcher = consumer._fetcher
         self.consumed = Consumed(consumer)
 
-    def epochs(self) -> Mapping[TopicPartition, int]:
-        """Return the owned partitions with their epochs; a new object when it changes."""
-        epochs: Mapping[TopicPartition, int] = (
-            self._subscription.ledger.ownership().epochs
-        )
-        return epochs
+    def owned(self) -> Owned:
+        """Return the ownerships of now; another object after each change of them."""
+        return self.ledger.owned()
 
     @property
     def ledger(self) -> PauseLedger:

@@ -38,12 +38,13 @@ from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.network import new_future, run, waking
 from safeconsumer._kafka.pausing.commits import OwnedOffsets, States
 from safeconsumer._kafka.pausing.ids import PATIENCE
-from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
+from safeconsumer._kafka.pausing.joins import HandOver, Joined
 from safeconsumer._kafka.pausing.subscription import ConsumedOffsets, LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.ownership import Cause, Ownership
+from safeconsumer.holds.ownership import Cause, Owned
+from safeconsumer.holds.table import rebalanced
 
 log = logging.getLogger(ConsumerCoordinator.__module__)
 _OUT_OF_DATE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
@@ -84,7 +85,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     on the IO thread, where the user's rebalance listener runs too.
 
     Attributes:
-        watch: tells what a join has changed, and passes pauses on in it.
+        handover: passes pauses on in joins, and takes them over.
         before_join: called on the polling thread where a join would begin.
         losses: how often the generation was lost.
     """
@@ -107,8 +108,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._manager: Any = self._waking
         self._net: Any = waking(self._net, self._waking)
         self.ledger: PauseLedger = self._subscription.ledger
-        self.watch = RebalanceWatch(self._subscription)
-        self._subscription.before_join = self.watch.kept
+        self.handover = HandOver()
         self.before_join: Callable[[], None] | None = None
         self.losses = 0
         self._joined: Joined | None = None
@@ -116,9 +116,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._applied: int | None = None  # the generation whose assignment was applied
         self._fenced: FencedInstanceIdError | None = None
         self._raised_by_callback: RetriableError | None = None
+        self._held: States = {}  # before it was given up, and was not told of
+        self._owned: States = {}  # before a join was prepared, or completed
         self._revoking: States = {}
         self._drained: States = {}
-        self._asked_in: Ownership | None = None  # what upstream keeps questions of
+        self._asked_in: Owned | None = None  # what upstream keeps questions of
         self._is_committed_elsewhere = False
         self._sought_at = -math.inf  # when the coordinator was last asked for
         self._refused_at = -math.inf  # when it last refused a join, or a question
@@ -407,18 +409,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         self._losing = new_future(self._net)
         try:
-            with self._changing(Cause.LOST):
+            with self._giving_up(Cause.LOST):
                 if self._rebalance_protocol == RebalanceProtocol.EAGER:
                     # The listener was called.
                     self._subscription.assign_from_subscribed([])
                 else:
                     await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
         finally:
-            self.watch.gave_up(is_lost=True)
             self._losing.success(None)
 
     @contextmanager
-    def _changing(self, cause: Cause) -> Iterator[None]:
+    def _giving_up(self, cause: Cause) -> Iterator[None]:
         # What is assigned here is not what a completed join has assigned.
         subscription: LedgerSubscription = self._subscription
         subscription.cause = cause
@@ -426,6 +427,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             yield
         finally:
             subscription.cause = Cause.JOINED
+            self.handover.reassigned()
 
     async def maybe_leave_group_async(
         self, reason: str | None = None, timeout_ms: float | None = None
@@ -462,11 +464,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 connection.close()
 
     async def _on_close_prepare_async(self) -> None:
-        try:
-            with self._changing(Cause.PASSING):
-                await super()._on_close_prepare_async()
-        finally:
-            self.watch.gave_up(is_lost=False)  # the consumer's holds end next
+        with self._giving_up(Cause.PASSING):  # the consumer's holds end next
+            await super()._on_close_prepare_async()
 
     def _lose_what_others_had(self, generation: int) -> None:
         # A generation in between was missed, its SyncGroup refused or cut off, say:
@@ -480,10 +479,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         applied = generation if self._applied is None else self._applied
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
-            with self._changing(Cause.LOST):
+            with self._giving_up(Cause.LOST):
                 # The listener was called.
                 self._subscription.assign_from_subscribed([])
-            self.watch.gave_up(is_lost=True)
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
         """Join, or apply the join that succeeded since the last ``poll``."""
@@ -510,13 +508,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _on_join_prepare_async(
         self, generation: int, member_id: str, timeout_ms: float | None = None
     ) -> None:
-        self._drained = {}
-        self.watch.prepared()
+        self._owned, self._drained = dict(self._subscription.assignment), {}
+        self._note_held()
+        self.handover.before_join()
         try:
             if self._waking.is_asked:  # the commit is waited for all the same
                 timeout_ms = None
             cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
-            with self._changing(cause), self._waking.kept():
+            with self._giving_up(cause), self._waking.kept():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         except BaseException:
             # A listener's: upstream has revoked, and asks for no join if the application
@@ -524,11 +523,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self.request_rejoin()
             raise
         finally:
-            is_lost = self._generation.is_lost()
-            if not is_lost:  # else upstream has emptied the assignment
-                self.watch.handover.before_join()
             # poll() hands the events out: a hook would stop the IO thread here.
-            self.watch.gave_up(is_lost=is_lost)
+            if self._generation.is_lost():  # others may own what was given up, too
+                self.ledger.assign(self.ledger.owned(), Cause.LOST)
+            else:
+                self.handover.before_join()
 
     async def _on_join_complete_async(
         self,
@@ -546,27 +545,38 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._drop_join()
             return
         self.note_partitions()
-        self.watch.handover.joined(member_assignment_bytes)
+        self.handover.joined(member_assignment_bytes)
         self._lose_what_others_had(generation)
         self._applied = generation
-        owned = dict(self._subscription.assignment)
+        self._owned = dict(self._subscription.assignment)
+        before = self.ledger.table()
         try:
             with self._waking.kept():
                 await super()._on_join_complete_async(
                     generation, member_id, protocol, member_assignment_bytes
                 )
         finally:
-            self._note_drained(owned)
-            self._warn_uncommitted(self.watch.completed(generation, member_id))
+            self._note_drained()
+            self.ledger.emit(
+                events.RebalanceCompleted,
+                generation=generation,
+                member_id=member_id,
+                **rebalanced(before, self.ledger.table()),
+            )
+            self.ledger.on_joined()
+            self.handover.reassigned()
+            self._warn_uncommitted()
 
-    def _note_drained(self, owned: States) -> None:
+    def _note_drained(self) -> None:
         # 1. A cooperative join takes partitions away, and gives them to nobody yet.
         # 2. Whoever is asked before a join, a worker, finishes and commits their records.
         # 3. Then this member joins, and they are another's from the next generation on.
         is_cooperative = self._rebalance_protocol == RebalanceProtocol.COOPERATIVE
         if is_cooperative and self.before_join is not None:
             now = self._subscription.assignment
-            self._drained = {tp: one for tp, one in owned.items() if tp not in now}
+            self._drained = {
+                tp: one for tp, one in self._owned.items() if tp not in now
+            }
 
     def note_partitions(self) -> None:
         """
@@ -697,8 +707,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, method_name: str, arg: Collection[TopicPartition]
     ) -> None:
         if method_name == "on_partitions_revoked":
-            states = {tp: self.watch.state(tp) for tp in arg}
-            self._revoking = {tp: one for tp, one in states.items() if one is not None}
+            known = {**self._owned, **self._subscription.assignment}
+            self._revoking = {tp: known[tp] for tp in arg if tp in known}
         try:
             await super()._invoke_rebalance_listener_async(method_name, arg)
         finally:
@@ -843,9 +853,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         same, hours and generations later too. It is forgotten when what is owned has
         changed, and when something of it was committed.
         """
-        ownership = self.ledger.ownership()
-        if ownership is not self._asked_in:
-            self._asked_in = ownership
+        owned = self.ledger.owned()
+        if owned is not self._asked_in:
+            self._asked_in = owned
             self._offset_fetch_futures.clear()
         states = self._states(partitions)
         asked = [(tp, one, one.commits_sent) for tp, one in states.items() if one]
@@ -939,18 +949,29 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     @contextmanager
     def reassigning(self) -> Iterator[None]:
         """Warn of quiet partitions that depart in the block, where no join tells it."""
-        quiet = self.watch.quiet()
+        self._note_held()
         try:
             yield
         finally:
-            self._warn_uncommitted(self.watch.departed(quiet))
+            self.handover.reassigned()
+            self._warn_uncommitted()
             self.ledger.deliver()
 
-    def _warn_uncommitted(self, departed: States) -> None:
+    def _note_held(self) -> None:
+        # What a join that did not complete has given up is in there still.
+        states: States = self._subscription.assignment
+        held = {tp: one for tp in self.ledger.quiet() if (one := states.get(tp))}
+        self._held = {**self._held, **held}
+
+    def _warn_uncommitted(self) -> None:
+        held, self._held = self._held, {}
         strategy = self._subscription._default_offset_reset_strategy
         if strategy != OffsetResetStrategy.LATEST or not self.group_id:
             return
-        skipped = [tp for tp, one in departed.items() if self.lacks_commit(one)]
+        # Not upstream's assignment, which stays as it was after close().
+        owned = self.ledger.owned()
+        left = [tp for tp, one in held.items() if owned.get(tp) is not one]
+        skipped = [tp for tp in left if self.lacks_commit(held[tp])]
         if skipped:
             self.ledger.emit(
                 events.HeldPartitionUncommitted,

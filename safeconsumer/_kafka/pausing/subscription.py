@@ -100,8 +100,6 @@ class LedgerSubscription(SubscriptionState):
         ids: tells when the ids of topics must be asked for.
         newest_id: returns the id that the newest metadata have for a topic, or None.
         ask_ids: has the metadata updated.
-        before_join: returns the state that a partition had before the join under way,
-            unless others may have owned it since.
         undelivered: the records that a poll has taken and not returned. Use it under
             upstream's lock.
         cause: why the assignment of a group changes now, if it does.
@@ -124,8 +122,6 @@ class LedgerSubscription(SubscriptionState):
         self.ledger = ledger
         self.newest_id: Callable[[str], UUID | None] = lambda _: None
         self.ask_ids: Callable[[], object] = tuple
-        self.before_join: Callable[[TopicPartition], OwnedPartitionState | None]
-        self.before_join = lambda _: None
         self.ids = TopicIds(ledger)
         self.undelivered = Undelivered()
         self.unvalidated: set[OwnedPartitionState] = set()
@@ -329,8 +325,9 @@ class LedgerSubscription(SubscriptionState):
             for tp, state in self.assignment.items()
             if not isinstance(state, OwnedPartitionState)
         ]
+        earlier: Mapping[TopicPartition, Any] = self.ledger.given_up()
         for tp, state in gained:
-            self._adopt(tp, state, self.before_join(tp))
+            self._adopt(tp, state, earlier.get(tp))
         self.unsettle()
         if gained:
             self.ask_ids()
@@ -465,7 +462,7 @@ class LedgerSubscription(SubscriptionState):
             for tp in again:
                 self._begin_anew(tp, ids[tp.topic])
             if again:
-                self.ledger.renew(again)
+                self.ledger.assign(self.assignment, Cause.RECREATED)
         self.ids.answered()
         return is_older
 
@@ -605,4 +602,4 @@ class LedgerSubscription(SubscriptionState):
         """Clear subscription and assignment; what was fetched for them is purged."""
         with self._lock:
             super().unsubscribe()
-            self.ledger.assign((), Cause.UNSUBSCRIBED)
+            self.ledger.assign({}, Cause.UNSUBSCRIBED)

@@ -248,7 +248,7 @@ def test_a_pause_of_the_applications_own_is_not_taken_over():
     lab = LedgerLab(owns=[A, B])
     lab.ledger.is_carried = lambda _: True
     lab.hold(Partition(*A), reason="own")
-    epochs = lab.ledger.ownership().epochs
+    epochs = lab.ledger.owned()
     assert taken_over(lab, epochs) == {"orders:0": "own", "orders:1": "left"}
 
 
@@ -256,7 +256,7 @@ def test_an_ownership_that_has_ended_takes_nothing_over():
     """What came in it comes too late."""
     lab = LedgerLab(owns=[A, B])
     lab.ledger.is_carried = lambda _: True
-    before = lab.ledger.ownership().epochs
+    before = lab.ledger.owned()
     play(lab, "join B; join A B")
     assert taken_over(lab, before) == {"orders:1": "left"}
 
@@ -343,7 +343,7 @@ def test_a_pause_that_was_taken_over_is_a_warning():
     lab.ledger.is_carried = lambda _: True
     play(lab, "join A B; pause B")
     lab.told.events.clear()
-    lab.ledger.take_over({A: lab.ledger.ownership().epochs[A]}, "left")
+    lab.ledger.take_over({A: lab.ledger.owned()[A]}, "left")
     placed = lab.told.only(events.HoldsPlaced)
     assert (placed.is_taken_over, placed.severity) == (True, "warning")
     assert placed.advice == "lift with resume('orders:0')"
