@@ -89,8 +89,8 @@ class PauseLedger:
         self.membership: Callable[[], tuple[str, int]] = _no_member
         # Called after each completed join; it must be quick, upstream's locks are held.
         self.on_joined: Callable[[], object] = _no_member
-        # Whether the application's pause of a partition goes to its next owner.
-        self.is_carried: Callable[[TopicPartition], bool] | None = None
+        # The partitions whose pauses the group knows; None: none is handed over.
+        self.carried: frozenset[TopicPartition] | None = None
         # Called at each change of the assignment, as a watcher is.
         self.on_reassigned: Callable[[Reassignment], object] | None = None
         self._watcher: Watcher | None = None
@@ -604,7 +604,7 @@ class PauseLedger:
             owned,
             cause,
             self._clock(),
-            is_carried=self.is_carried,
+            carried=self.carried,
             is_watched=self._watcher is not None,
         )
 

@@ -27,7 +27,7 @@ gained quiet until the control topics are read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from attrs import evolve
@@ -42,7 +42,7 @@ from safeconsumer.holds.ownership import (
     difference,
     still,
 )
-from safeconsumer.holds.plain import end_of, may_travel, placed_over
+from safeconsumer.holds.plain import end_of, may_travel, placed_over, travels
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
 from safeconsumer.holds.view import NOTHING, Assigned, Holds, View, affected_by
 
@@ -397,19 +397,19 @@ class Table(NamedTuple):
         cause: Cause,
         now: float,
         *,
-        is_carried: Callable[[TopicPartition], bool] | None,
+        carried: frozenset[TopicPartition] | None,
         is_watched: bool,
     ) -> Step:
         """
         Move to a new assignment.
 
-        ``is_carried`` tells whether the application's pause of a partition goes to its
-        next owner; what is gained waits for the control topics if ``is_watched``.
+        The application's pauses of ``carried`` partitions go to their next owners; None:
+        none does. What is gained waits for the control topics if ``is_watched``.
         """
         what = difference(self.owned, owned)
         if not (what.gained or what.departed):
             owned = self.owned
-        change = _Change(cause, owned, what.departed, is_carried)
+        change = _Change(cause, owned, what.departed, carried)
         ended = tuple(hold for hold in self.holds if self.ends(hold, change))
         undecided, lost = self._undecided(change)
         if not (what.gained or what.departed or ended) and (
@@ -427,11 +427,15 @@ class Table(NamedTuple):
             ends_more=True,
         )
         after = after.gating(what, is_watched=is_watched)
-        left = tuple(tp for tp in what.departed - owned.keys() if self.is_quiet(tp))
+        gone = what.departed - owned.keys()
+        left = tuple(filter(self.is_quiet, gone))
         after, bit = after.biting(what.gained - self.owned.keys(), left, cause)
         reached = after.reached(ended)
         flowing = after.flowing([tp for tp in reached if tp in what.kept])
         told = [*_ended(ended, change, flowing), *_placed_back(back), *bit]
+        if carried is not None:
+            holds = after.holds if cause.is_called else self.holds
+            told += _left_behind(holds, gone, carried)
         ended_quiet = (*left, *flowing)
         return Step(after, tuple(told), ended_quiet, is_moved=True, what=what)
 
@@ -536,16 +540,16 @@ class _Change(NamedTuple):
     cause: Cause
     owned: Owned
     departed: frozenset[TopicPartition]
-    is_carried: Callable[[TopicPartition], bool] | None
+    carried: frozenset[TopicPartition] | None
 
     def carries(self, hold: Hold) -> bool:
         """Tell whether the pause of a departed partition goes to the next owner."""
         scope = hold.scope
         return (
-            self.is_carried is not None
+            not self.cause.is_called  # no join carries anything then
             and isinstance(scope, Partition)
+            and (scope.topic, scope.partition) in (self.carried or ())
             and may_travel(hold)
-            and self.is_carried((scope.topic, scope.partition))
         )
 
 
@@ -647,6 +651,24 @@ def _ended(
         "is_called": change.cause.is_called,
     }
     return [(events.HoldsEnded, parts)]
+
+
+def _left_behind(
+    holds: Holds, gone: Iterable[TopicPartition], carried: Collection[TopicPartition]
+) -> list[EventParts]:
+    # Of what has departed while it was paused, and is paused at no next owner by that.
+    found: dict[bool, list[TopicPartition]] = {False: [], True: []}
+    for tp in sorted(gone):
+        whole = holds.get((Topic(tp[0]), WHOLE))
+        if whole is not None and whole.expires_at is None:
+            found[True].append(tp)
+        elif tp not in carried and travels(holds, tp):
+            found[False].append(tp)
+    return [
+        (events.PauseNotHandedOver, {"partitions": tuple(tps), "is_whole": is_whole})
+        for is_whole, tps in found.items()
+        if tps
+    ]
 
 
 def _placed_back(back: Collection[Hold]) -> list[EventParts]:

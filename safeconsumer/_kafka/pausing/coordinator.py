@@ -1,12 +1,14 @@
 """Extends upstream's group coordinator: no join is forgotten, and each is reported."""
 
+from __future__ import annotations
+
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
@@ -38,13 +40,16 @@ from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.network import new_future, run, waking
 from safeconsumer._kafka.pausing.commits import OwnedOffsets, States
 from safeconsumer._kafka.pausing.ids import PATIENCE
-from safeconsumer._kafka.pausing.joins import HandOver, Joined
+from safeconsumer._kafka.pausing.joins import Joined
 from safeconsumer._kafka.pausing.subscription import ConsumedOffsets, LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause, Owned
 from safeconsumer.holds.table import rebalanced
+
+if TYPE_CHECKING:
+    from safeconsumer._kafka.handover import HandOver
 
 log = logging.getLogger(ConsumerCoordinator.__module__)
 _OUT_OF_DATE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
@@ -85,7 +90,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     on the IO thread, where the user's rebalance listener runs too.
 
     Attributes:
-        handover: passes pauses on in joins, and takes them over.
+        handover: passes pauses on in joins, and takes them over; None: nothing does.
         before_join: called on the polling thread where a join would begin.
         losses: how often the generation was lost.
     """
@@ -108,7 +113,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._manager: Any = self._waking
         self._net: Any = waking(self._net, self._waking)
         self.ledger: PauseLedger = self._subscription.ledger
-        self.handover = HandOver()
+        self.handover: HandOver | None = None
         self.before_join: Callable[[], None] | None = None
         self.losses = 0
         self._joined: Joined | None = None
@@ -427,7 +432,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             yield
         finally:
             subscription.cause = Cause.JOINED
-            self.handover.reassigned()
 
     async def maybe_leave_group_async(
         self, reason: str | None = None, timeout_ms: float | None = None
@@ -510,7 +514,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     ) -> None:
         self._owned, self._drained = dict(self._subscription.assignment), {}
         self._note_held()
-        self.handover.before_join()
+        if self.handover is not None:
+            self.handover.before_join()
         try:
             if self._waking.is_asked:  # the commit is waited for all the same
                 timeout_ms = None
@@ -526,7 +531,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             # poll() hands the events out: a hook would stop the IO thread here.
             if self._generation.is_lost():  # others may own what was given up, too
                 self.ledger.assign(self.ledger.owned(), Cause.LOST)
-            else:
+            elif self.handover is not None:
                 self.handover.before_join()
 
     async def _on_join_complete_async(
@@ -545,7 +550,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._drop_join()
             return
         self.note_partitions()
-        self.handover.joined(member_assignment_bytes)
+        if self.handover is not None:
+            told = ConsumerProtocolAssignment.decode(member_assignment_bytes)
+            self.handover.joined(told.user_data or b"", generation)
         self._lose_what_others_had(generation)
         self._applied = generation
         self._owned = dict(self._subscription.assignment)
@@ -564,7 +571,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 **rebalanced(before, self.ledger.table()),
             )
             self.ledger.on_joined()
-            self.handover.reassigned()
             self._warn_uncommitted()
 
     def _note_drained(self) -> None:
@@ -953,7 +959,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             yield
         finally:
-            self.handover.reassigned()
             self._warn_uncommitted()
             self.ledger.deliver()
 

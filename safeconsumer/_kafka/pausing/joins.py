@@ -33,20 +33,3 @@ class Joined(NamedTuple):
     async def answer(self) -> bytes:
         """Give the answer once more."""
         return self.assignment
-
-
-class HandOver:
-    """
-    Hands no pause over; with ``pause_handover="assignor"`` a child of it does.
-
-    Thread rules: :meth:`reassigned` on any thread, the rest on the IO thread.
-    """
-
-    def before_join(self) -> None:
-        """Fix what the join tells; called before it begins, and after the listener."""
-
-    def joined(self, assignment: bytes) -> None:
-        """Note the answer to a join; the partitions that it takes away depart after this."""
-
-    def reassigned(self) -> None:
-        """Note which partitions have departed since the last call."""
