@@ -101,10 +101,8 @@ class Membership:
         """
         Let every commit that is not of :meth:`own_commit` raise what ``refusal`` makes.
 
-        None allows them again.
-
-        A worker hands records on, and it alone knows which are complete. While it has
-        the consumer nobody else polls either: it would commit past what they took.
+        None allows them again. Nobody else polls meanwhile either: a worker would commit
+        past what they took.
         """
         self._subscription.refusal = refusal
 
@@ -129,9 +127,8 @@ class Membership:
         """
         Pass over no record that was not read yet, ``latest`` or not.
 
-        Partitions that are added from now on are read from their start: whatever is
-        written to them before this member notices them is new, too. Where records were
-        deleted before they were read, reading goes on at the first one left.
+        Whatever is written to added partitions before this member notices them is new,
+        too. Where unread records were deleted, reading goes on at the first one left.
         """
         self._subscription.pass_over_nothing()
         self._coordinator.note_partitions()
@@ -152,11 +149,7 @@ class Membership:
         return self.consumed.why_nothing()
 
     def position(self, tp: TopicPartition) -> int | None:
-        """
-        Return the application's position in a partition; None: it is not known here.
-
-        Records that a poll under way has taken, and not returned yet, do not count.
-        """
+        """Return the application's position in a partition; None: it is not known here."""
         position: int | None = self._subscription.delivered_position(tp)
         return position
 

@@ -69,22 +69,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     """
     Joins, commits and heartbeats of one member, with what pausing needs around them.
 
-    Differences from upstream 3.0.12, each with a regression test:
-
-    - A join that outlasts the ``poll`` that began it is finished by later ones,
-      however short they are; upstream forgets it, keeps its old assignment with
-      heartbeats off, and goes on delivering partitions that others own by then.
-    - A join that succeeded between two polls is used, not repeated, and the member's
-    heartbeats go on meanwhile.
-    - A join that assigns topics that are no longer subscribed is not applied.
-    - A join claims nothing that the member does not own any more.
-    - A fenced static member raises on every ``poll``.
-    - An answer about committed offsets is used only in the ownership in which it was
-      asked for, and not over a position that was set meanwhile.
-    - A commit is sent only in the ownership in which it was asked for.
-
-    It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
-    :meth:`prepare`), beside a :class:`LedgerSubscription`.
+    Each method does what upstream's does, and its text says what is different here
+    from 3.0.12; ``design/joins.md`` has all of that.
 
     Thread rules: ``poll`` and ``need_rejoin`` on the polling thread; the coroutines
     on the IO thread, where the user's rebalance listener runs too.
@@ -102,12 +88,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.prepare()
 
     def prepare(self, wakeup: Wakeup | None = None) -> None:
-        """
-        Make the attributes that this class needs beyond upstream's.
-
-        Args:
-            wakeup: ends the waits of :meth:`poll`; None: nothing does.
-        """
+        """Make what upstream's class has not; ``wakeup`` ends the waits of :meth:`poll`."""
         self._is_leaving = False  # on a connection of its own
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
@@ -137,12 +118,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def poll(self, timeout_ms: float | None = None) -> bool:
         """
-        Do what upstream does; return False while a join must be repeated first.
+        Join, and set positions; return False while that must be repeated first.
 
-        It also returns False if a connection broke or a broker did not answer: a member
-        that subscribed to a pattern asks for metadata before it joins, and upstream
-        (3.0.12) raises if that fails, into programs that did nothing wrong and can only
-        poll again. It asks every ``retry_backoff_ms``. A refused login still raises.
+        Also if a connection broke or a broker did not answer: a member that subscribed
+        to a pattern asks for metadata before it joins, and upstream raises if that
+        fails, into programs that did nothing wrong and can only poll again. A refused
+        login still raises.
 
         Raises:
             Exception: an exception of a callback of ``commit_async``.
@@ -175,11 +156,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return ready and not waits
 
     def ensure_coordinator_ready(self, timeout_ms: float | None = None) -> bool:
-        """
-        Do what upstream does; where it is connected, without asking the IO thread.
-
-        Every ``poll`` asks, and it takes two changes of threads (design/decoding.md).
-        """
+        """Look for the coordinator; if it is known, no ``poll`` waits for another thread."""
         known = self.coordinator_id
         if known is not None and not self._client.is_disconnected(known):
             return True
@@ -190,7 +167,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, timeout_ms: float | None = None
     ) -> bool:
         """
-        Do what upstream does.
+        Set missing positions.
 
         Upstream asks again whenever a wait is over, until the time is. So a ``poll``
         that is woken leaves that to a task of its own, which sets the positions later.
@@ -252,9 +229,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Return the seconds until the next ``poll`` is due, never less than a backoff.
 
-        Upstream returns 0 for as long as a heartbeat is awaited after the next one was
-        due, and its consumer then asks thousands of times a second. The IO thread sends
-        heartbeats whether ``poll`` comes back or not.
+        Upstream returns 0 while a heartbeat is awaited after the next one was due, and
+        its consumer asks thousands of times a second. Heartbeats need no ``poll``.
         """
         backoff: float = self.config["retry_backoff_ms"] / 1000
         seconds: float = super().time_to_next_poll()
@@ -271,8 +247,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Tell whether a join is needed, or under way and not applied yet.
 
-        Upstream checks only what could *start* a join. Once JoinGroup is sent none of
-        that is left, so a ``poll`` that gave up waiting would be the last to care.
+        Upstream checks only what could *start* a join, and forgets one that outlasts
+        its ``poll``: it keeps the old assignment, with heartbeats off.
         """
         if super().need_rejoin():
             return True
@@ -284,12 +260,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def ensure_active_group(self, timeout_ms: float | None = None) -> bool:
         """
-        Join; ask ``before_join`` where a join would begin.
+        Join; ask ``before_join`` where a join would begin, in the middle of a poll, too.
 
-        A heartbeat's answer can ask for a join in the middle of a ``poll``, so a check
-        before the call is not enough. An exception of ``before_join`` ends the
-        ``poll``, which has taken nothing then, and counts as a poll for
-        ``max_poll_interval_ms``.
+        Its exception ends the ``poll``, which has taken nothing then, and counts as one
+        for ``max_poll_interval_ms``.
         """
         if self.before_join is not None and not self.rejoining:
             with self._lock:
@@ -300,7 +274,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     async def ensure_active_group_async(self, timeout_ms: float | None = None) -> bool:
         """
-        Do what upstream does; first wait for the same call of a ``poll`` before.
+        Join, once the same call of an earlier ``poll`` is over.
 
         What a signal handler raises ends a poll, and not its coroutine. Two of them would
         apply one join twice, and call the listener twice.
@@ -331,21 +305,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return True
 
     def reset_generation(self, *args: object, **kwargs: object) -> None:
-        """
-        Do what upstream does, and count it.
-
-        A caller that sees another count than before has lost its partitions in between.
-        """
+        """Count it: who sees another count has lost its partitions in between."""
         self.losses += 1
         super().reset_generation(*args, **kwargs)
 
     def membership(self) -> tuple[str, int]:
-        """
-        Return Kafka's member id and the generation, together; any thread.
-
-        They are empty and -1 while this is no member: without a subscription, before
-        the first join, and after a loss.
-        """
+        """Return Kafka's member id and generation; empty and -1 of no member; any thread."""
         generation = self._generation
         if generation.generation_id < 0:
             return "", -1
@@ -388,9 +353,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Return what a join offers. It claims to own nothing but what is owned now.
 
-        Upstream's cooperative assignor remembers what was assigned last, also beyond a
-        lost membership. A leader that believes it gives such a partition back in the
-        generation in which its present owner hears that it should give it up.
+        Upstream's cooperative assignor claims what was assigned before a lost membership:
+        a leader gives it back as its present owner hears that it should give it up.
         """
         owned = self._subscription.assigned_partitions()
         offered: list[tuple[str, ConsumerProtocolSubscription]] = (
@@ -439,9 +403,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Leave the group within 3 s; in a join that waits, on a connection of its own.
 
-        A broker answers a connection in order, and answers JoinGroup when the slowest
-        member has joined: upstream's LeaveGroup waits behind it for
-        ``request_timeout_ms``, and the group for this member.
+        A broker answers a connection in order, JoinGroup when the slowest member has
+        joined: upstream's LeaveGroup waits behind it, and the group for this member.
         """
         limit = LONGEST_LEAVING_MS if timeout_ms is None else timeout_ms
         timeout_ms = min(limit, LONGEST_LEAVING_MS)
@@ -585,12 +548,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             }
 
     def note_partitions(self) -> None:
-        """
-        Have the subscription note which partitions its topics have, as far as is known.
-
-        A leader's are those that it assigned: it asks for metadata again meanwhile, and
-        what that adds is assigned by another join.
-        """
+        """Have the subscription note which partitions its topics have, as far as is known."""
+        # A leader's are those that it assigned: what its metadata add meanwhile is
+        # assigned by another join.
         assigned = self._assignment_snapshot
         known = self._metadata_snapshot if assigned is None else assigned
         self._subscription.note_partitions(known)
@@ -642,10 +602,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         as it is found: a listener that awaits it goes on before the commit is sent.
 
         Raises:
-            HandlersFailError: a worker or pump has the consumer, and it is not its own.
+            HandlersFailError: as :meth:`refuse_other_commit`.
         """
         commit = self._of_this_ownership(offsets)
-        self._refuse_other(commit)
+        self.refuse_other_commit(commit)
         self._invoke_completed_offset_commit_callbacks()
         refusal = self._refusal(commit)
         if refusal is None:
@@ -679,10 +639,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Raises:
             NotOwnedError: something in it is not owned now, or is not any more when it
                 is tried again.
-            HandlersFailError: a worker or pump has the consumer, and it is not its own.
+            HandlersFailError: as :meth:`refuse_other_commit`.
         """
         commit = self._of_this_ownership(offsets)
-        self._refuse_other(commit)
+        self.refuse_other_commit(commit)
         refusal = self._refusal(commit)
         if refusal is not None:
             raise refusal
@@ -740,20 +700,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit.is_of_worker = True
         return commit
 
-    def refuse_other_commit(self, offsets: object) -> None:
+    def refuse_other_commit(self, offsets: object = None) -> None:
         """
         Refuse a commit of anybody but the worker or pump that has the consumer.
+
+        It hands records on and knows what is complete; nobody else does. A commit that
+        was asked for before is refused, too: sent now, it could go back.
 
         Raises:
             HandlersFailError: one has it, and these are not its own offsets.
         """
-        self._refuse_other(offsets if isinstance(offsets, OwnedOffsets) else None)
-
-    def _refuse_other(self, commit: OwnedOffsets | None) -> None:
-        # A worker hands records on and knows what is complete; nobody else does. A
-        # commit that was asked for before is refused, too: sent now, it could go back.
         refusal = self._subscription.refusal
-        if refusal is not None and not (commit is not None and commit.is_of_worker):
+        if refusal is not None and not getattr(offsets, "is_of_worker", False):
             raise refusal()
 
     def _refusal(self, commit: OwnedOffsets) -> CommitFailedError | None:
@@ -773,7 +731,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # Every commit passes here: manual, automatic, in a listener, at the end.
         offsets = self._of_this_ownership(offsets)
         await self._ask_for_ids(offsets)
-        self._refuse_other(offsets)
+        self.refuse_other_commit(offsets)
         refusal = self._refusal(offsets)
         if refusal is not None:
             raise refusal
@@ -809,11 +767,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """
-        Commit as upstream does, and return once all commits asked for so far are sent.
+        Commit, and return once all commits asked for so far are sent.
 
-        Upstream sends them on the IO thread some time later, for instance after
-        ``unsubscribe``: then from no member of the group, so that the broker refuses
-        them.
+        Upstream sends them some time later, after ``unsubscribe`` for instance: from no
+        member, so that the broker refuses them.
         """
         super().maybe_auto_commit_offsets_now()
         if self.group_id and threading.current_thread() is not self._net._io_thread:
@@ -828,9 +785,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit.answered = journal.committing(offsets)
 
     def _answered(self, result: Future, commit: OwnedOffsets) -> Future:
-        if commit.is_journaled:
-            result.add_callback(lambda _: commit.answered(is_done=True))
-            result.add_errback(lambda _: commit.answered(is_done=False))
+        result.add_callback(lambda _: commit.answered(is_done=True))
+        result.add_errback(lambda _: commit.answered(is_done=False))
         return result
 
     def _handle_offset_commit_response(
@@ -855,16 +811,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Fetch committed offsets, and note in each ownership whether there is one.
 
-        Upstream keeps a question that outlasts its poll for the next one that asks the
-        same, hours and generations later too. It is forgotten when what is owned has
-        changed, and when something of it was committed.
+        Upstream keeps a question that outlasts its poll, hours and generations too. Here
+        it is forgotten when what is owned has changed, or something of it was committed.
         """
         owned = self.ledger.owned()
         if owned is not self._asked_in:
             self._asked_in = owned
             self._offset_fetch_futures.clear()
-        states = self._states(partitions)
-        asked = [(tp, one, one.commits_sent) for tp, one in states.items() if one]
+        states: States = self._subscription.assignment
+        known = [(tp, one) for tp in partitions if (one := states.get(tp)) is not None]
+        asked = [(tp, one, one.commits_sent) for tp, one in known]
         offsets: Offsets
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
         for tp, state, sent in asked:
@@ -883,15 +839,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Set missing positions to committed offsets; False if that must be tried again.
 
-        Upstream sets them whatever happened while it asked: over a position that was
-        set meanwhile, and in an ownership that began after a commit of its own. It also
-        drops the commit's leader epoch, by which a log that was cut meanwhile is found
-        out (KIP-320).
+        Upstream sets them over a position that was set while it asked, too, and in an
+        ownership that began meanwhile. It also drops the commit's leader epoch, by which
+        a log that was cut is found out (KIP-320).
         """
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
             missing = self._uncommitted_states()
-            before = self._positions()
+            moves = {tp: one.moves for tp, one in missing.items()}
         try:
             offsets = await self.fetch_committed_offsets_async(
                 frozenset(missing), timeout_ms
@@ -900,40 +855,27 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
         with subscription._lock:  # one step against a seek on another thread
             now = self._uncommitted_states()
-            positions = self._positions()
             for tp, committed in offsets.items():
-                if tp in positions and positions[tp] == before.get(tp):
-                    subscription.seek(
-                        tp,
-                        OffsetAndMetadata(committed.offset, "", committed.leader_epoch),
+                state = missing[tp]
+                if now.get(tp) is state and state.moves == moves[tp]:
+                    begin = OffsetAndMetadata(
+                        committed.offset, "", committed.leader_epoch
                     )
-                    subscription.assignment[tp].committed = committed.offset
+                    subscription.seek(tp, begin)
+                    state.committed = committed.offset
         # Partitions that certainly have no offset are reset next; the others are
         # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
 
     def _uncommitted_states(self) -> dict[TopicPartition, OwnedPartitionState]:
         # Where a topic was recreated what is committed is of the one before it.
-        missing = self._states(self._subscription.missing_fetch_positions())
+        states: States = self._subscription.assignment
         return {
             tp: one
-            for tp, one in missing.items()
-            if one and (one.asks_commit or not one.is_recreated)
+            for tp in self._subscription.missing_fetch_positions()
+            if (one := states.get(tp)) is not None
+            and (one.asks_commit or not one.is_recreated)
         }
-
-    def _positions(self) -> dict[TopicPartition, tuple[object, ...]]:
-        # It differs in another ownership, and once a position is set or given up.
-        return {
-            tp: (state, state.position, state.reset_strategy)
-            for tp, state in self._subscription.assignment.items()
-        }
-
-    def _states(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, OwnedPartitionState | None]:
-        # Upstream makes a new object for every ownership.
-        assigned = self._subscription.assignment
-        return {tp: assigned.get(tp) for tp in partitions}
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
         """
@@ -942,7 +884,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Raises:
             HandlersFailError: a worker or pump has the consumer, and alone commits.
         """
-        self._refuse_other(None)
+        self.refuse_other_commit()
         self._is_committed_elsewhere = True
         if self._subscription.journal is not None:
             self._subscription.journal.unseen()

@@ -92,9 +92,6 @@ class LedgerSubscription(SubscriptionState):
     its owner lifts it. So there is nothing to restore after a rebalance, and no moment
     between "assigned" and "restored" in which a fetch could start.
 
-    It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
-    :meth:`prepare`).
-
     Attributes:
         ledger: the holds.
         ids: tells when the ids of topics must be asked for.
@@ -225,12 +222,9 @@ class LedgerSubscription(SubscriptionState):
 
     def delivered_position(self, partition: TopicPartition) -> int | None:
         """
-        Return the offset of the next record to be delivered.
+        Return the offset of the next record to be delivered; None: it is not known here.
 
         Records that a poll under way has taken, and not returned yet, do not count.
-
-        Returns:
-            None if it is not known yet, or the partition is not assigned.
         """
         with self._lock:
             state = self.assignment.get(partition)
@@ -300,7 +294,7 @@ class LedgerSubscription(SubscriptionState):
 
     def assign_from_user(self, partitions: Iterable[TopicPartition]) -> None:
         """
-        Assign by hand; as upstream's.
+        Assign by hand.
 
         The same call after one that a signal handler interrupted does it whole; upstream
         takes it for no change.
@@ -406,8 +400,7 @@ class LedgerSubscription(SubscriptionState):
         """
         Have positions that no commit gives set by ``auto_offset_reset``.
 
-        As upstream's, but for added partitions, see :meth:`pass_over_nothing`, and for
-        recreated topics.
+        But for added partitions, see :meth:`pass_over_nothing`, and recreated topics.
         """
         with self._lock:
             for tp, state in self.assignment.items():
@@ -520,7 +513,7 @@ class LedgerSubscription(SubscriptionState):
         self, partition: TopicPartition, offset_reset_strategy: int | None = None
     ) -> None:
         """
-        Drop a position until a broker has answered where to begin; as upstream's.
+        Drop a position until a broker has answered where to begin.
 
         Without a strategy the position is out of range. A broker does not say whether
         its records were deleted or it is beyond the end: of what was held it is asked
