@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
@@ -40,7 +40,6 @@ from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.network import new_future, run, waking
 from safeconsumer._kafka.pausing.commits import OwnedOffsets, States
 from safeconsumer._kafka.pausing.ids import PATIENCE
-from safeconsumer._kafka.pausing.joins import Joined
 from safeconsumer._kafka.pausing.subscription import ConsumedOffsets, LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
@@ -63,6 +62,37 @@ How long leaving a group may take.
 _UNKNOWN_MEMBER = (-1, "")
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+class Joined(NamedTuple):
+    """
+    A join that has succeeded on the wire and waits for a ``poll`` to apply it.
+
+    Attributes:
+        generation: upstream's object; it is replaced when the membership changes.
+        assignment: the encoded answer to SyncGroup.
+        at: when it succeeded, in seconds on the monotonic clock.
+    """
+
+    generation: object
+    assignment: bytes
+    at: float
+
+    def is_current(
+        self, generation: object, last_heartbeat: float, session_timeout: float
+    ) -> bool:
+        """
+        Tell whether it can still be applied.
+
+        Heartbeats in the meantime would have shown that the generation has ended, but
+        not if none of them got through.
+        """
+        silent = time.monotonic() - max(self.at, last_heartbeat)
+        return self.generation is generation and silent < session_timeout
+
+    async def answer(self) -> bytes:
+        """Give the answer once more."""
+        return self.assignment
 
 
 class PauseSafeCoordinator(ConsumerCoordinator):
@@ -505,11 +535,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         member_assignment_bytes: bytes,
     ) -> None:
         self._joined = None
-        if self._is_for_older_subscription(member_assignment_bytes):
-            self._drop_join()
-            return
-        if generation < 0 or not member_id:
-            # The membership ended by another answer, since the one to SyncGroup.
+        # The membership may have ended by another answer, since the one to SyncGroup.
+        is_over = generation < 0 or not member_id
+        if is_over or self._is_for_older_subscription(member_assignment_bytes):
             self._drop_join()
             return
         self.note_partitions()
@@ -608,12 +636,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.refuse_other_commit(commit)
         self._invoke_completed_offset_commit_callbacks()
         refusal = self._refusal(commit)
-        if refusal is None:
-            self._journal(commit)
-        if refusal is None and not self.coordinator_unknown():
-            return self._answered(
-                self._do_commit_offsets_async(commit, callback), commit
-            )
         result: Future = new_future(self._net)
         then = callback or self.config["default_offset_commit_callback"]
 
@@ -624,11 +646,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         def send(_coordinator: object) -> None:
             self._do_commit_offsets_async(commit, callback).chain(result)
 
-        if refusal is None:
+        if refusal is not None:
+            fail(refusal)
+            return result
+        self._journal(commit)
+        if self.coordinator_unknown():
             self.lookup_coordinator().add_callback(send).add_errback(fail)
         else:
-            fail(refusal)
-        return self._answered(result, commit)
+            send(self.coordinator_id)
+        result.add_callback(lambda _: commit.answered(is_done=True))
+        result.add_errback(lambda _: commit.answered(is_done=False))
+        return result
 
     def commit_offsets_sync(
         self, offsets: Offsets, timeout_ms: float | None = None
@@ -783,11 +811,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
         commit.answered = journal.committing(offsets)
-
-    def _answered(self, result: Future, commit: OwnedOffsets) -> Future:
-        result.add_callback(lambda _: commit.answered(is_done=True))
-        result.add_errback(lambda _: commit.answered(is_done=False))
-        return result
 
     def _handle_offset_commit_response(
         self,

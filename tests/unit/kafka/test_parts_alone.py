@@ -11,8 +11,7 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.commits import OwnedOffsets
-from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
-from safeconsumer._kafka.pausing.joins import Joined
+from safeconsumer._kafka.pausing.coordinator import Joined, PauseSafeCoordinator
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.events import HeldPartitionUncommitted
