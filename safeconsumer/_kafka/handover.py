@@ -221,7 +221,7 @@ class HandOver:
 
 
 def hand_over(coordinator: Any) -> None:  # noqa: ANN401 - ours, which imports this
-    """Have a consumer's coordinator tell of pauses at each join, and obey what it hears."""
+    """Have a consumer's coordinator report pauses at each join, and obey what it hears."""
     handover = coordinator.handover = HandOver(coordinator.ledger)
     coordinator._assignors = {
         name: PauseCarryingAssignor(one, handover)

@@ -155,21 +155,21 @@ class Membership:
 
     def leader_epoch(self, tp: TopicPartition) -> int:
         """Return the leader epoch of a partition's position; -1 if it is not known."""
-        state = self._subscription.assignment.get(tp)
-        position = None if state is None else state.position
+        position = self._position(tp)
         return -1 if position is None else int(position.leader_epoch)
+
+    def _position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+        state = self._subscription.assignment.get(tp)
+        return None if state is None else state.position
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """Tell whether an owned partition certainly has no committed offset in the group."""
-        state = self._subscription.assignment.get(tp)
-        return bool(self._coordinator.lacks_commit(state))
+        return bool(
+            self._coordinator.lacks_commit(self._subscription.assignment.get(tp))
+        )
 
     def reset_number(self, tp: TopicPartition) -> int:
-        """
-        Return the number of the last reset of an owned partition, among all.
-
-        It is 0 if there was none yet.
-        """
+        """Return the number of the last reset of an owned partition; 0: it had none."""
         state = self._subscription.assignment.get(tp)
         return getattr(state, "reset_number", 0)
 
@@ -190,11 +190,7 @@ class Membership:
         return lag
 
     def lagging(self) -> list[TopicPartition]:
-        """
-        Return the partitions that have, or may have, records that no poll has returned.
-
-        Those whose first fetch has not been answered yet are among them.
-        """
+        """Return the partitions that have records that no poll has returned, or may have."""
         return [
             tp
             for tp, state in tuple(self._subscription.assignment.items())
@@ -239,6 +235,5 @@ class Membership:
 
         Unlike :meth:`position` it is past the records that a poll under way has taken.
         """
-        state = self._subscription.assignment.get(tp)
-        position = None if state is None else state.position
+        position = self._position(tp)
         return None if position is None else int(position.offset)

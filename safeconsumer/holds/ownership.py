@@ -1,9 +1,9 @@
 """
 Tells ownerships apart, and finds what a new assignment changed.
 
-An ownership of a partition is known by an object, which its client makes anew for each:
-kafka-python's state of the partition. Here it is compared by identity, and for nothing
-else. So what was asked for in an earlier ownership is told from what is of this one.
+An ownership of a partition is known by an object, of which its client makes one for each:
+kafka-python's state of the partition. Here it is compared by identity, and not used for
+anything else. So a request of an earlier ownership is not taken for one of this one.
 """
 
 from collections.abc import Mapping
