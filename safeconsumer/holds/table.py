@@ -412,9 +412,8 @@ class Table(NamedTuple):
         change = _Change(cause, owned, what.departed, carried)
         ended = tuple(hold for hold in self.holds if self.ends(hold, change))
         undecided, lost = self._undecided(change)
-        if not (what.gained or what.departed or ended) and (
-            (undecided, lost) == (self.undecided, self.lost)
-        ):
+        is_decided = (undecided, lost) != (self.undecided, self.lost)
+        if not (what.gained or what.departed or ended or is_decided):
             return Step(self, is_seen=False, what=what)
         back = () if cause is Cause.CLOSED else _bared(ended, now)
         is_same = owned.keys() == self.owned.keys()

@@ -555,12 +555,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 )
         finally:
             self._note_drained()
-            self.ledger.emit(
-                events.RebalanceCompleted,
-                generation=generation,
-                member_id=member_id,
-                **rebalanced(before, self.ledger.table()),
-            )
+            changed = rebalanced(before, self.ledger.table())
+            ids = {"generation": generation, "member_id": member_id}
+            self.ledger.emit(events.RebalanceCompleted, **ids, **changed)
             self.ledger.on_joined()
             self._warn_uncommitted()
 
