@@ -50,9 +50,7 @@ def adopt(
     coordinator.__class__ = PauseSafeCoordinator
     coordinator.prepare(consumer._fetcher.wakeup)
     if hands_over:  # imported when it is used: most consumers hand nothing over
-        from safeconsumer._kafka.handover import HandOverInJoins  # noqa: PLC0415
+        from safeconsumer._kafka.handover import hand_over  # noqa: PLC0415
 
-        coordinator.watch.handover = HandOverInJoins(
-            coordinator, consumer._subscription
-        )
+        hand_over(coordinator)
     ledger.wakers = [consumer._fetcher.wake]

@@ -10,26 +10,20 @@ readers that decode from the front ignore what follows. Its limits are in
 import json
 import struct
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from attrs import frozen
-from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import (
     AbstractPartitionAssignor,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.structs import TopicPartition
 
-from safeconsumer import events
-from safeconsumer._kafka.pausing.joins import HandOver
-from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer.holds.hold import APP, WHOLE
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.plain import may_travel
-from safeconsumer.holds.scope import Partition, Topic
+from safeconsumer.holds.ownership import Owned, difference
+from safeconsumer.holds.plain import travels
 
 ARRIVED = "paused by its previous owner"
 """The reason of a pause that was taken over."""
@@ -72,6 +66,10 @@ class Mark:
 
 
 Marks = Mapping[TopicPartition, Mark]
+
+
+def paused(marks: Marks) -> set[TopicPartition]:
+    return {tp for tp, mark in marks.items() if mark.is_paused}
 
 
 def merge(left: Marks, right: Marks) -> dict[TopicPartition, Mark]:
@@ -146,48 +144,47 @@ def _text(value: object) -> str:
     return value
 
 
-# ---------------------------------------------------------------- what is known
+# ---------------------------------------------------------------- one member
 
 
-class MarkBook:
+class HandOver:
     """
     What this member knows of every partition's pause, from itself and from the group.
 
+    Each join tells it, and what the group tells is obeyed.
+
     Args:
-        is_paused: returns whether a partition that is owned here is paused, so that the
-            pause is handed over.
-        owned: returns the partitions owned here.
+        ledger: the consumer's.
 
     Thread rules: the IO thread.
     """
 
-    def __init__(
-        self,
-        is_paused: Callable[[TopicPartition], bool],
-        owned: Callable[[], Iterable[TopicPartition]],
-    ) -> None:
-        self._is_paused = is_paused
-        self._owned = owned
-        self._known: Marks = {}
+    def __init__(self, ledger: PauseLedger) -> None:
+        self._ledger = ledger
+        self._ledger.carried = frozenset()
         self._generation = 0
+        self._before: Owned = {}
+        # The marks of the last :meth:`before_join`, and what was heard since then.
+        self.known: Marks = {}
 
-    def freeze(self) -> None:
+    def before_join(self) -> None:
         """
-        Fix what the next join will tell, before it gives anything up.
+        Fix what the next join will tell, before it gives anything up, and after the listener.
 
         Of its own partitions the owner's word counts, of this moment. What the group
         knows as paused and the owner has resumed is reported as resumed, so that an
         older mark does not come back. It must not be called once JoinGroup is sent: a retry
         with other bytes would start one more rebalance.
         """
+        holds = self._ledger.view().holds
         own = {
-            tp: Mark(self._generation, is_own=True, is_paused=self._is_paused(tp))
-            for tp in self._owned()
+            TopicPartition(*tp): Mark(
+                self._generation, is_own=True, is_paused=travels(holds, tp)
+            )
+            for tp in self._ledger.owned()
         }
-        told = {
-            tp: one for tp, one in own.items() if one.is_paused or tp in self._known
-        }
-        self._known = {**self._known, **told}
+        told = {tp: one for tp, one in own.items() if one.is_paused or tp in self.known}
+        self.known = {**self.known, **told}
 
     def forget_but(self, topics: Collection[str]) -> None:
         """
@@ -196,23 +193,40 @@ class MarkBook:
         Nobody can know whether such a topic is gone or its consumers are away. The
         owner of a partition reports it at every join.
         """
-        self._known = {
+        self.known = {
             tp: one
-            for tp, one in self._known.items()
+            for tp, one in self.known.items()
             if tp.topic in topics or self._generation - one.generation <= _KEPT_FOR
         }
 
-    def known(self) -> Marks:
-        """Return the marks of the last :meth:`freeze` and what was heard since then."""
-        return self._known
+    def joined(self, data: bytes, generation: int) -> None:
+        """
+        Take over what the leader merged, before any partition departs.
 
-    def hear(self, data: bytes, generation: int) -> set[TopicPartition]:
-        """Take over what the leader merged; return the partitions that are paused."""
+        A pause made since JoinGroup was sent is not in it. With a plain leader, or if
+        the marks were too many, no pause is.
+        """
         _, writer, marks = unwrap(data)
-        if writer == LEADER:  # a plain leader merges nothing
-            self._known = merge(self._known, marks)
-        self._generation = generation
-        return {tp for tp, one in self._known.items() if one.is_paused}
+        told = marks if writer == LEADER else {}
+        self._ledger.carried = frozenset(paused(told))
+        self.known = merge(self.known, told)
+        self._generation, self._before = generation, self._ledger.owned()
+
+    def take_over(self) -> None:
+        """Pause what is gained and was paused, before it has a position."""
+        owned = self._ledger.owned()
+        gained = difference(self._before, owned).gained
+        arrived = {tp: owned[tp] for tp in paused(self.known) if tp in gained}
+        self._ledger.take_over(arrived, ARRIVED)
+
+
+def hand_over(coordinator: Any) -> None:  # noqa: ANN401 - ours, which imports this
+    """Have a consumer's coordinator report pauses at each join, and obey what it hears."""
+    handover = coordinator.handover = HandOver(coordinator.ledger)
+    coordinator._assignors = {
+        name: PauseCarryingAssignor(one, handover)
+        for name, one in coordinator._assignors.items()
+    }
 
 
 class PauseCarryingAssignor(AbstractPartitionAssignor):
@@ -221,19 +235,16 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
 
     Args:
         inner: the assignor that decides.
-        book: the marks that this member knows.
-        arrived: called with the paused partitions when an assignment arrives.
+        handover: the marks that this member knows.
     """
 
     def __init__(
         self,
         inner: Any,  # noqa: ANN401 - a class or an object, as kafka-python takes either
-        book: MarkBook,
-        arrived: Callable[[set[TopicPartition]], object],
+        handover: HandOver,
     ) -> None:
         self._inner = inner
-        self._book = book
-        self._arrived = arrived
+        self._handover = handover
 
     @property
     def name(self) -> str:
@@ -251,8 +262,8 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Return the inner assignor's subscription with the marks behind its user data."""
         plain = self._inner.metadata(topics)
-        self._book.forget_but(frozenset(topics))
-        return self._with(plain, self._book.known(), MEMBER)
+        self._handover.forget_but(frozenset(topics))
+        return self._with(plain, self._handover.known, MEMBER)
 
     def assign(
         self,
@@ -280,10 +291,9 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
     def on_assignment(
         self, assignment: ConsumerProtocolAssignment, generation: int
     ) -> None:
-        """Take over the marks, then give the inner assignor its own data only."""
-        data = assignment.user_data or b""
-        self._arrived(self._book.hear(data, generation))
-        assignment.user_data = unwrap(data)[0]
+        """Take pauses over, then give the inner assignor its own data only."""
+        self._handover.take_over()
+        assignment.user_data, _, _ = unwrap(assignment.user_data or b"")
         self._inner.on_assignment(assignment, generation)
 
     def _with(
@@ -299,112 +309,3 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
             data = data.encode()
         plain.user_data = wrap(data, marks, writer)
         return plain
-
-
-# ---------------------------------------------------------------- a member's side
-
-
-class HandOverInJoins(HandOver):
-    """
-    Tells at every join what is paused here, and obeys what the group tells.
-
-    Args:
-        coordinator: the consumer's; its assignors are wrapped.
-        subscription: the consumer's; its ledger has the pauses.
-    """
-
-    def __init__(
-        self, coordinator: ConsumerCoordinator, subscription: LedgerSubscription
-    ) -> None:
-        self._subscription = subscription
-        self._ledger = subscription.ledger
-        self._ledger.is_carried = self._is_carried
-        self._in_group: frozenset[TopicPartition] = frozenset()  # as its leader said
-        self._paused: frozenset[TopicPartition] = (
-            frozenset()
-        )  # before a join is applied
-        self._owned: Mapping[TopicPartition, int] = {}
-        self._book = MarkBook(
-            lambda tp: is_handed_over(self._ledger, tp),
-            subscription.assigned_partitions,
-        )
-        coordinator._assignors = {
-            name: PauseCarryingAssignor(one, self._book, self._take_over)
-            for name, one in coordinator._assignors.items()
-        }
-
-    def before_join(self) -> None:
-        """Fix what the join tells; the listener may have paused and resumed."""
-        self._book.freeze()
-
-    def joined(self, assignment: bytes) -> None:
-        """
-        Note which pauses the group knows, before any partition departs.
-
-        A pause made since JoinGroup was sent is not among them. With a plain leader, or
-        if the marks were too many, no pause is.
-        """
-        data = ConsumerProtocolAssignment.decode(assignment).user_data
-        _, writer, marks = unwrap(data or b"")
-        told = marks if writer == LEADER else {}
-        self._in_group = frozenset(tp for tp, one in told.items() if one.is_paused)
-        owned = self._ledger.ownership().epochs
-        self._paused = frozenset(tp for tp in owned if is_handed_over(self._ledger, tp))
-
-    def reassigned(self) -> None:
-        """Report which pauses were left behind."""
-        owned = self._ledger.ownership().epochs
-        before, self._owned = self._owned, owned
-        paused, self._paused = self._paused, frozenset()
-        departed = [tp for tp, epoch in before.items() if owned.get(tp) != epoch]
-        whole = {tp for tp in departed if is_whole(self._ledger, tp)}
-        left = {
-            tp
-            for tp in departed
-            if tp not in self._in_group
-            and (tp in paused or is_handed_over(self._ledger, tp))
-        }
-        self._warn(left - whole)
-        self._warn(whole, is_whole=True)
-
-    def _warn(
-        self, left: Collection[TopicPartition], *, is_whole: bool = False
-    ) -> None:
-        if left:
-            self._ledger.emit(
-                events.PauseNotHandedOver,
-                partitions=events.sorted_partitions(left),
-                is_whole=is_whole,
-            )
-
-    def _is_carried(self, tp: TopicPartition) -> bool:
-        # unsubscribe() and assign() are no joins: their paused partitions stay paused
-        # here.
-        kind = self._subscription.subscription_type
-        is_member = kind in {
-            SubscriptionType.AUTO_TOPICS,
-            SubscriptionType.AUTO_PATTERN,
-        }
-        return is_member and tp in self._in_group
-
-    def _take_over(self, paused: Collection[TopicPartition]) -> None:
-        # It runs with the assignment, before any partition has a position.
-        owned, before = self._ledger.ownership().epochs, self._owned
-        gained = {tp: epoch for tp, epoch in owned.items() if before.get(tp) != epoch}
-        self._ledger.take_over(
-            {tp: epoch for tp, epoch in gained.items() if tp in paused}, ARRIVED
-        )
-
-
-def is_handed_over(ledger: PauseLedger, tp: TopicPartition) -> bool:
-    """Tell whether a pause is handed over: the application's own, without a time limit."""
-    holds = ledger.view().holds
-    hold = holds.get((Partition(tp[0], tp[1]), APP))
-    is_under_whole = holds.get((Topic(tp[0]), WHOLE)) is not None
-    return hold is not None and may_travel(hold) and not is_under_whole
-
-
-def is_whole(ledger: PauseLedger, tp: TopicPartition) -> bool:
-    """Tell whether all of its topic is paused, without a time limit: it does not travel."""
-    whole = ledger.view().holds.get((Topic(tp[0]), WHOLE))
-    return whole is not None and whole.expires_at is None

@@ -12,6 +12,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.consumed import Consumed
 from safeconsumer._kafka.pausing.subscription import Journal, id_text
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.ownership import Owned
 from safeconsumer.holds.view import covers
 
 
@@ -19,7 +20,7 @@ class Membership:
     """
     Shows the membership of an adopted consumer, and where it stands in its partitions.
 
-    Thread rules: on the polling thread; ``losses``, ``epochs`` and what a journal asks,
+    Thread rules: on the polling thread; ``losses``, ``owned`` and what a journal asks,
     on any.
 
     Attributes:
@@ -35,12 +36,9 @@ class Membership:
         self._fetcher = consumer._fetcher
         self.consumed = Consumed(consumer)
 
-    def epochs(self) -> Mapping[TopicPartition, int]:
-        """Return the owned partitions with their epochs; a new object when it changes."""
-        epochs: Mapping[TopicPartition, int] = (
-            self._subscription.ledger.ownership().epochs
-        )
-        return epochs
+    def owned(self) -> Owned:
+        """Return the ownerships of now; another object after each change of them."""
+        return self.ledger.owned()
 
     @property
     def ledger(self) -> PauseLedger:
@@ -103,10 +101,8 @@ class Membership:
         """
         Let every commit that is not of :meth:`own_commit` raise what ``refusal`` makes.
 
-        None allows them again.
-
-        A worker hands records on, and it alone knows which are complete. While it has
-        the consumer nobody else polls either: it would commit past what they took.
+        None allows them again. Nobody else polls meanwhile either: a worker would commit
+        past what they took.
         """
         self._subscription.refusal = refusal
 
@@ -131,9 +127,8 @@ class Membership:
         """
         Pass over no record that was not read yet, ``latest`` or not.
 
-        Partitions that are added from now on are read from their start: whatever is
-        written to them before this member notices them is new, too. Where records were
-        deleted before they were read, reading goes on at the first one left.
+        Whatever is written to added partitions before this member notices them is new,
+        too. Where unread records were deleted, reading goes on at the first one left.
         """
         self._subscription.pass_over_nothing()
         self._coordinator.note_partitions()
@@ -154,31 +149,27 @@ class Membership:
         return self.consumed.why_nothing()
 
     def position(self, tp: TopicPartition) -> int | None:
-        """
-        Return the application's position in a partition; None: it is not known here.
-
-        Records that a poll under way has taken, and not returned yet, do not count.
-        """
+        """Return the application's position in a partition; None: it is not known here."""
         position: int | None = self._subscription.delivered_position(tp)
         return position
 
     def leader_epoch(self, tp: TopicPartition) -> int:
         """Return the leader epoch of a partition's position; -1 if it is not known."""
-        state = self._subscription.assignment.get(tp)
-        position = None if state is None else state.position
+        position = self._position(tp)
         return -1 if position is None else int(position.leader_epoch)
+
+    def _position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+        state = self._subscription.assignment.get(tp)
+        return None if state is None else state.position
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """Tell whether an owned partition certainly has no committed offset in the group."""
-        state = self._subscription.assignment.get(tp)
-        return bool(self._coordinator.lacks_commit(state))
+        return bool(
+            self._coordinator.lacks_commit(self._subscription.assignment.get(tp))
+        )
 
     def reset_number(self, tp: TopicPartition) -> int:
-        """
-        Return the number of the last reset of an owned partition, among all.
-
-        It is 0 if there was none yet.
-        """
+        """Return the number of the last reset of an owned partition; 0: it had none."""
         state = self._subscription.assignment.get(tp)
         return getattr(state, "reset_number", 0)
 
@@ -199,11 +190,7 @@ class Membership:
         return lag
 
     def lagging(self) -> list[TopicPartition]:
-        """
-        Return the partitions that have, or may have, records that no poll has returned.
-
-        Those whose first fetch has not been answered yet are among them.
-        """
+        """Return the partitions that have records that no poll has returned, or may have."""
         return [
             tp
             for tp, state in tuple(self._subscription.assignment.items())
@@ -248,6 +235,5 @@ class Membership:
 
         Unlike :meth:`position` it is past the records that a poll under way has taken.
         """
-        state = self._subscription.assignment.get(tp)
-        position = None if state is None else state.position
+        position = self._position(tp)
         return None if position is None else int(position.offset)

@@ -8,6 +8,7 @@ from attrs import evolve, field, frozen
 from safeconsumer import events
 from safeconsumer.group import events as control_events
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.ownership import Owned
 from safeconsumer.holds.scope import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
@@ -23,7 +24,7 @@ class _Waiting:
     Partitions behind the gate, and the offsets to be read before it opens.
 
     Attributes:
-        epochs: the partitions, with the ownerships in which they were gained.
+        owned: the ownerships that have begun.
         since: when the gate closed, in seconds on the monotonic clock.
         ends: the control topics' end offsets, asked after that; None: not known yet.
         floor: the offsets applied when that was asked: no topic with records ends
@@ -31,7 +32,7 @@ class _Waiting:
         is_asked: whether an answer is on its way.
     """
 
-    epochs: Mapping[TopicPartition, int]
+    owned: Owned
     since: float
     ends: Offsets | None = None
     floor: Offsets = field(factory=dict)
@@ -70,7 +71,7 @@ class Barrier:
         """Tell whether a gate waits for records to be read."""
         return bool(self._waiting)
 
-    def close(self, epochs: Mapping[TopicPartition, int]) -> None:
+    def close(self, owned: Owned) -> None:
         """
         Note gated partitions, and ask what must be read before they may flow.
 
@@ -80,7 +81,7 @@ class Barrier:
         with self._lock:
             self._number += 1
             number = self._number
-            self._waiting[number] = _Waiting(epochs, now)
+            self._waiting[number] = _Waiting(owned, now)
         self._ask_for(number)
 
     # ------------------------------------------------------------ the reader
@@ -164,10 +165,10 @@ class Barrier:
             self._applied.get(tp, -1) >= end for tp, end in one.ends.items()
         )
 
-    def _take(self, is_wanted: Callable[[_Waiting], bool]) -> dict[TopicPartition, int]:
-        taken: dict[TopicPartition, int] = {}
+    def _take(self, is_wanted: Callable[[_Waiting], bool]) -> Owned:
+        taken: dict[TopicPartition, object] = {}
         for number, one in tuple(self._waiting.items()):
             if is_wanted(one):
                 del self._waiting[number]
-                taken.update(one.epochs)
+                taken.update(one.owned)
         return taken

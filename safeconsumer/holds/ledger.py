@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from safeconsumer import events
 from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
 from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, made
-from safeconsumer.holds.ownership import Cause, Ownership, Reassignment
+from safeconsumer.holds.ownership import Cause, Owned, Reassignment
 from safeconsumer.holds.plain import Edition, Named
 from safeconsumer.holds.scope import (
     Partition,
@@ -33,9 +33,9 @@ from safeconsumer.holds.scope import (
 from safeconsumer.holds.table import MOST_LEFT, NEVER, Step, Table
 from safeconsumer.holds.view import View
 
-Watcher = Callable[[Mapping[TopicPartition, int]], object]
+Watcher = Callable[[Owned], object]
 """
-It is called with the gained partitions, already behind a gate, and their epochs.
+It is called with the ownerships that begin, already behind a gate.
 """
 
 # A change that raises so often is given up: every look would raise. Signal handlers that
@@ -89,8 +89,8 @@ class PauseLedger:
         self.membership: Callable[[], tuple[str, int]] = _no_member
         # Called after each completed join; it must be quick, upstream's locks are held.
         self.on_joined: Callable[[], object] = _no_member
-        # Whether the application's pause of a partition goes to its next owner.
-        self.is_carried: Callable[[TopicPartition], bool] | None = None
+        # The partitions whose pauses the group knows; None: none is handed over.
+        self.carried: frozenset[TopicPartition] | None = None
         # Called at each change of the assignment, as a watcher is.
         self.on_reassigned: Callable[[Reassignment], object] | None = None
         self._watcher: Watcher | None = None
@@ -239,19 +239,19 @@ class PauseLedger:
         self._enter(_Change(partial(self._placed, holds, topics, idle, named)))
         self.deliver()
 
-    def take_over(self, epochs: Mapping[TopicPartition, int], reason: str) -> None:
+    def take_over(self, owned: Owned, reason: str) -> None:
         """
         Place the application's pauses that previous owners of partitions left.
 
-        ``epochs`` has the ownerships that they were left to: nothing is placed where
+        ``owned`` has the ownerships that they were left to: nothing is placed where
         it is another by now, or where the application has a pause of its own.
         """
-        scopes = [Partition(tp[0], tp[1]) for tp in epochs]
+        scopes = [Partition(tp[0], tp[1]) for tp in owned]
         holds = made(scopes, owner=APP, reason=reason, times=self.now())
         if holds:
             self._enter(
                 _Change(
-                    lambda it: it.placed(it.left_to(epochs, holds), is_taken_over=True)
+                    lambda it: it.placed(it.left_to(owned, holds), is_taken_over=True)
                 )
             )
             self.deliver()
@@ -307,12 +307,21 @@ class PauseLedger:
 
     # ------------------------------------------------------------ the assignment
 
-    def ownership(self) -> Ownership:
-        return self._table.ownership
+    def owned(self) -> Owned:
+        """Return the ownerships of now; another object after each change of them."""
+        return self._table.owned
 
-    def assign(
-        self, assignment: Iterable[TopicPartition], cause: Cause = Cause.JOINED
-    ) -> None:
+    def given_up(self) -> Owned:
+        """Return what ended as a join was prepared, unless others may have owned it since."""
+        table = self._table
+        return {tp: one for tp, one in table.undecided.items() if tp not in table.lost}
+
+    def table(self) -> Table:
+        """Return all that is decided by now, to be compared with a later table."""
+        self.view()
+        return self._table
+
+    def assign(self, owned: Owned, cause: Cause = Cause.JOINED) -> None:
         """
         Take over a new assignment; held partitions are quiet from this instant.
 
@@ -320,10 +329,7 @@ class PauseLedger:
         subscription lock: events wait for :meth:`deliver`. In a signal handler that
         interrupted another change it is applied after that change.
         """
-        assigned = tuple(assignment)
-        self._announced(_Change(partial(self._reassigned, assigned, cause)))
-
-    def _announced(self, change: _Change) -> None:
+        change = _Change(partial(self._reassigned, dict(owned), cause))
         key = id(change)
         try:
             self._enter(change)
@@ -332,18 +338,9 @@ class PauseLedger:
             if not change.is_announced:  # who goes on, or who looks next, does it
                 self._left[key], self._view, self.settled = change, None, None
 
-    def renew(self, partitions: Iterable[TopicPartition]) -> None:
-        """
-        Begin new ownerships of partitions whose topics were made again; holds stay.
-
-        It may be called under upstream's subscription lock, as :meth:`assign`.
-        """
-        again = tuple(partitions)
-        self._announced(_Change(partial(self._renewed, again)))
-
     def close(self) -> None:
         """End the assignment, and all holds but those of operators and of the group."""
-        self.assign((), Cause.CLOSED)
+        self.assign({}, Cause.CLOSED)
 
     def begin_call(self) -> bool:
         """
@@ -401,9 +398,9 @@ class PauseLedger:
         """
         self._watcher = watcher
 
-    def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
-        """Open the gates of the partitions whose ownership has still the same epoch."""
-        self._enter(_Change(lambda it: it.read(epochs)))
+    def open_gates(self, owned: Owned) -> None:
+        """Open the gates of the ownerships that go on."""
+        self._enter(_Change(lambda it: it.read(owned)))
         self.deliver()
 
     def control_gates(self) -> frozenset[TopicPartition]:
@@ -492,12 +489,12 @@ class PauseLedger:
     def _announce(self, change: _Change) -> None:
         if change.step is None:
             return
-        what, epochs = change.step.what, change.step.table.ownership.epochs
+        what, owned = change.step.what, change.step.table.owned
         if what.gained or what.departed:
             if self.on_reassigned is not None:
                 self.on_reassigned(what)
             if self._watcher is not None and what.gained:
-                self._watcher({tp: epochs[tp] for tp in what.gained})
+                self._watcher({tp: owned[tp] for tp in what.gained})
         change.is_announced = True
 
     # ------------------------------------------------------------ under the lock
@@ -541,7 +538,7 @@ class PauseLedger:
     def _was_quiet(self, partitions: Iterable[TopicPartition], table: Table) -> None:
         # They are, until the change under way is in place; to note it twice is harmless.
         # Of those that are away the last are remembered.
-        marks, owned = self._unconfirmed, table.ownership.epochs
+        marks, owned = self._unconfirmed, table.owned
         moves = self._moves + 1
         for tp in partitions:
             marks[tp] = moves
@@ -602,19 +599,14 @@ class PauseLedger:
             self._named.take_back(keys)
         return table.removed(keys, self._clock(), by_application=is_app, is_all=True)
 
-    def _reassigned(
-        self, wanted: tuple[TopicPartition, ...], cause: Cause, table: Table
-    ) -> Step:
+    def _reassigned(self, owned: Owned, cause: Cause, table: Table) -> Step:
         return table.reassigned(
-            wanted,
+            owned,
             cause,
             self._clock(),
-            is_carried=self.is_carried,
+            carried=self.carried,
             is_watched=self._watcher is not None,
         )
-
-    def _renewed(self, again: tuple[TopicPartition, ...], table: Table) -> Step:
-        return table.renewed(again, is_watched=self._watcher is not None)
 
 
 def _no_member() -> tuple[str, int]:

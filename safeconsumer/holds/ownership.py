@@ -1,10 +1,21 @@
-"""Numbers ownerships, and finds what a new assignment changed."""
+"""
+Tells ownerships apart, and finds what a new assignment changed.
 
-from collections.abc import Collection, Iterable, Mapping
+An ownership of a partition is known by an object, of which its client makes one for each:
+kafka-python's state of the partition. Here it is compared by identity, and not used for
+anything else. So a request of an earlier ownership is not taken for one of this one.
+"""
+
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from safeconsumer.holds.scope import TopicPartition
+
+Owned = Mapping[TopicPartition, object]
+"""
+The owned partitions, each with the object that its ownership is known by.
+"""
 
 
 class Cause(Enum):
@@ -34,10 +45,16 @@ class Cause(Enum):
     completed join decides here, too.
     """
 
+    RECREATED = "recreated"
+    """
+    Topics were deleted and recreated: what is owned of them begins anew, and nothing else
+    is decided.
+    """
+
     @property
     def is_passing(self) -> bool:
         """Whether it is left to the next completed join what became of the partitions."""
-        return self in {Cause.PASSING, Cause.LOST}
+        return self in {Cause.PASSING, Cause.LOST, Cause.RECREATED}
 
     @property
     def is_called(self) -> bool:
@@ -45,30 +62,15 @@ class Cause(Enum):
         return self in {Cause.ASSIGNED, Cause.UNSUBSCRIBED, Cause.CLOSED}
 
 
-class Ownership(NamedTuple):
-    """
-    The owned partitions, each with the epoch in which its ownership began.
-
-    An epoch is never used twice, so requests of an earlier ownership of the same
-    partition can be distinguished from those of this one.
-    """
-
-    epochs: Mapping[TopicPartition, int] = {}
-    next_epoch: int = 1
-
-    def still(self, epochs: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Return what is owned still, without a gap since it had these epochs."""
-        return {tp for tp, epoch in epochs.items() if self.epochs.get(tp) == epoch}
-
-
 class Reassignment(NamedTuple):
     """
-    What a new assignment changed.
+    What a new assignment changed: the difference of what was owned before and after.
 
     Attributes:
         kept: owned before and after, without a gap.
-        gained: owned from now on.
-        departed: no longer owned.
+        gained: ownerships that begin.
+        departed: ownerships that ended; one whose topic was recreated has ended, and
+            another one of the same partition begins.
     """
 
     kept: frozenset[TopicPartition] = frozenset()
@@ -76,29 +78,14 @@ class Reassignment(NamedTuple):
     departed: frozenset[TopicPartition] = frozenset()
 
 
-def reassign(
-    ownership: Ownership,
-    assignment: Iterable[TopicPartition],
-    recreated: Collection[TopicPartition] = (),
-) -> tuple[Ownership, Reassignment]:
-    """
-    Move to a new assignment.
+def still(owned: Owned, earlier: Owned) -> frozenset[TopicPartition]:
+    """Return the partitions of which an earlier ownership goes on."""
+    return frozenset(tp for tp, one in earlier.items() if owned.get(tp) is one)
 
-    Kept partitions keep their epoch; gained ones get a new one, and so do those whose
-    topic was recreated: they have departed, and are gained.
-    """
-    after = tuple(dict.fromkeys(assignment))
-    before = {tp: one for tp, one in ownership.epochs.items() if tp not in recreated}
-    epoch = ownership.next_epoch
-    gained = frozenset(tp for tp in after if tp not in before)
-    if not gained and len(after) == len(before):
-        return ownership, Reassignment(kept=frozenset(before))
-    change = Reassignment(
-        kept=frozenset(tp for tp in after if tp in before),
-        gained=gained,
-        departed=frozenset(ownership.epochs).difference(
-            tp for tp in after if tp in before
-        ),
+
+def difference(before: Owned, after: Owned) -> Reassignment:
+    """Return what changed between two assignments."""
+    kept = still(after, before)
+    return Reassignment(
+        kept, frozenset(after.keys() - kept), frozenset(before.keys() - kept)
     )
-    epochs = {tp: before.get(tp, epoch) for tp in after}
-    return Ownership(epochs, epoch + bool(gained)), change

@@ -17,6 +17,7 @@ from attrs import evolve
 
 from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
+from safeconsumer.holds.view import Holds
 
 Edition = Mapping[str, frozenset[TopicPartition]]
 """
@@ -134,6 +135,13 @@ def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
         return None
     is_over = hold.lifetime is Lifetime.PLAIN and known.beneath is not None
     return evolve(hold, beneath=known.beneath) if is_over else hold
+
+
+def travels(holds: Holds, tp: TopicPartition) -> bool:
+    """Tell whether the pause of a partition is handed over: not under a whole pause."""
+    hold = holds.get((Partition(tp[0], tp[1]), APP))
+    is_under_whole = holds.get((Topic(tp[0]), WHOLE)) is not None
+    return hold is not None and may_travel(hold) and not is_under_whole
 
 
 def may_travel(hold: Hold) -> bool:

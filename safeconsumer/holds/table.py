@@ -27,7 +27,7 @@ gained quiet until the control topics are read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from attrs import evolve
@@ -37,11 +37,12 @@ from safeconsumer.events.base import Event, sorted_partitions
 from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, is_routine
 from safeconsumer.holds.ownership import (
     Cause,
-    Ownership,
+    Owned,
     Reassignment,
-    reassign,
+    difference,
+    still,
 )
-from safeconsumer.holds.plain import end_of, may_travel, placed_over
+from safeconsumer.holds.plain import end_of, may_travel, placed_over, travels
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
 from safeconsumer.holds.view import NOTHING, Assigned, Holds, View, affected_by
 
@@ -55,6 +56,7 @@ CONTROL_GATE = "waits until the control topics are read"
 MOST_LEFT = 10_000
 
 _NONE: frozenset[TopicPartition] = frozenset()
+NOTHING_OWNED: Owned = {}
 
 EventParts = tuple[type[Event], dict[str, Any]]
 """
@@ -95,10 +97,11 @@ class Table(NamedTuple):
         due: when the first of them expires, on the monotonic clock, or earlier.
         ends_more: whether a resume may end more than it names; it is looked for once,
             so that a loop of resumes is linear.
-        ownership: the owned partitions with their epochs.
+        owned: the owned partitions; another object after each change of them.
         assigned: the same partitions, by topic.
-        undecided: partitions that departed while no completed join has said whether
-            they are given back.
+        undecided: ownerships that ended while no completed join has said whether their
+            partitions are given back.
+        lost: those of them that ended, or may have, because the membership was lost.
         gated: partitions that wait for the ``poll`` under way to return.
         unread: partitions that wait for the control topics.
         in_call: whether a ``poll`` is under way for which ``stood`` counts.
@@ -115,9 +118,10 @@ class Table(NamedTuple):
     holds: Holds = Holds()
     due: float = NEVER
     ends_more: bool = True
-    ownership: Ownership = Ownership()
+    owned: Owned = NOTHING_OWNED
     assigned: Assigned = NOTHING
-    undecided: frozenset[TopicPartition] = _NONE
+    undecided: Owned = NOTHING_OWNED
+    lost: frozenset[TopicPartition] = _NONE
     gated: frozenset[TopicPartition] = _NONE
     unread: frozenset[TopicPartition] = _NONE
     in_call: bool = False
@@ -216,14 +220,12 @@ class Table(NamedTuple):
             told.append((events.PatternCoversNothing, {"holds": nothing}))
         return Step(after, tuple(told), (), bool(quiet))
 
-    def left_to(
-        self, epochs: Mapping[TopicPartition, int], holds: Iterable[Hold]
-    ) -> tuple[Hold, ...]:
+    def left_to(self, owned: Owned, holds: Iterable[Hold]) -> tuple[Hold, ...]:
         """Return those left to ownerships that go on, without a pause of their own."""
-        still = {Partition(*tp) for tp in self.ownership.still(epochs)}
+        scopes = {Partition(*tp) for tp in still(self.owned, owned)}
         known = self.holds.get
         return tuple(
-            one for one in holds if one.scope in still and known(one.key) is None
+            one for one in holds if one.scope in scopes and known(one.key) is None
         )
 
     def moved(self, wanted: Iterable[Hold]) -> Step:
@@ -282,7 +284,7 @@ class Table(NamedTuple):
         """End what is over, and the plain pauses that lasted by a whole one of that."""
         over = tuple(one for one in self.holds if end_of(one) <= now)
         topics = {_topic_of(one) for one in over if one.owner == WHOLE}
-        here = self.ownership.epochs.keys() | self.undecided
+        here = self.owned.keys() | self.undecided.keys()
         keys = [one.key for one in over]
         ended = tuple(
             one
@@ -302,7 +304,7 @@ class Table(NamedTuple):
 
     def _ends_with_any_resume(self, hold: Hold) -> bool:
         # whatever a resume of the application names.
-        return hold.owner == WHOLE or _is_away(hold, self.ownership.epochs)
+        return hold.owner == WHOLE or _is_away(hold, self.owned)
 
     def _without(self, keys: Iterable[HoldKey], back: Collection[Hold]) -> Table:
         holds = self.holds.without(keys, back)
@@ -351,9 +353,9 @@ class Table(NamedTuple):
             after, [], (), (), "the poll that gained them has returned"
         )
 
-    def read(self, epochs: Mapping[TopicPartition, int]) -> Step:
-        """Note that the control topics are read, for what is owned since these epochs."""
-        unread = self.unread.difference(self.ownership.still(epochs))
+    def read(self, owned: Owned) -> Step:
+        """Note that the control topics are read, for those ownerships that go on."""
+        unread = self.unread - still(self.owned, owned)
         after = self if unread == self.unread else self._replace(unread=unread)
         return self._step_to(after, [], (), (), "the control topics are read")
 
@@ -391,56 +393,59 @@ class Table(NamedTuple):
 
     def reassigned(
         self,
-        wanted: tuple[TopicPartition, ...],
+        owned: Owned,
         cause: Cause,
         now: float,
         *,
-        is_carried: Callable[[TopicPartition], bool] | None,
+        carried: frozenset[TopicPartition] | None,
         is_watched: bool,
     ) -> Step:
         """
         Move to a new assignment.
 
-        ``is_carried`` tells whether the application's pause of a partition goes to its
-        next owner; what is gained waits for the control topics if ``is_watched``.
+        The application's pauses of ``carried`` partitions go to their next owners; None:
+        none does. What is gained waits for the control topics if ``is_watched``.
         """
-        ownership, what = reassign(self.ownership, wanted)
-        change = _Change(cause, ownership.epochs, what.departed, is_carried)
+        what = difference(self.owned, owned)
+        if not (what.gained or what.departed):
+            owned = self.owned
+        change = _Change(cause, owned, what.departed, carried)
         ended = tuple(hold for hold in self.holds if self.ends(hold, change))
-        undecided = self.undecided | what.departed if cause.is_passing else _NONE
-        if not (what.gained or what.departed or ended or undecided != self.undecided):
+        undecided, lost = self._undecided(change)
+        is_decided = (undecided, lost) != (self.undecided, self.lost)
+        if not (what.gained or what.departed or ended or is_decided):
             return Step(self, is_seen=False, what=what)
         back = () if cause is Cause.CLOSED else _bared(ended, now)
-        after = self._without((hold.key for hold in ended), back)._replace(
-            ownership=ownership,
-            assigned=by_topic(wanted),
+        is_same = owned.keys() == self.owned.keys()
+        after = self._without([hold.key for hold in ended], back) if ended else self
+        after = after._replace(
+            owned=owned,
+            assigned=self.assigned if is_same else by_topic(owned),
             undecided=undecided,
+            lost=lost,
             ends_more=True,
         )
         after = after.gating(what, is_watched=is_watched)
-        left = tuple(filter(self.is_quiet, what.departed))
-        after, held = after.assigned_while_held(what, left, cause)
+        gone = what.departed - owned.keys()
+        left = tuple(filter(self.is_quiet, gone))
+        new = what.gained - self.owned.keys()
+        after, held = after.assigned_while_held(new, left, cause)
         reached = after.reached(ended)
         flowing = after.flowing([tp for tp in reached if tp in what.kept])
         told = [*_ended(ended, change, flowing), *_placed_back(back), *held]
+        if carried is not None:
+            holds = after.holds if cause.is_called else self.holds
+            told += _left_behind(holds, gone, carried)
         ended_quiet = (*left, *flowing)
         return Step(after, tuple(told), ended_quiet, is_moved=True, what=what)
 
-    def renewed(
-        self, partitions: Iterable[TopicPartition], *, is_watched: bool
-    ) -> Step:
-        """
-        Begin new ownerships of partitions whose topics were made again.
-
-        Every hold stays: nothing was revoked.
-        """
-        epochs = self.ownership.epochs
-        recreated = frozenset(epochs).intersection(partitions)
-        ownership, what = reassign(self.ownership, epochs, recreated)
-        if not what.gained:
-            return Step(self, is_seen=False, what=what)
-        after = self._replace(ownership=ownership).gating(what, is_watched=is_watched)
-        return Step(after, is_moved=True, what=what)
+    def _undecided(self, change: _Change) -> tuple[Owned, frozenset[TopicPartition]]:
+        if not change.cause.is_passing:
+            return NOTHING_OWNED, _NONE
+        gone = {tp: self.owned[tp] for tp in change.departed - change.owned.keys()}
+        undecided = {**self.undecided, **gone}
+        is_lost = change.cause is Cause.LOST
+        return undecided, frozenset(undecided) if is_lost else self.lost
 
     def ends(self, hold: Hold, change: _Change) -> bool:
         """Tell whether a hold ends as the assignment changes."""
@@ -475,7 +480,10 @@ class Table(NamedTuple):
         )
 
     def assigned_while_held(
-        self, what: Reassignment, left: Iterable[TopicPartition], cause: Cause
+        self,
+        gained: Collection[TopicPartition],
+        left: Iterable[TopicPartition],
+        cause: Cause,
     ) -> tuple[Table, list[EventParts]]:
         """
         Note which partitions departed and were quiet; report gained ones that are held.
@@ -484,7 +492,7 @@ class Table(NamedTuple):
         under a whole pause. A whole pause of which nothing by name is left is reported
         once, with all that it keeps quiet.
         """
-        holds, gained = self.holds, what.gained
+        holds = self.holds
         is_lost = cause is Cause.LOST
         left_quiet = {**self.left_quiet, **dict.fromkeys(left, is_lost)}
         alone = self.left_alone if cause.is_passing else self._alone()
@@ -530,19 +538,43 @@ class Table(NamedTuple):
 class _Change(NamedTuple):
     # Why and how an assignment changes.
     cause: Cause
-    owned: Collection[TopicPartition]
+    owned: Owned
     departed: frozenset[TopicPartition]
-    is_carried: Callable[[TopicPartition], bool] | None
+    carried: frozenset[TopicPartition] | None
 
     def carries(self, hold: Hold) -> bool:
         """Tell whether the pause of a departed partition goes to the next owner."""
         scope = hold.scope
         return (
-            self.is_carried is not None
+            not self.cause.is_called  # no join carries anything then
             and isinstance(scope, Partition)
+            and (scope.topic, scope.partition) in (self.carried or ())
             and may_travel(hold)
-            and self.is_carried((scope.topic, scope.partition))
         )
+
+
+def rebalanced(before: Table, after: Table) -> dict[str, Any]:
+    """
+    Return what a completed join changed, as ``RebalanceCompleted`` has it.
+
+    ``before`` is the table to which its assignment was applied: that knows what was given
+    up while the join was prepared, and what others may have owned meanwhile.
+    """
+    what = difference({**before.undecided, **before.owned}, after.owned)
+    view, lost = after.view(), before.lost
+    bit = {
+        hold.key: hold
+        for tp in sorted(what.gained & view.quiet)
+        for hold in view.holds.covering(tp)
+    }
+    return {
+        "kept": sorted_partitions(what.kept),
+        "gained": sorted_partitions(what.gained),
+        "revoked": sorted_partitions(what.departed - after.owned.keys() - lost),
+        "lost": sorted_partitions(lost),
+        "quiet": sorted_partitions(view.quiet),
+        "bit": tuple(bit.values()),
+    }
 
 
 def by_topic(tps: Iterable[TopicPartition]) -> Assigned:
@@ -619,6 +651,24 @@ def _ended(
         "is_called": change.cause.is_called,
     }
     return [(events.HoldsEnded, parts)]
+
+
+def _left_behind(
+    holds: Holds, gone: Iterable[TopicPartition], carried: Collection[TopicPartition]
+) -> list[EventParts]:
+    # Of what has departed while it was paused, and is paused at no next owner by that.
+    found: dict[bool, list[TopicPartition]] = {False: [], True: []}
+    for tp in sorted(gone):
+        whole = holds.get((Topic(tp[0]), WHOLE))
+        if whole is not None and whole.expires_at is None:
+            found[True].append(tp)
+        elif tp not in carried and travels(holds, tp):
+            found[False].append(tp)
+    return [
+        (events.PauseNotHandedOver, {"partitions": tuple(tps), "is_whole": is_whole})
+        for is_whole, tps in found.items()
+        if tps
+    ]
 
 
 def _placed_back(back: Collection[Hold]) -> list[EventParts]:

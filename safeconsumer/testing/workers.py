@@ -291,7 +291,7 @@ class _Consumer:
         self._readers = options.key_deserializer, options.value_deserializer
         self._at = dict.fromkeys(self.log, 0)
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
-        self.ledger.assign(list(self.log))
+        self.ledger.assign(dict.fromkeys(self.log, self))
         self.consumed = self
 
     def clock(self) -> float:
@@ -342,8 +342,8 @@ class _Consumer:
 
     # ------------------------------------------------------------ its membership
 
-    def epochs(self) -> Mapping[Any, int]:
-        return self.ledger.ownership().epochs
+    def owned(self) -> Mapping[Any, object]:
+        return self.ledger.owned()
 
     def position(self, tp: TopicPartition) -> int:
         at, records = self._at[tp], self.log[tp]

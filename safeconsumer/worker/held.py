@@ -85,6 +85,8 @@ class Held:
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
         self._left_behind: dict[TopicPartition, set[Lane]] = {}
+        # The last ownership of each partition, and how many it has had.
+        self._numbered: dict[TopicPartition, tuple[object, int]] = {}
         self._clock = clock
 
     @property
@@ -95,7 +97,7 @@ class Held:
     def open(
         self,
         tp: TopicPartition,
-        number: int,
+        ownership: object,
         losses: int,
         start: int,
         leader_epoch: int = -1,
@@ -107,10 +109,20 @@ class Held:
         """
         progress = Progress(start, leader_epoch)
         with self.lock:
-            epoch = Epoch(tp, number, losses, progress, self._clock())
+            number = self.number_of(tp, ownership)
+            epoch = Epoch(tp, ownership, number, losses, progress, self._clock())
             epoch.left_behind = tuple(self._left_behind.get(tp, ()))
             self.epochs[tp] = epoch
         return epoch
+
+    def number_of(self, tp: TopicPartition, ownership: object) -> int:
+        """Return the number of the ownership that a partition has now, above all before."""
+        with self.lock:
+            last, number = self._numbered.get(tp, (None, 0))
+            if last is not ownership:
+                number += 1
+                self._numbered[tp] = ownership, number
+        return number
 
     def admit(self, epoch: Epoch, records: list[AnyRecord]) -> Chunk:
         """Take over the records that a poll returned."""

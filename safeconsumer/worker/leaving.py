@@ -309,7 +309,7 @@ class Departures:
     _was_joining: bool = False
     _is_stopping: bool = False
     _departing: list[Epoch] = field(factory=list)
-    _epochs: Mapping[TopicPartition, int] | None = None
+    _owned: Mapping[TopicPartition, object] | None = None
 
     # ------------------------------------------------------------ questions
 
@@ -400,14 +400,14 @@ class Departures:
 
     def _note_departed(self) -> None:
         # It is a new mapping each time the ownership changed.
-        epochs = self._group.epochs()
-        if epochs is self._epochs:
+        owned = self._group.owned()
+        if owned is self._owned:
             return
-        self._epochs = epochs
+        self._owned = owned
         gone = [
             epoch
             for tp, epoch in self._held.epochs.items()
-            if epochs.get(tp) != epoch.number and epoch not in self._departing
+            if owned.get(tp) is not epoch.ownership and epoch not in self._departing
         ]
         if not gone:
             return

@@ -78,7 +78,7 @@ class Brakes:
         self._average = 1.0
         self._wanted: frozenset[Holding] = frozenset()
         self._kept_out: frozenset[TopicPartition | None] = frozenset()
-        self._placed_in: Mapping[TopicPartition, int] = {}  # ownerships, by epoch
+        self._placed_in: Mapping[TopicPartition, object] = {}  # what was owned
         self._counted_at = clock()
         self._lifted_at: float | None = None
         self.pause_seconds = dict.fromkeys(OWNERS, 0.0)
@@ -115,7 +115,7 @@ class Brakes:
             wanted[UNREADABLE, tp] = "its next batch cannot be read"
         if is_draining:
             wanted[DRAIN, None] = "waits for running work"
-        self._placed_in = self._group.epochs()
+        self._placed_in = self._group.owned()
         self._client.hold(OWNERS, wanted)
         self._wanted = frozenset(wanted)
         self._kept_out = frozenset(tp for _, tp in wanted)
@@ -151,11 +151,11 @@ class Brakes:
             tp not in self._throttled
             and not covers(view, tp)
             and self.work.is_starving(self._held.epochs.get(tp))
-            for tp in self._group.epochs()
+            for tp in self._group.owned()
         )
 
     def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
-        owned = self._group.epochs()
+        owned = self._group.owned()
         share = watermarks.share(self._limits, len(owned), self._sharing())
         self._share = share
         if share is None:
@@ -189,9 +189,9 @@ class Brakes:
         share = self._share
         if not self._is_throttled or share is None or not self._is_starving():
             return
-        for tp, number in self._group.epochs().items():
+        for tp, ownership in self._group.owned().items():
             epoch = self._held.epochs.get(tp)
-            if epoch is None or epoch.number != number or not epoch.records:
+            if epoch is None or epoch.ownership is not ownership or not epoch.records:
                 continue
             if epoch.is_adrift:  # what it holds is not there any more
                 continue
@@ -279,7 +279,7 @@ class Brakes:
         """Tell whether the last turn held something under this owner's name."""
         return any(holding[0] == owner for holding in self._wanted)
 
-    def leaks(self, tp: TopicPartition, ownership: int) -> bool:
+    def leaks(self, tp: TopicPartition, ownership: object) -> bool:
         """
         Tell whether a hold covers the partition that nobody has lifted since.
 
@@ -288,7 +288,7 @@ class Brakes:
         """
         if (BACKPRESSURE, None) in self._wanted and self._held.low is not None:
             return True
-        return self._placed_in.get(tp) == ownership and any(
+        return self._placed_in.get(tp) is ownership and any(
             (owner, tp) in self._wanted for owner in (BACKPRESSURE, RETRY)
         )
 
@@ -339,7 +339,7 @@ class Engine:
         )
         self.unreadable = Unreadable(client, self.held, emit, clock)
         self._work: Schedule
-        self._begun: Mapping[TopicPartition, int] | None = None
+        self._begun: Mapping[TopicPartition, object] | None = None
         self._in_hand: Polled | None = {}
         self.soon = math.inf
         self.polled_at = clock()
@@ -477,34 +477,34 @@ class Engine:
 
     def _begin(self, polled: Polled) -> bool:
         # An ownership begins once its first position is known, with or without records.
-        owned = self._group.epochs()
+        owned = self._group.owned()
         if owned is self._begun or self._group.is_lost():
             return False
         is_whole, is_new = True, False
-        for tp, number in owned.items():
+        for tp, ownership in owned.items():
             epoch = self.held.epochs.get(tp)
-            if epoch is not None and epoch.number == number:
+            if epoch is not None and epoch.ownership is ownership:
                 continue
             records = polled.get(tp)
             start = records[0].offset if records else self._group.position(tp)
             if start is None:
                 is_whole = False
             else:
-                self.commits.tell_begin(self._open(tp, number, start))
+                self.commits.tell_begin(self._open(tp, ownership, start))
                 is_new = True
         if is_whole:
             self._begun = owned
         return is_new
 
-    def _open(self, tp: TopicPartition, number: int, start: int) -> Epoch:
+    def _open(self, tp: TopicPartition, ownership: object, start: int) -> Epoch:
         before = self.held.epochs.get(tp)
         if before is not None:
-            has_moved = before.number == number
+            has_moved = before.ownership is ownership
             if has_moved and self._work.journal is not None:
                 self._work.journal.drops(tp, start)
             self.departures.drop([before], MOVED if has_moved else REVOKED)
         epoch = self.held.open(
-            tp, number, self._group.losses, start, self._group.leader_epoch(tp)
+            tp, ownership, self._group.losses, start, self._group.leader_epoch(tp)
         )
         epoch.reset = self._group.reset_number(tp)
         self.commits.begin(epoch)
@@ -521,10 +521,10 @@ class Engine:
         # The position was out of range, as after retention: the committed offset is no
         # floor any more. It goes on from the new position once all earlier records are
         # done.
-        owned = self._group.epochs()
+        owned = self._group.owned()
         for tp, epoch in tuple(self.held.epochs.items()):
             number = self._group.reset_number(tp)
-            if owned.get(tp) != epoch.number or number == epoch.reset:
+            if owned.get(tp) is not epoch.ownership or number == epoch.reset:
                 continue
             epoch.is_adrift = True
             records = polled.get(tp)
@@ -536,7 +536,7 @@ class Engine:
                     self._client.go_back(tp, done)
                     self.brakes.refetched += len(polled.pop(tp, ()))
                 first = min(done, start)
-                self.commits.tell_begin(self._open(tp, epoch.number, first))
+                self.commits.tell_begin(self._open(tp, epoch.ownership, first))
             elif start is not None and not epoch.records:
                 epoch.reset = number
                 with self.held.lock:
@@ -551,7 +551,7 @@ class Engine:
             # If it is refused, it is tried again without waiting, and they are held
             # meanwhile.
             self.commits.now(seconds=_FLOOR_SECONDS)
-        owned = self._group.epochs()
+        owned = self._group.owned()
         for tp, records in [*polled.items()]:
             if tp not in owned:
                 self._drop_unowned(polled.pop(tp))
@@ -587,12 +587,12 @@ class Engine:
         # hand: the position is past them, so they are fetched again.
         if not self._in_hand and self._in_hand is not None:
             return  # nearly always
-        in_hand, owned = self._in_hand or {}, self._group.epochs()
+        in_hand, owned = self._in_hand or {}, self._group.owned()
         for tp in in_hand.keys() - owned.keys():
             self._drop_unowned(in_hand[tp])
-        for tp, number in owned.items():
+        for tp, ownership in owned.items():
             epoch, records = self.held.epochs.get(tp), in_hand.get(tp, ())
-            if epoch is not None and epoch.number == number:
+            if epoch is not None and epoch.ownership is ownership:
                 start = epoch.progress.next_offset
             elif records:
                 start = records[0].offset
@@ -608,17 +608,17 @@ class Engine:
         # Behind the last record there may be offsets without one, such as a
         # transaction's marker: the position is past them. All records that any poll
         # returned are admitted by now, so the position has passed no others.
-        owned = self._group.epochs()
+        owned = self._group.owned()
         for tp, epoch in self.held.epochs.items():
-            if not epoch.records and owned.get(tp) == epoch.number:
+            if not epoch.records and owned.get(tp) is epoch.ownership:
                 position = self._group.position(tp)
                 if position is not None and position > epoch.progress.next_offset:
                     with self.held.lock:
                         epoch.progress.reach(position, self._group.leader_epoch(tp))
 
-    def _epoch(self, tp: TopicPartition, number: int, first: AnyRecord) -> Epoch:
+    def _epoch(self, tp: TopicPartition, ownership: object, first: AnyRecord) -> Epoch:
         epoch = self.held.epochs.get(tp)
         after = math.inf if epoch is None else epoch.progress.next_offset
-        if epoch is not None and epoch.number == number and first.offset >= after:
-            return epoch
-        return self._open(tp, number, first.offset)
+        if epoch is None or epoch.ownership is not ownership or first.offset < after:
+            return self._open(tp, ownership, first.offset)
+        return epoch

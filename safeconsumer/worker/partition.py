@@ -64,7 +64,8 @@ class Epoch:
 
     Attributes:
         tp: the partition.
-        number: the number of the ownership.
+        ownership: what the ownership is known by.
+        number: its number, for people and journals.
         losses: how often the membership was lost before it.
         progress: what is complete.
         load: incomplete records and their bytes, in ``records`` and ``bytes``.
@@ -89,6 +90,7 @@ class Epoch:
     """
 
     tp: TopicPartition
+    ownership: object
     number: int
     losses: int
     progress: Progress

@@ -275,11 +275,13 @@ class Pump:
         # its owner. The epochs are closed by now: records that another thread finished
         # are done.
         with self._engine.held.lock:
-            marks = [(one.tp, one.number, one.progress.watermark()) for one in epochs]
-        owned = self._client.membership.epochs()
-        for tp, number, mark in marks:
+            marks = [
+                (one.tp, one.ownership, one.progress.watermark()) for one in epochs
+            ]
+        owned = self._client.membership.owned()
+        for tp, ownership, mark in marks:
             if (
-                owned.get(tp) == number
+                owned.get(tp) is ownership
                 and self._client.membership.position(tp) != mark.offset
             ):
                 self._client.go_back(tp, mark.offset)

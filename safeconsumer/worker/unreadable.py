@@ -21,7 +21,7 @@ class _Batch:
     A batch that could not be read.
 
     Attributes:
-        number: the number of the ownership.
+        ownership: the one in which it was met.
         error: the last one, with the first offset that cannot be read.
         since: when that was so first.
         failures: how often it was tried.
@@ -29,7 +29,7 @@ class _Batch:
         then: the policy that applies to it for good; None while it is tried again.
     """
 
-    number: int
+    ownership: object
     error: CorruptBatchError
     since: float
     failures: int = 0
@@ -67,16 +67,16 @@ class Unreadable:
     def note(self, error: CorruptBatchError) -> None:
         """Take over what a poll has raised."""
         tp = TopicPartition(*error.partition)
-        number = self._client.membership.epochs().get(tp)
-        if number is None:
+        ownership = self._client.membership.owned().get(tp)
+        if ownership is None:
             return
         batch = self._batches.get(tp)
         if (
             batch is None
-            or batch.number != number
+            or batch.ownership is not ownership
             or batch.error.offset != error.offset
         ):
-            batch = self._batches[tp] = self._new(tp, number, error)
+            batch = self._batches[tp] = self._new(tp, ownership, error)
         batch.error = error
         batch.failures += 1
         policy, now = self.work.queue.policy, self._clock()
@@ -89,6 +89,7 @@ class Unreadable:
             self._tell(tp, batch, "retry")
         if batch.then == "skip":
             if self.work.journal is not None:
+                number = self._held.number_of(tp, ownership)
                 self.work.journal.completes(tp, number, error.offset, SKIPPED)
             self._client.go_back(tp, error.offset + 1)
             with self._held.lock:
@@ -99,23 +100,25 @@ class Unreadable:
         else:
             batch.until = now + max(1.0, policy.retry.most)
 
-    def _new(self, tp: TopicPartition, number: int, error: CorruptBatchError) -> _Batch:
+    def _new(
+        self, tp: TopicPartition, ownership: object, error: CorruptBatchError
+    ) -> _Batch:
         # The offset behind one that was passed over is of the same batch if the words
         # are the same: they name where a batch begins whose checksum is wrong. Another
         # batch is tried anew: that several in a row are wrong may be our network's fault.
         before = self._batches.get(tp)
         then = None
-        if before is not None and before.number == number:
+        if before is not None and before.ownership is ownership:
             is_next = before.error.offset + 1 == error.offset
             is_same = str(before.error.__cause__) == str(error.__cause__)
             then = before.then if is_next and is_same else None
-        return _Batch(number, error, self._clock(), then=then)
+        return _Batch(ownership, error, self._clock(), then=then)
 
     def turn(self) -> list[TopicPartition]:
         """Return the partitions to hold; stop the worker where it is time for that."""
         now, held = self._clock(), []
         for tp, batch in tuple(self._batches.items()):
-            if self._client.membership.epochs().get(tp) != batch.number:
+            if self._client.membership.owned().get(tp) is not batch.ownership:
                 del self._batches[tp]
             elif batch.then == "stop":
                 held.append(tp)

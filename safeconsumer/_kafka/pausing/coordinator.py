@@ -1,12 +1,14 @@
 """Extends upstream's group coordinator: no join is forgotten, and each is reported."""
 
+from __future__ import annotations
+
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
@@ -38,12 +40,15 @@ from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.network import new_future, run, waking
 from safeconsumer._kafka.pausing.commits import OwnedOffsets, States
 from safeconsumer._kafka.pausing.ids import PATIENCE
-from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
 from safeconsumer._kafka.pausing.subscription import ConsumedOffsets, LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.ownership import Cause, Ownership
+from safeconsumer.holds.ownership import Cause, Owned
+from safeconsumer.holds.table import rebalanced
+
+if TYPE_CHECKING:
+    from safeconsumer._kafka.handover import HandOver
 
 log = logging.getLogger(ConsumerCoordinator.__module__)
 _OUT_OF_DATE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
@@ -59,32 +64,49 @@ _UNKNOWN_MEMBER = (-1, "")
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
+class Joined(NamedTuple):
+    """
+    A join that has succeeded on the wire and waits for a ``poll`` to apply it.
+
+    Attributes:
+        generation: upstream's object; it is replaced when the membership changes.
+        assignment: the encoded answer to SyncGroup.
+        at: when it succeeded, in seconds on the monotonic clock.
+    """
+
+    generation: object
+    assignment: bytes
+    at: float
+
+    def is_current(
+        self, generation: object, last_heartbeat: float, session_timeout: float
+    ) -> bool:
+        """
+        Tell whether it can still be applied.
+
+        Heartbeats in the meantime would have shown that the generation has ended, but
+        not if none of them got through.
+        """
+        silent = time.monotonic() - max(self.at, last_heartbeat)
+        return self.generation is generation and silent < session_timeout
+
+    async def answer(self) -> bytes:
+        """Give the answer once more."""
+        return self.assignment
+
+
 class PauseSafeCoordinator(ConsumerCoordinator):
     """
     Joins, commits and heartbeats of one member, with what pausing needs around them.
 
-    Differences from upstream 3.0.12, each with a regression test:
-
-    - A join that outlasts the ``poll`` that began it is finished by later ones,
-      however short they are; upstream forgets it, keeps its old assignment with
-      heartbeats off, and goes on delivering partitions that others own by then.
-    - A join that succeeded between two polls is used, not repeated, and the member's
-    heartbeats go on meanwhile.
-    - A join that assigns topics that are no longer subscribed is not applied.
-    - A join claims nothing that the member does not own any more.
-    - A fenced static member raises on every ``poll``.
-    - An answer about committed offsets is used only in the ownership in which it was
-      asked for, and not over a position that was set meanwhile.
-    - A commit is sent only in the ownership in which it was asked for.
-
-    It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
-    :meth:`prepare`), beside a :class:`LedgerSubscription`.
+    Each method does what upstream's does, and its text says what is different here
+    from 3.0.12; ``design/joins.md`` has all of that.
 
     Thread rules: ``poll`` and ``need_rejoin`` on the polling thread; the coroutines
     on the IO thread, where the user's rebalance listener runs too.
 
     Attributes:
-        watch: tells what a join has changed, and passes pauses on in it.
+        handover: passes pauses on in joins, and takes them over; None: nothing does.
         before_join: called on the polling thread where a join would begin.
         losses: how often the generation was lost.
     """
@@ -96,19 +118,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.prepare()
 
     def prepare(self, wakeup: Wakeup | None = None) -> None:
-        """
-        Make the attributes that this class needs beyond upstream's.
-
-        Args:
-            wakeup: ends the waits of :meth:`poll`; None: nothing does.
-        """
+        """Make what upstream's class has not; ``wakeup`` ends the waits of :meth:`poll`."""
         self._is_leaving = False  # on a connection of its own
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
         self._net: Any = waking(self._net, self._waking)
         self.ledger: PauseLedger = self._subscription.ledger
-        self.watch = RebalanceWatch(self._subscription)
-        self._subscription.before_join = self.watch.kept
+        self.handover: HandOver | None = None
         self.before_join: Callable[[], None] | None = None
         self.losses = 0
         self._joined: Joined | None = None
@@ -116,9 +132,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._applied: int | None = None  # the generation whose assignment was applied
         self._fenced: FencedInstanceIdError | None = None
         self._raised_by_callback: RetriableError | None = None
+        self._held: States = {}  # before it was given up, and was not told of
+        self._owned: States = {}  # before a join was prepared, or completed
         self._revoking: States = {}
         self._drained: States = {}
-        self._asked_in: Ownership | None = None  # what upstream keeps questions of
+        self._asked_in: Owned | None = None  # what upstream keeps questions of
         self._is_committed_elsewhere = False
         self._sought_at = -math.inf  # when the coordinator was last asked for
         self._refused_at = -math.inf  # when it last refused a join, or a question
@@ -130,12 +148,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def poll(self, timeout_ms: float | None = None) -> bool:
         """
-        Do what upstream does; return False while a join must be repeated first.
+        Join, and set positions; return False while that must be repeated first.
 
-        It also returns False if a connection broke or a broker did not answer: a member
-        that subscribed to a pattern asks for metadata before it joins, and upstream
-        (3.0.12) raises if that fails, into programs that did nothing wrong and can only
-        poll again. It asks every ``retry_backoff_ms``. A refused login still raises.
+        Also if a connection broke or a broker did not answer: a member that subscribed
+        to a pattern asks for metadata before it joins, and upstream raises if that
+        fails, into programs that did nothing wrong and can only poll again. A refused
+        login still raises.
 
         Raises:
             Exception: an exception of a callback of ``commit_async``.
@@ -168,11 +186,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return ready and not waits
 
     def ensure_coordinator_ready(self, timeout_ms: float | None = None) -> bool:
-        """
-        Do what upstream does; where it is connected, without asking the IO thread.
-
-        Every ``poll`` asks, and it takes two changes of threads (design/decoding.md).
-        """
+        """Look for the coordinator; if it is known, no ``poll`` waits for another thread."""
         known = self.coordinator_id
         if known is not None and not self._client.is_disconnected(known):
             return True
@@ -183,7 +197,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, timeout_ms: float | None = None
     ) -> bool:
         """
-        Do what upstream does.
+        Set missing positions.
 
         Upstream asks again whenever a wait is over, until the time is. So a ``poll``
         that is woken leaves that to a task of its own, which sets the positions later.
@@ -245,9 +259,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Return the seconds until the next ``poll`` is due, never less than a backoff.
 
-        Upstream returns 0 for as long as a heartbeat is awaited after the next one was
-        due, and its consumer then asks thousands of times a second. The IO thread sends
-        heartbeats whether ``poll`` comes back or not.
+        Upstream returns 0 while a heartbeat is awaited after the next one was due, and
+        its consumer asks thousands of times a second. Heartbeats need no ``poll``.
         """
         backoff: float = self.config["retry_backoff_ms"] / 1000
         seconds: float = super().time_to_next_poll()
@@ -264,8 +277,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Tell whether a join is needed, or under way and not applied yet.
 
-        Upstream checks only what could *start* a join. Once JoinGroup is sent none of
-        that is left, so a ``poll`` that gave up waiting would be the last to care.
+        Upstream checks only what could *start* a join, and forgets one that outlasts
+        its ``poll``: it keeps the old assignment, with heartbeats off.
         """
         if super().need_rejoin():
             return True
@@ -277,12 +290,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def ensure_active_group(self, timeout_ms: float | None = None) -> bool:
         """
-        Join; ask ``before_join`` where a join would begin.
+        Join; ask ``before_join`` where a join would begin, in the middle of a poll, too.
 
-        A heartbeat's answer can ask for a join in the middle of a ``poll``, so a check
-        before the call is not enough. An exception of ``before_join`` ends the
-        ``poll``, which has taken nothing then, and counts as a poll for
-        ``max_poll_interval_ms``.
+        Its exception ends the ``poll``, which has taken nothing then, and counts as one
+        for ``max_poll_interval_ms``.
         """
         if self.before_join is not None and not self.rejoining:
             with self._lock:
@@ -293,7 +304,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     async def ensure_active_group_async(self, timeout_ms: float | None = None) -> bool:
         """
-        Do what upstream does; first wait for the same call of a ``poll`` before.
+        Join, once the same call of an earlier ``poll`` is over.
 
         What a signal handler raises ends a poll, and not its coroutine. Two of them would
         apply one join twice, and call the listener twice.
@@ -324,21 +335,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return True
 
     def reset_generation(self, *args: object, **kwargs: object) -> None:
-        """
-        Do what upstream does, and count it.
-
-        A caller that sees another count than before has lost its partitions in between.
-        """
+        """Count it: who sees another count has lost its partitions in between."""
         self.losses += 1
         super().reset_generation(*args, **kwargs)
 
     def membership(self) -> tuple[str, int]:
-        """
-        Return Kafka's member id and the generation, together; any thread.
-
-        They are empty and -1 while this is no member: without a subscription, before
-        the first join, and after a loss.
-        """
+        """Return Kafka's member id and generation; empty and -1 of no member; any thread."""
         generation = self._generation
         if generation.generation_id < 0:
             return "", -1
@@ -381,9 +383,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Return what a join offers. It claims to own nothing but what is owned now.
 
-        Upstream's cooperative assignor remembers what was assigned last, also beyond a
-        lost membership. A leader that believes it gives such a partition back in the
-        generation in which its present owner hears that it should give it up.
+        Upstream's cooperative assignor claims what was assigned before a lost membership:
+        a leader gives it back as its present owner hears that it should give it up.
         """
         owned = self._subscription.assigned_partitions()
         offered: list[tuple[str, ConsumerProtocolSubscription]] = (
@@ -407,18 +408,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         self._losing = new_future(self._net)
         try:
-            with self._changing(Cause.LOST):
+            with self._giving_up(Cause.LOST):
                 if self._rebalance_protocol == RebalanceProtocol.EAGER:
                     # The listener was called.
                     self._subscription.assign_from_subscribed([])
                 else:
                     await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
         finally:
-            self.watch.gave_up(is_lost=True)
             self._losing.success(None)
 
     @contextmanager
-    def _changing(self, cause: Cause) -> Iterator[None]:
+    def _giving_up(self, cause: Cause) -> Iterator[None]:
         # What is assigned here is not what a completed join has assigned.
         subscription: LedgerSubscription = self._subscription
         subscription.cause = cause
@@ -433,9 +433,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Leave the group within 3 s; in a join that waits, on a connection of its own.
 
-        A broker answers a connection in order, and answers JoinGroup when the slowest
-        member has joined: upstream's LeaveGroup waits behind it for
-        ``request_timeout_ms``, and the group for this member.
+        A broker answers a connection in order, JoinGroup when the slowest member has
+        joined: upstream's LeaveGroup waits behind it, and the group for this member.
         """
         limit = LONGEST_LEAVING_MS if timeout_ms is None else timeout_ms
         timeout_ms = min(limit, LONGEST_LEAVING_MS)
@@ -462,11 +461,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 connection.close()
 
     async def _on_close_prepare_async(self) -> None:
-        try:
-            with self._changing(Cause.PASSING):
-                await super()._on_close_prepare_async()
-        finally:
-            self.watch.gave_up(is_lost=False)  # the consumer's holds end next
+        with self._giving_up(Cause.PASSING):  # the consumer's holds end next
+            await super()._on_close_prepare_async()
 
     def _lose_what_others_had(self, generation: int) -> None:
         # A generation in between was missed, its SyncGroup refused or cut off, say:
@@ -480,10 +476,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         applied = generation if self._applied is None else self._applied
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
-            with self._changing(Cause.LOST):
+            with self._giving_up(Cause.LOST):
                 # The listener was called.
                 self._subscription.assign_from_subscribed([])
-            self.watch.gave_up(is_lost=True)
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
         """Join, or apply the join that succeeded since the last ``poll``."""
@@ -510,13 +505,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _on_join_prepare_async(
         self, generation: int, member_id: str, timeout_ms: float | None = None
     ) -> None:
-        self._drained = {}
-        self.watch.prepared()
+        self._owned, self._drained = dict(self._subscription.assignment), {}
+        self._note_held()
+        if self.handover is not None:
+            self.handover.before_join()
         try:
             if self._waking.is_asked:  # the commit is waited for all the same
                 timeout_ms = None
             cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
-            with self._changing(cause), self._waking.kept():
+            with self._giving_up(cause), self._waking.kept():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         except BaseException:
             # A listener's: upstream has revoked, and asks for no join if the application
@@ -524,11 +521,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self.request_rejoin()
             raise
         finally:
-            is_lost = self._generation.is_lost()
-            if not is_lost:  # else upstream has emptied the assignment
-                self.watch.handover.before_join()
             # poll() hands the events out: a hook would stop the IO thread here.
-            self.watch.gave_up(is_lost=is_lost)
+            if self._generation.is_lost():  # others may own what was given up, too
+                self.ledger.assign(self.ledger.owned(), Cause.LOST)
+            elif self.handover is not None:
+                self.handover.before_join()
 
     async def _on_join_complete_async(
         self,
@@ -538,43 +535,47 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         member_assignment_bytes: bytes,
     ) -> None:
         self._joined = None
-        if self._is_for_older_subscription(member_assignment_bytes):
-            self._drop_join()
-            return
-        if generation < 0 or not member_id:
-            # The membership ended by another answer, since the one to SyncGroup.
+        # The membership may have ended by another answer, since the one to SyncGroup.
+        is_over = generation < 0 or not member_id
+        if is_over or self._is_for_older_subscription(member_assignment_bytes):
             self._drop_join()
             return
         self.note_partitions()
-        self.watch.handover.joined(member_assignment_bytes)
+        if self.handover is not None:
+            told = ConsumerProtocolAssignment.decode(member_assignment_bytes)
+            self.handover.joined(told.user_data or b"", generation)
         self._lose_what_others_had(generation)
         self._applied = generation
-        owned = dict(self._subscription.assignment)
+        self._owned = dict(self._subscription.assignment)
+        before = self.ledger.table()
         try:
             with self._waking.kept():
                 await super()._on_join_complete_async(
                     generation, member_id, protocol, member_assignment_bytes
                 )
         finally:
-            self._note_drained(owned)
-            self._warn_uncommitted(self.watch.completed(generation, member_id))
+            self._note_drained()
+            changed = rebalanced(before, self.ledger.table())
+            ids = {"generation": generation, "member_id": member_id}
+            self.ledger.emit(events.RebalanceCompleted, **ids, **changed)
+            self.ledger.on_joined()
+            self._warn_uncommitted()
 
-    def _note_drained(self, owned: States) -> None:
+    def _note_drained(self) -> None:
         # 1. A cooperative join takes partitions away, and gives them to nobody yet.
         # 2. Whoever is asked before a join, a worker, finishes and commits their records.
         # 3. Then this member joins, and they are another's from the next generation on.
         is_cooperative = self._rebalance_protocol == RebalanceProtocol.COOPERATIVE
         if is_cooperative and self.before_join is not None:
             now = self._subscription.assignment
-            self._drained = {tp: one for tp, one in owned.items() if tp not in now}
+            self._drained = {
+                tp: one for tp, one in self._owned.items() if tp not in now
+            }
 
     def note_partitions(self) -> None:
-        """
-        Have the subscription note which partitions its topics have, as far as is known.
-
-        A leader's are those that it assigned: it asks for metadata again meanwhile, and
-        what that adds is assigned by another join.
-        """
+        """Have the subscription note which partitions its topics have, as far as is known."""
+        # A leader's are those that it assigned: what its metadata add meanwhile is
+        # assigned by another join.
         assigned = self._assignment_snapshot
         known = self._metadata_snapshot if assigned is None else assigned
         self._subscription.note_partitions(known)
@@ -626,18 +627,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         as it is found: a listener that awaits it goes on before the commit is sent.
 
         Raises:
-            HandlersCannotRunError: a worker or pump has the consumer, and it is not its own.
+            HandlersCannotRunError: as :meth:`refuse_other_commit`.
         """
         commit = self._of_this_ownership(offsets)
-        self._refuse_other(commit)
+        self.refuse_other_commit(commit)
         self._invoke_completed_offset_commit_callbacks()
         refusal = self._refusal(commit)
-        if refusal is None:
-            self._journal(commit)
-        if refusal is None and not self.coordinator_unknown():
-            return self._answered(
-                self._do_commit_offsets_async(commit, callback), commit
-            )
         result: Future = new_future(self._net)
         then = callback or self.config["default_offset_commit_callback"]
 
@@ -648,11 +643,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         def send(_coordinator: object) -> None:
             self._do_commit_offsets_async(commit, callback).chain(result)
 
-        if refusal is None:
+        if refusal is not None:
+            fail(refusal)
+            return result
+        self._journal(commit)
+        if self.coordinator_unknown():
             self.lookup_coordinator().add_callback(send).add_errback(fail)
         else:
-            fail(refusal)
-        return self._answered(result, commit)
+            send(self.coordinator_id)
+        result.add_callback(lambda _: commit.answered(is_done=True))
+        result.add_errback(lambda _: commit.answered(is_done=False))
+        return result
 
     def commit_offsets_sync(
         self, offsets: Offsets, timeout_ms: float | None = None
@@ -663,10 +664,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Raises:
             NotOwnedError: something in it is not owned now, or is not any more when it
                 is tried again.
-            HandlersCannotRunError: a worker or pump has the consumer, and it is not its own.
+            HandlersCannotRunError: as :meth:`refuse_other_commit`.
         """
         commit = self._of_this_ownership(offsets)
-        self._refuse_other(commit)
+        self.refuse_other_commit(commit)
         refusal = self._refusal(commit)
         if refusal is not None:
             raise refusal
@@ -697,8 +698,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, method_name: str, arg: Collection[TopicPartition]
     ) -> None:
         if method_name == "on_partitions_revoked":
-            states = {tp: self.watch.state(tp) for tp in arg}
-            self._revoking = {tp: one for tp, one in states.items() if one is not None}
+            known = {**self._owned, **self._subscription.assignment}
+            self._revoking = {tp: known[tp] for tp in arg if tp in known}
         try:
             await super()._invoke_rebalance_listener_async(method_name, arg)
         finally:
@@ -724,20 +725,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit.is_of_worker = True
         return commit
 
-    def refuse_other_commit(self, offsets: object) -> None:
+    def refuse_other_commit(self, offsets: object = None) -> None:
         """
         Refuse a commit of anybody but the worker or pump that has the consumer.
+
+        It hands records on and knows what is complete; nobody else does. A commit that
+        was asked for before is refused, too: sent now, it could go back.
 
         Raises:
             HandlersCannotRunError: one has it, and these are not its own offsets.
         """
-        self._refuse_other(offsets if isinstance(offsets, OwnedOffsets) else None)
-
-    def _refuse_other(self, commit: OwnedOffsets | None) -> None:
-        # A worker hands records on and knows what is complete; nobody else does. A
-        # commit that was asked for before is refused, too: sent now, it could go back.
         refusal = self._subscription.refusal
-        if refusal is not None and not (commit is not None and commit.is_of_worker):
+        if refusal is not None and not getattr(offsets, "is_of_worker", False):
             raise refusal()
 
     def _refusal(self, commit: OwnedOffsets) -> CommitFailedError | None:
@@ -757,7 +756,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # Every commit passes here: manual, automatic, in a listener, at the end.
         offsets = self._of_this_ownership(offsets)
         await self._ask_for_ids(offsets)
-        self._refuse_other(offsets)
+        self.refuse_other_commit(offsets)
         refusal = self._refusal(offsets)
         if refusal is not None:
             raise refusal
@@ -793,11 +792,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """
-        Commit as upstream does, and return once all commits asked for so far are sent.
+        Commit, and return once all commits asked for so far are sent.
 
-        Upstream sends them on the IO thread some time later, for instance after
-        ``unsubscribe``: then from no member of the group, so that the broker refuses
-        them.
+        Upstream sends them some time later, after ``unsubscribe`` for instance: from no
+        member, so that the broker refuses them.
         """
         super().maybe_auto_commit_offsets_now()
         if self.group_id and threading.current_thread() is not self._net._io_thread:
@@ -810,12 +808,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
         commit.answered = journal.committing(offsets)
-
-    def _answered(self, result: Future, commit: OwnedOffsets) -> Future:
-        if commit.is_journaled:
-            result.add_callback(lambda _: commit.answered(is_done=True))
-            result.add_errback(lambda _: commit.answered(is_done=False))
-        return result
 
     def _handle_offset_commit_response(
         self,
@@ -839,16 +831,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Fetch committed offsets, and note in each ownership whether there is one.
 
-        Upstream keeps a question that outlasts its poll for the next one that asks the
-        same, hours and generations later too. It is forgotten when what is owned has
-        changed, and when something of it was committed.
+        Upstream keeps a question that outlasts its poll, hours and generations too. Here
+        it is forgotten when what is owned has changed, or something of it was committed.
         """
-        ownership = self.ledger.ownership()
-        if ownership is not self._asked_in:
-            self._asked_in = ownership
+        owned = self.ledger.owned()
+        if owned is not self._asked_in:
+            self._asked_in = owned
             self._offset_fetch_futures.clear()
-        states = self._states(partitions)
-        asked = [(tp, one, one.commits_sent) for tp, one in states.items() if one]
+        states: States = self._subscription.assignment
+        known = [(tp, one) for tp in partitions if (one := states.get(tp)) is not None]
+        asked = [(tp, one, one.commits_sent) for tp, one in known]
         offsets: Offsets
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
         for tp, state, sent in asked:
@@ -867,15 +859,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Set missing positions to committed offsets; False if that must be tried again.
 
-        Upstream sets them whatever happened while it asked: over a position that was
-        set meanwhile, and in an ownership that began after a commit of its own. It also
-        drops the commit's leader epoch, by which a log that was cut meanwhile is found
-        out (KIP-320).
+        Upstream sets them over a position that was set while it asked, too, and in an
+        ownership that began meanwhile. It also drops the commit's leader epoch, by which
+        a log that was cut is found out (KIP-320).
         """
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
             missing = self._uncommitted_states()
-            before = self._positions()
+            moves = {tp: one.moves for tp, one in missing.items()}
         try:
             offsets = await self.fetch_committed_offsets_async(
                 frozenset(missing), timeout_ms
@@ -884,40 +875,27 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
         with subscription._lock:  # one step against a seek on another thread
             now = self._uncommitted_states()
-            positions = self._positions()
             for tp, committed in offsets.items():
-                if tp in positions and positions[tp] == before.get(tp):
-                    subscription.seek(
-                        tp,
-                        OffsetAndMetadata(committed.offset, "", committed.leader_epoch),
+                state = missing[tp]
+                if now.get(tp) is state and state.moves == moves[tp]:
+                    begin = OffsetAndMetadata(
+                        committed.offset, "", committed.leader_epoch
                     )
-                    subscription.assignment[tp].committed = committed.offset
+                    subscription.seek(tp, begin)
+                    state.committed = committed.offset
         # Partitions that certainly have no offset are reset next; the others are
         # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
 
     def _uncommitted_states(self) -> dict[TopicPartition, OwnedPartitionState]:
         # Where a topic was recreated what is committed is of the one before it.
-        missing = self._states(self._subscription.missing_fetch_positions())
+        states: States = self._subscription.assignment
         return {
             tp: one
-            for tp, one in missing.items()
-            if one and (one.asks_commit or not one.is_recreated)
+            for tp in self._subscription.missing_fetch_positions()
+            if (one := states.get(tp)) is not None
+            and (one.asks_commit or not one.is_recreated)
         }
-
-    def _positions(self) -> dict[TopicPartition, tuple[object, ...]]:
-        # It differs in another ownership, and once a position is set or given up.
-        return {
-            tp: (state, state.position, state.reset_strategy)
-            for tp, state in self._subscription.assignment.items()
-        }
-
-    def _states(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, OwnedPartitionState | None]:
-        # Upstream makes a new object for every ownership.
-        assigned = self._subscription.assignment
-        return {tp: assigned.get(tp) for tp in partitions}
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
         """
@@ -926,7 +904,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Raises:
             HandlersCannotRunError: a worker or pump has the consumer, and alone commits.
         """
-        self._refuse_other(None)
+        self.refuse_other_commit()
         self._is_committed_elsewhere = True
         if self._subscription.journal is not None:
             self._subscription.journal.unseen()
@@ -939,18 +917,28 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     @contextmanager
     def reassigning(self) -> Iterator[None]:
         """Warn of quiet partitions that depart in the block, where no join tells it."""
-        quiet = self.watch.quiet()
+        self._note_held()
         try:
             yield
         finally:
-            self._warn_uncommitted(self.watch.departed(quiet))
+            self._warn_uncommitted()
             self.ledger.deliver()
 
-    def _warn_uncommitted(self, departed: States) -> None:
+    def _note_held(self) -> None:
+        # What a join that did not complete has given up is in there still.
+        states: States = self._subscription.assignment
+        held = {tp: one for tp in self.ledger.quiet() if (one := states.get(tp))}
+        self._held = {**self._held, **held}
+
+    def _warn_uncommitted(self) -> None:
+        held, self._held = self._held, {}
         strategy = self._subscription._default_offset_reset_strategy
         if strategy != OffsetResetStrategy.LATEST or not self.group_id:
             return
-        skipped = [tp for tp, one in departed.items() if self.lacks_commit(one)]
+        # Not upstream's assignment, which stays as it was after close().
+        owned = self.ledger.owned()
+        left = [tp for tp, one in held.items() if owned.get(tp) is not one]
+        skipped = [tp for tp in left if self.lacks_commit(held[tp])]
         if skipped:
             self.ledger.emit(
                 events.HeldPartitionUncommitted,

@@ -33,7 +33,7 @@ from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
 from safeconsumer.errors.faces import CorruptBatchError
-from safeconsumer.holds.ownership import Ownership
+from safeconsumer.holds.ownership import Owned
 
 # Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
@@ -105,7 +105,7 @@ class PauseSafeFetcher(Fetcher):
             reports_delivery: whether the polling code calls :meth:`delivered` at the
                 end; otherwise what a drain returns counts as delivered.
         """
-        self._purged_for: Ownership | None = None
+        self._purged_for: Owned | None = None
         self._is_closed = False
         self._asked: dict[Any, StampedOffsets] = {}  # the last fetch of each broker
         self._subscriptions.ids.in_flight = self._in_flight
@@ -805,11 +805,11 @@ class PauseSafeFetcher(Fetcher):
         its partitions (:class:`StampedOffsets`), and :meth:`_next_completion` drops an
         answer for another state than the present one.
         """
-        ownership = self._subscriptions.ledger.ownership()
-        if ownership is self._purged_for:
+        owned = self._subscriptions.ledger.owned()
+        if owned is self._purged_for:
             return
         self._report_purged([*self._purged_parts(), *self._purged_completions()])
-        self._purged_for = ownership  # when it is done: it may be interrupted
+        self._purged_for = owned  # when it is done: it may be interrupted
 
     def _purged_parts(self) -> Iterator[Purged]:
         slot = self._next_partition_records

@@ -16,12 +16,7 @@ def is_on_io_thread(consumer: KafkaConsumer) -> bool:
 
 
 def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
-    """
-    Refuse a call on the thread that must not wait for the network.
-
-    Raises:
-        BlockingCallInListenerError: the message has the call, and what works instead.
-    """
+    """Refuse a call that waits for the network on the thread that listeners run on."""
     if is_on_io_thread(consumer):
         instead = "do it after poll() has returned"
         if call == "commit":
@@ -37,12 +32,7 @@ def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
 
 
 def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
-    """
-    Refuse a call that needs the network, of a closed consumer.
-
-    Raises:
-        ConsumerClosedError: it is closed.
-    """
+    """Refuse a call that needs the network, of a closed consumer."""
     # The consumer itself is marked when it begins to close, and its listener commits.
     if consumer._net._closed:
         message = (

@@ -92,16 +92,11 @@ class LedgerSubscription(SubscriptionState):
     its owner lifts it. So there is nothing to restore after a rebalance, and no moment
     between "assigned" and "restored" in which a fetch could start.
 
-    It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
-    :meth:`prepare`).
-
     Attributes:
         ledger: the holds.
         ids: tells when the ids of topics must be asked for.
         newest_id: returns the id that the newest metadata have for a topic, or None.
         ask_ids: has the metadata updated.
-        before_join: returns the state that a partition had before the join under way,
-            unless others may have owned it since.
         undelivered: the records that a poll has taken and not returned. Use it under
             upstream's lock.
         cause: why the assignment of a group changes now, if it does.
@@ -124,8 +119,6 @@ class LedgerSubscription(SubscriptionState):
         self.ledger = ledger
         self.newest_id: Callable[[str], UUID | None] = lambda _: None
         self.ask_ids: Callable[[], object] = tuple
-        self.before_join: Callable[[TopicPartition], OwnedPartitionState | None]
-        self.before_join = lambda _: None
         self.ids = TopicIds(ledger)
         self.undelivered = Undelivered()
         self.unvalidated: set[OwnedPartitionState] = set()
@@ -229,12 +222,9 @@ class LedgerSubscription(SubscriptionState):
 
     def delivered_position(self, partition: TopicPartition) -> int | None:
         """
-        Return the offset of the next record to be delivered.
+        Return the offset of the next record to be delivered; None: it is not known here.
 
         Records that a poll under way has taken, and not returned yet, do not count.
-
-        Returns:
-            None if it is not known yet, or the partition is not assigned.
         """
         with self._lock:
             state = self.assignment.get(partition)
@@ -304,7 +294,7 @@ class LedgerSubscription(SubscriptionState):
 
     def assign_from_user(self, partitions: Iterable[TopicPartition]) -> None:
         """
-        Assign by hand; as upstream's.
+        Assign by hand.
 
         The same call after one that a signal handler interrupted does it whole; upstream
         takes it for no change.
@@ -329,8 +319,9 @@ class LedgerSubscription(SubscriptionState):
             for tp, state in self.assignment.items()
             if not isinstance(state, OwnedPartitionState)
         ]
+        earlier: Mapping[TopicPartition, Any] = self.ledger.given_up()
         for tp, state in gained:
-            self._adopt(tp, state, self.before_join(tp))
+            self._adopt(tp, state, earlier.get(tp))
         self.unsettle()
         if gained:
             self.ask_ids()
@@ -409,8 +400,7 @@ class LedgerSubscription(SubscriptionState):
         """
         Have positions that no commit gives set by ``auto_offset_reset``.
 
-        As upstream's, but for added partitions, see :meth:`pass_over_nothing`, and for
-        recreated topics.
+        But for added partitions, see :meth:`pass_over_nothing`, and recreated topics.
         """
         with self._lock:
             for tp, state in self.assignment.items():
@@ -465,7 +455,7 @@ class LedgerSubscription(SubscriptionState):
             for tp in again:
                 self._begin_anew(tp, ids[tp.topic])
             if again:
-                self.ledger.renew(again)
+                self.ledger.assign(self.assignment, Cause.RECREATED)
         self.ids.answered()
         return is_older
 
@@ -523,7 +513,7 @@ class LedgerSubscription(SubscriptionState):
         self, partition: TopicPartition, offset_reset_strategy: int | None = None
     ) -> None:
         """
-        Drop a position until a broker has answered where to begin; as upstream's.
+        Drop a position until a broker has answered where to begin.
 
         Without a strategy the position is out of range. A broker does not say whether
         its records were deleted or it is beyond the end: of what was held it is asked
@@ -605,4 +595,4 @@ class LedgerSubscription(SubscriptionState):
         """Clear subscription and assignment; what was fetched for them is purged."""
         with self._lock:
             super().unsubscribe()
-            self.ledger.assign((), Cause.UNSUBSCRIBED)
+            self.ledger.assign({}, Cause.UNSUBSCRIBED)

@@ -46,6 +46,12 @@ class Told:
         return [one.name for one in self.events]
 
 
+def assign_to(ledger, partitions, cause=Cause.JOINED):
+    """Assign partitions; those that stay keep their ownership, the others begin one."""
+    owned = ledger.owned()
+    ledger.assign({tp: owned.get(tp, object()) for tp in partitions}, cause)
+
+
 def is_locked(ledger):
     """Tell whether some thread has the ledger's lock."""
     return repr(ledger._lock).startswith("<locked")  # ``locked()`` is of Python 3.14
@@ -73,7 +79,7 @@ class LedgerLab:
         self.assign(*owns)
 
     def assign(self, *partitions, cause=Cause.JOINED):
-        self.ledger.assign(partitions, cause)
+        assign_to(self.ledger, partitions, cause)
         self.ledger.deliver()
 
     def hold(self, *scopes, owner="app", **more):
@@ -113,7 +119,7 @@ class LedgerLab:
         self.ledger.begin_call()
         seen = []
         for one in assignments:
-            self.ledger.assign(one)
+            assign_to(self.ledger, one)
             seen.append(self.quiet())
         self.ledger.end_call()
         self.ledger.deliver()

@@ -18,6 +18,7 @@ from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
+from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
 from tests.harness.worker.fake_client import FakeRecord
 
@@ -122,7 +123,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
 
     lanes = Lanes(order, None if batch is None else count)
     ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
-    ledger.assign([TP, OTHER])
+    assign_to(ledger, [TP, OTHER])
     schedule = TellingSchedule(
         Queue(held, lanes, Policy(**settings), time.monotonic, ledger), emit
     )

@@ -13,6 +13,7 @@ from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome
+from tests.harness.holds.lab import assign_to
 from tests.harness.worker.fake_client import Clock, FakeRecord
 
 TP = TopicPartition("orders", 0)
@@ -36,7 +37,7 @@ class Desk:
         self.clock = Clock()
         self.held = Held(self.clock)
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
-        self.ledger.assign([TP])
+        assign_to(self.ledger, [TP])
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
         self.told = []
         self.events = []

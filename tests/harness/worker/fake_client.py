@@ -10,6 +10,7 @@ from safeconsumer.holds.hold import Lifetime
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, partition
 from safeconsumer.worker.progress import Watermark
+from tests.harness.holds.lab import assign_to
 
 TOPIC = "orders"
 EVERY = tuple(TopicPartition(TOPIC, number) for number in range(4))
@@ -75,8 +76,8 @@ class FakeClient:
         self._ask = None
         self.pending = []
 
-    def epochs(self):
-        return self.ledger.ownership().epochs
+    def owned(self):
+        return self.ledger.owned()
 
     def is_lost(self):
         return self._is_lost
@@ -122,7 +123,7 @@ class FakeClient:
         self._assign(self.wanted)
 
     def _assign(self, wanted):
-        self.ledger.assign(sorted(wanted))
+        assign_to(self.ledger, sorted(wanted))
         self.positions = {
             tp: self.positions.get(tp, self.committed[tp]) for tp in sorted(wanted)
         }

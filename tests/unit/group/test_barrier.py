@@ -6,7 +6,7 @@ from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.barrier import Barrier
 from tests.harness.group.lab import OPS, ControlLab, written
-from tests.harness.holds.lab import A, B, C
+from tests.harness.holds.lab import A, B, C, assign_to
 
 TP = (OPS, 0)
 
@@ -177,9 +177,9 @@ def test_a_resume_from_outside_is_none_of_the_applications():
     lab.answer(0)
     lab.hold(patterns.parse("orders:0"))
     lab.ledger.begin_call()
-    lab.ledger.assign([])
+    assign_to(lab.ledger, [])
     lab.hear(written("elsewhere", 0, held=False))
-    lab.ledger.assign([A, C])
+    assign_to(lab.ledger, [A, C])
     lab.answer(0)
     assert lab.quiet() == {A, C}
     lab.ledger.end_call()

@@ -8,6 +8,7 @@ from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.reports import LazyProducer, MemberReports, Seen
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL
+from tests.harness.holds.lab import assign_to
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -23,7 +24,7 @@ def test_what_a_handler_works_on_is_not_reported_quiet():
     """Who waits until a partition is quiet waits for the records that are in hand."""
     ledger, busy = PauseLedger(), {ZERO}
     ledger.busy = lambda: busy
-    ledger.assign([ZERO, ONE])
+    assign_to(ledger, [ZERO, ONE])
     ledger.place((ALL,), owner="app")
     made = reports(ledger)
     report = made.report()
@@ -37,7 +38,7 @@ def test_what_a_handler_works_on_is_not_reported_quiet():
 def busy_elsewhere(answer):
     ledger = PauseLedger()
     ledger.busy_elsewhere = answer
-    ledger.assign([ZERO, ONE])
+    assign_to(ledger, [ZERO, ONE])
     ledger.place((ALL,), owner="app")
     return reports(ledger)
 

@@ -14,7 +14,7 @@ from safeconsumer.holds.hold import (
     checked_placer,
     checked_reason,
 )
-from tests.harness.holds.lab import ALL, ORDERS, A, C, LedgerLab
+from tests.harness.holds.lab import ALL, ORDERS, A, C, LedgerLab, assign_to
 from tests.harness.listing import short
 
 
@@ -170,7 +170,7 @@ def test_a_closed_gate_has_a_line():
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS)
     lab.ledger.begin_call()
-    lab.ledger.assign([A, C])
+    assign_to(lab.ledger, [A, C])
     (line,) = explain_lines(lab.ledger.view(), C)
     assert line.startswith("gate: ")
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from safeconsumer import events
 from safeconsumer.holds.hold import APP, Hold, Lifetime
-from safeconsumer.holds.ownership import Cause, Ownership, Reassignment, reassign
+from safeconsumer.holds.ownership import Cause, Reassignment, difference
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Topic
 from safeconsumer.holds.view import Holds
-from tests.harness.holds.lab import LedgerLab, handed
+from tests.harness.holds.lab import LedgerLab, assign_to, handed
 from tests.unit.holds.naive import NEVER, PLAIN, NaiveLedger, Wish, covers
 from tests.unit.holds.strategies import (
     PARTITIONS,
@@ -34,10 +34,10 @@ class Both:
     def __init__(self, *, is_watched):
         self.lab, self.naive = LedgerLab(), NaiveLedger()
         self.naive.now = self.lab.clock.now
-        self.epochs = {}
+        self.gained = {}
         self.naive.is_watched = is_watched
         if is_watched:
-            self.lab.ledger.watch(self.epochs.update)
+            self.lab.ledger.watch(self.gained.update)
         self.unseen = 0.0
         self.editions = [{}]
         self.seen = []
@@ -95,7 +95,7 @@ class Both:
             new, cause = [], Cause.UNSUBSCRIBED
         if cause is Cause.CLOSED:
             new = []
-        self.lab.ledger.assign(new, cause)
+        assign_to(self.lab.ledger, new, cause)
         self.naive.assign(set(new), cause)
         assigned = self.lab.ledger.view().assigned
         self.editions.append({name: frozenset(tps) for name, tps in assigned.items()})
@@ -114,14 +114,14 @@ class Both:
         self.naive.choose_anew()
 
     def read(self):
-        self.lab.ledger.open_gates(self.epochs)
+        self.lab.ledger.open_gates(self.gained)
         self.naive.unread = set()
 
     # ------------------------------------------------------------ what must hold
 
     def step(self, step):
         before, seen = self.naive.quiet(), len(self.lab.told.events)
-        owned = self.lab.ledger.ownership().epochs
+        owned = self.lab.ledger.owned()
         self.lab.clock.now += self.unseen  # nobody looks before the step does
         self.naive.expire(self.lab.clock.now)
         self.unseen = 0.0
@@ -147,7 +147,7 @@ class Both:
 
     def _check_told(self, told, before, owned):
         # P14: what changed is told, in the order in which it did, and nothing else.
-        now = self.lab.ledger.ownership().epochs
+        now = self.lab.ledger.owned()
         kept = {tp for tp in owned if owned[tp] == now.get(tp)}
         quiet = set(before)
         for event in told:
@@ -260,47 +260,38 @@ def _held(scope):
     return Hold(scope=scope)
 
 
-A, B = ("orders", 0), ("orders", 1)
+A, B, C = ("orders", 0), ("orders", 1), ("audit", 0)
+
+
+def owned(names, before):
+    return {tp: before.get(tp, object()) for tp in names}
 
 
 @quick
 @given(st.lists(assignments, max_size=10))
-def test_an_epoch_is_never_used_twice(several):
-    """Each ownership that begins has an epoch that no earlier ownership had."""
-    ownership, used = Ownership(), {0}
+def test_what_stays_is_kept_and_all_else_is_gained_or_departed(several):
+    before = {}
     for assignment in several:
-        ownership, change = reassign(ownership, assignment)
-        new = {ownership.epochs[tp] for tp in change.gained}
-        assert not new & used
-        used |= new
+        after = owned(assignment, before)
+        change = difference(before, after)
+        assert change.kept == after.keys() & before.keys()
+        assert change.gained == after.keys() - before.keys()
+        assert change.departed == before.keys() - after.keys()
+        before = after
 
 
-@quick
-@given(st.lists(assignments, max_size=10))
-def test_what_stays_keeps_its_epoch(several):
-    """And kept, gained and departed are exactly the difference."""
-    ownership = Ownership()
-    for assignment in several:
-        before, after = ownership.epochs, set(assignment)
-        ownership, change = reassign(ownership, assignment)
-        assert set(ownership.epochs) == after
-        assert change.kept == after & set(before)
-        assert change.gained == after - set(before)
-        assert change.departed == set(before) - after
-        assert all(before[tp] == ownership.epochs[tp] for tp in change.kept)
+def test_another_ownership_of_a_partition_has_departed_and_is_gained():
+    """It is told by the object alone, whatever that equals."""
+    before, after = {A: [], B: []}, {A: [], C: []}
+    after[B] = before[B]
+    assert difference(before, after) == Reassignment(
+        kept=frozenset({B}), gained=frozenset({A, C}), departed=frozenset({A})
+    )
 
 
-def test_the_same_assignment_is_the_same_ownership():
-    """In whatever order it comes."""
-    ownership, _ = reassign(Ownership(), [A, B])
-    again, change = reassign(ownership, [B, A])
-    assert again is ownership
-    assert change == Reassignment(kept=frozenset({A, B}))
-
-
-def test_a_partition_named_twice_departs_no_other():
-    """``assign`` may be given duplicates; they count once."""
-    ownership, _ = reassign(Ownership(), [A, B])
-    ownership, change = reassign(ownership, [A, A])
-    assert set(ownership.epochs) == {A}
-    assert change.departed == {B}
+def test_the_same_assignment_is_the_same_mapping():
+    """In whatever order it comes: what looks at it each time finds no change."""
+    lab = LedgerLab(owns=[A, B])
+    before = lab.ledger.owned()
+    assign_to(lab.ledger, [B, A])
+    assert lab.ledger.owned() is before

@@ -3,17 +3,17 @@
 import pytest
 
 from safeconsumer.holds.hold import Lifetime
-from safeconsumer.holds.ownership import Ownership, Reassignment, reassign
+from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.scope import Partition
 from tests.harness.holds.lab import AUDIT, ORDERS, A, B, C, LedgerLab
 
 pytestmark = pytest.mark.contract("P21")
 
 
-def test_new_epochs_are_given_to_what_is_owned():
-    before = Ownership({A: 1, B: 1, C: 2}, 3)
-    after, what = reassign(before, before.epochs, {A})
-    assert after == Ownership({A: 3, B: 1, C: 2}, 4)
-    assert what == Reassignment(frozenset({B, C}), frozenset({A}), frozenset({A}))
+def renew(ledger, *partitions):
+    """Begin ownerships anew of partitions whose topics were recreated."""
+    again = {tp: object() for tp in partitions}
+    ledger.assign({**ledger.owned(), **again}, Cause.RECREATED)
 
 
 @pytest.mark.parametrize("lifetime", [Lifetime.UNTIL_RESUMED, Lifetime.WHILE_ASSIGNED])
@@ -22,7 +22,7 @@ def test_holds_stay(lifetime):
     lab.hold(ORDERS, lifetime=lifetime)
     lab.pause(AUDIT)
     before, names = lab.ledger.view().holds, lab.told.names()
-    lab.ledger.renew([A, C])
+    renew(lab.ledger, A, C)
     lab.ledger.deliver()
     assert (lab.ledger.view().holds, lab.told.names()) == (before, names)
     assert lab.quiet() == {A, B, C}
@@ -34,8 +34,18 @@ def test_a_journal_and_the_control_topics_hear_of_it():
     heard, watched = [], []
     lab.ledger.on_reassigned = heard.append
     lab.ledger.watch(watched.append)
-    lab.ledger.renew([A])
+    renew(lab.ledger, A)
     (what,) = heard
     assert (what.gained, what.departed, what.kept) == ({A}, {A}, {B})
-    assert watched == [{A: lab.ledger.ownership().epochs[A]}]
+    assert watched == [{A: lab.ledger.owned()[A]}]
+    assert lab.quiet() == {A}
+
+
+def test_nothing_is_decided_of_what_a_join_has_given_up():
+    """A plain pause of it lasts until the join has completed."""
+    lab = LedgerLab(owns=[A, B])
+    lab.pause(Partition(*A))
+    lab.assign(B, cause=Cause.PASSING)
+    renew(lab.ledger, B)
+    lab.assign(A, B)
     assert lab.quiet() == {A}

@@ -24,6 +24,7 @@ from tests.harness.holds.lab import (
     B,
     C,
     LedgerLab,
+    assign_to,
     handed,
     is_locked,
 )
@@ -37,7 +38,7 @@ HANDLERS = {
     "pause": (lambda lab: lab.hold(ORDERS, owner="signal"), {A, B, C}),
     "resume": (lambda lab: lab.lift(ALL, owner="old"), {C}),
     "all of an owner's": (lambda lab: lab.ledger.remove_owner("old"), {C}),
-    "assign": (lambda lab: lab.ledger.assign([A]), {A}),
+    "assign": (lambda lab: assign_to(lab.ledger, [A]), {A}),
     "close": (lambda lab: lab.ledger.close(), set()),
     "look": (lambda lab: lab.ledger.view(), {A, B, C}),
     "pause, resume, pause": (
@@ -128,7 +129,7 @@ def test_an_assignment_of_a_handler_is_announced_by_the_call_that_it_interrupted
     lab.ledger.watch(lambda gained: heard.append(set(gained)))
 
     def handler(*_):
-        lab.ledger.assign([A, ("new", 0)])
+        assign_to(lab.ledger, [A, ("new", 0)])
 
     with handled_by(handler):
         _interrupt_under_the_lock(lab)
@@ -243,9 +244,9 @@ CALLS = {
     "resume all": (_whole, lambda lab: lab.ledger.remove_owner(APP)),
     "assign": (
         lambda lab: lab.hold(scopes.parse(PATTERN)),
-        lambda lab: lab.ledger.assign([C, A, D]),
+        lambda lab: assign_to(lab.ledger, [C, A, D]),
     ),
-    "unsubscribe": (_whole, lambda lab: lab.ledger.assign([], Cause.UNSUBSCRIBED)),
+    "unsubscribe": (_whole, lambda lab: assign_to(lab.ledger, [], Cause.UNSUBSCRIBED)),
     "expire": (lambda lab: lab.hold(ORDERS, for_=5.0), _late),
     "begin a poll": (lambda lab: lab.hold(ALL), lambda lab: lab.ledger.begin_call()),
 }

@@ -228,7 +228,7 @@ def test_a_whole_pause_is_a_hold_of_its_own():
 def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause():
     """Neither the whole pause nor the names under it travel (G7)."""
     lab = LedgerLab()
-    lab.ledger.is_carried = lambda _: True
+    lab.ledger.carried = frozenset({A, B, C})
     lab.assign(A, B, C)
     lab.pause(*handed({"orders": frozenset({A, B})}), edition=lab.assignment())
     lab.pause(Partition(*C))
@@ -246,17 +246,17 @@ def taken_over(lab, epochs):
 def test_a_pause_of_the_applications_own_is_not_taken_over():
     """Its reason stays: it is what the application has asked for here."""
     lab = LedgerLab(owns=[A, B])
-    lab.ledger.is_carried = lambda _: True
+    lab.ledger.carried = frozenset({A, B, C})
     lab.hold(Partition(*A), reason="own")
-    epochs = lab.ledger.ownership().epochs
+    epochs = lab.ledger.owned()
     assert taken_over(lab, epochs) == {"orders:0": "own", "orders:1": "left"}
 
 
 def test_an_ownership_that_has_ended_takes_nothing_over():
     """What came in it comes too late."""
     lab = LedgerLab(owns=[A, B])
-    lab.ledger.is_carried = lambda _: True
-    before = lab.ledger.ownership().epochs
+    lab.ledger.carried = frozenset({A, B, C})
+    before = lab.ledger.owned()
     play(lab, "join B; join A B")
     assert taken_over(lab, before) == {"orders:1": "left"}
 
@@ -329,9 +329,10 @@ def test_what_flows_as_a_whole_pause_ends_is_told_with_its_end():
 def test_what_goes_to_the_next_owner_is_told_as_that():
     """It has not ended for the group, and no other lifetime is advised."""
     lab = LedgerLab()
-    lab.ledger.is_carried = lambda tp: tp == A
+    lab.ledger.carried = frozenset({A})
     play(lab, "join A B; pause A B")
-    ended = only(lab, "join C", events.HoldsEnded)
+    ended, left = told(lab, "join C")
+    assert (left.name, left.partitions) == ("pause_not_handed_over", (B,))
     assert (ended.handed_over, ended.severity) == ((A,), "info")
     assert "UNTIL_RESUMED" in (ended.advice or "")  # for the other one
     play(lab, "join A; pause A")
@@ -339,13 +340,35 @@ def test_what_goes_to_the_next_owner_is_told_as_that():
     assert (ended.handed_over, ended.advice) == ((A,), None)
 
 
+@pytest.mark.contract("G7")
+@pytest.mark.parametrize(
+    ("cause", "left"),
+    [
+        (Cause.JOINED, {A, B}),
+        (Cause.PASSING, {A, B}),
+        (Cause.LOST, {A, B}),
+        (Cause.UNSUBSCRIBED, {B}),  # the plain pause has ended
+        (Cause.CLOSED, set()),
+    ],
+)
+def test_what_departs_and_is_not_handed_over_is_told(cause, left):
+    """C is known to the group."""
+    lab = LedgerLab(owns=[A, B, C])
+    lab.ledger.carried = frozenset({C})
+    lab.pause(Partition(*A))
+    lab.hold(Partition(*B), Partition(*C))
+    lab.assign(cause=cause)
+    events_left = lab.told.of(events.PauseNotHandedOver)
+    assert {tp for one in events_left for tp in one.partitions} == left
+
+
 def test_a_pause_that_was_taken_over_is_a_warning():
     """Nobody here has asked for it, and only a resume of this program ends it."""
     lab = LedgerLab()
-    lab.ledger.is_carried = lambda _: True
+    lab.ledger.carried = frozenset({A, B, C})
     play(lab, "join A B; pause B")
     lab.told.events.clear()
-    lab.ledger.take_over({A: lab.ledger.ownership().epochs[A]}, "left")
+    lab.ledger.take_over({A: lab.ledger.owned()[A]}, "left")
     placed = lab.told.only(events.HoldsPlaced)
     assert (placed.is_taken_over, placed.severity) == (True, "warning")
     assert placed.advice == "lift with resume('orders:0')"

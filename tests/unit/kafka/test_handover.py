@@ -18,14 +18,17 @@ from safeconsumer._kafka import handover
 from safeconsumer._kafka.handover import (
     LEADER,
     MEMBER,
+    HandOver,
     Mark,
-    MarkBook,
     PauseCarryingAssignor,
     merge,
+    paused,
     unwrap,
     wrap,
 )
 from safeconsumer.errors import HoldSettingError
+from safeconsumer.holds.scope import Partition
+from tests.harness.holds.lab import LedgerLab
 
 ASSIGNORS = [
     RangePartitionAssignor,
@@ -52,7 +55,7 @@ maps = st.dictionaries(
 )
 
 
-def paused(generation):
+def mark(generation):
     return Mark(generation, is_own=False, is_paused=True)
 
 
@@ -112,40 +115,56 @@ def test_merging_knows_no_order_and_no_repetition(a, b, c):
 
 def test_of_two_that_speak_at_once_the_one_that_is_paused_counts():
     free = Mark(3, is_own=False, is_paused=False)
-    assert merge({ORDERS_1: free}, {ORDERS_1: paused(3)}) == {ORDERS_1: paused(3)}
-    assert merge({ORDERS_1: paused(2)}, {ORDERS_1: free}) == {ORDERS_1: free}
+    assert merge({ORDERS_1: free}, {ORDERS_1: mark(3)}) == {ORDERS_1: mark(3)}
+    assert merge({ORDERS_1: mark(2)}, {ORDERS_1: free}) == {ORDERS_1: free}
 
 
 # What a member knows
 
 
-def rebalanced(book, generation, *topics):
-    """Play one round of a group whose leader is this very member."""
-    book.freeze()
-    assignor = PauseCarryingAssignor(RangePartitionAssignor, book, lambda _: None)
-    data = assignor.metadata(set(topics)).user_data or b""
-    _, _, told = unwrap(data)
-    book.hear(wrap(b"", told, LEADER), generation)
-    return len(data)
+class Member:
+    """A member that pauses all that it owns."""
+
+    def __init__(self, *owned):
+        self._lab = LedgerLab()
+        self.handover = HandOver(self._lab.ledger)
+        self.own(*owned)
+
+    def own(self, *partitions):
+        self._lab.assign(*partitions)
+        if partitions:
+            self._lab.hold(*(Partition(*tp) for tp in partitions))
+
+    def before_join(self, inner=RangePartitionAssignor):
+        """Prepare a join; return the assignor that then tells what is paused."""
+        self.handover.before_join()
+        return PauseCarryingAssignor(inner, self.handover)
+
+    def rebalanced(self, generation, *topics):
+        """Play one round of a group whose leader is this very member."""
+        data = self.before_join().metadata(set(topics)).user_data or b""
+        _, _, told = unwrap(data)
+        self.handover.joined(wrap(b"", told, LEADER), generation)
+        return len(data)
 
 
 def test_a_leader_that_echoes_is_no_leader_of_ours():
     """Librdkafka sends a member's own subscription back as its assignment."""
-    book = MarkBook(lambda _: False, list)
-    assert book.hear(wrap(b"", {ORDERS_1: paused(4)}, MEMBER), 5) == set()
-    assert book.hear(wrap(b"", {ORDERS_1: paused(4)}, LEADER), 5) == {ORDERS_1}
+    handover = Member().handover
+    for writer, known in [(MEMBER, {}), (LEADER, {ORDERS_1: mark(4)})]:
+        handover.joined(wrap(b"", {ORDERS_1: mark(4)}, writer), 5)
+        assert handover.known == known
 
 
 def test_marks_of_topics_that_are_gone_leave_the_joins():
     """Topics come, are paused and go, fifty times: a join grows no more."""
-    owned = []
-    book = MarkBook(lambda _: True, lambda: owned)
-    sizes = []
+    member, sizes = Member(), []
     for generation in range(1, 51):
-        owned[:] = [TopicPartition(f"short-{generation}", n) for n in range(40)]
-        sizes.append(rebalanced(book, generation, f"short-{generation}"))
+        owned = [TopicPartition(f"short-{generation}", n) for n in range(40)]
+        member.own(*owned)
+        sizes.append(member.rebalanced(generation, f"short-{generation}"))
     assert max(sizes[25:]) <= 1.2 * max(sizes[:25])
-    assert set(book.known()) >= set(owned)
+    assert set(member.handover.known) >= set(owned)
 
 
 @pytest.mark.parametrize(
@@ -158,14 +177,13 @@ def test_marks_of_topics_that_are_gone_leave_the_joins():
     ],
 )
 def test_marks_stay(topic, generations):
-    owned = [TopicPartition(topic, 1)]
-    expected = {*owned}
-    book = MarkBook(lambda _: True, lambda: owned)
-    rebalanced(book, 1, topic, "orders")
-    owned.clear()
+    tp = TopicPartition(topic, 1)
+    member = Member(tp)
+    member.rebalanced(1, topic, "orders")
+    member.own()
     for generation in range(2, generations):
-        rebalanced(book, generation, "orders")
-    assert book.hear(b"", generations) == expected
+        member.rebalanced(generation, "orders")
+    assert paused(member.handover.known) == {tp}
 
 
 # The wrapped assignor
@@ -192,9 +210,7 @@ def test_the_inner_user_data_stays_in_front(kind):
     """Readers that decode from the front see what the inner assignor wrote."""
     inner = kind()
     inner.on_assignment(ConsumerProtocolAssignment(0, [("orders", [1])], b""), 3)
-    book = MarkBook(lambda _: True, lambda: [ORDERS_1])
-    book.freeze()
-    ours = PauseCarryingAssignor(inner, book, lambda _: None).metadata({"orders"})
+    ours = Member(ORDERS_1).before_join(inner).metadata({"orders"})
     plain = inner.metadata({"orders"}).user_data
     plain = plain if isinstance(plain, bytes) else plain.encode()
     front, _, told = unwrap(ours.user_data)
@@ -207,9 +223,7 @@ def test_too_many_marks_for_one_generation_are_left_out(monkeypatch, most, are_s
     """A group whose metadata does not fit can never rebalance again."""
     monkeypatch.setattr(handover, "MOST_BYTES_OF_A_GENERATION", most)
     many = [TopicPartition(f"topic-{n:05d}", n * 7 % 1000) for n in range(200)]
-    book = MarkBook(lambda _: True, lambda: many)
-    book.freeze()
-    assignor = PauseCarryingAssignor(RangePartitionAssignor, book, lambda _: None)
+    assignor = Member(*many).before_join()
     members = [
         SimpleNamespace(
             member_id=str(n),

@@ -16,6 +16,7 @@ from safeconsumer.holds.hold import (
     WorkerOwner,
 )
 from safeconsumer.holds.scope import Topic, partition
+from tests.harness.holds.lab import assign_to
 from tests.harness.kafka.fetches import assigned
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -75,7 +76,7 @@ OWN = {
     "all that is assigned": (lambda it: it.pause(*it.assignment()), EVERYTHING),
     "handed over": (
         lambda it: it._safe_ledger.take_over(
-            {A: it._safe_ledger.ownership().epochs[A]}, "handed over"
+            {A: it._safe_ledger.owned()[A]}, "handed over"
         ),
         {A},
     ),
@@ -198,12 +199,12 @@ def test_a_pause_of_the_rest_is_a_whole_one_beside_what_others_hold(
     """Nothing that is gained flows, once their hold has gone; all of it after a resume."""
     OTHERS[other][0](consumer)
     ledger = consumer._safe_ledger
-    ledger.assign([A])
+    assign_to(ledger, [A])
     pause(consumer)
-    ledger.open_gates(ledger.ownership().epochs)
+    ledger.open_gates(ledger.owned())
     ledger.follow((), [one.key for one in consumer.holds() if one.owner not in APPS])
-    ledger.assign([B])
-    ledger.open_gates(ledger.ownership().epochs)
+    assign_to(ledger, [B])
+    ledger.open_gates(ledger.owned())
     assert consumer.paused() == consumer.quiet() == {B}
     consumer.resume(*consumer.paused())
     assert consumer.quiet() == set()

@@ -11,11 +11,10 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.commits import OwnedOffsets
-from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
-from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
+from safeconsumer._kafka.pausing.coordinator import Joined, PauseSafeCoordinator
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
-from safeconsumer.events import RebalanceCompleted
+from safeconsumer.events import HeldPartitionUncommitted
 from safeconsumer.holds.scope import partition
 from tests.harness.holds.lab import LedgerLab
 from tests.harness.kafka.fetches import assigned
@@ -131,17 +130,6 @@ def test_a_commit_is_refused_once_its_ownership_or_the_membership_ends():
     assert "orders:0" in str(offsets.refusal({A: ours}, Generation(lost=True)))
 
 
-def owning():
-    """Return what owns both, the second one held."""
-    lab = LedgerLab()
-    subscription = LedgerSubscription()
-    subscription.ledger = lab.ledger
-    subscription.subscribe(topics=["orders"])
-    subscription.assign_from_subscribed([A, B])
-    lab.ledger.place([partition(B.topic, B.partition)], owner="app")
-    return lab, subscription, RebalanceWatch(subscription)
-
-
 def test_a_join_is_applied_while_its_generation_lasts_and_a_heartbeat_came():
     """The session may be over if none got through."""
     generation, now = object(), time.monotonic()
@@ -151,39 +139,45 @@ def test_a_join_is_applied_while_its_generation_lasts_and_a_heartbeat_came():
     assert not joined.is_current(generation, now - 4, 3)
 
 
-def test_an_event_names_what_was_lost_once_a_join_completes():
-    """Upstream prepares again if a listener has raised."""
-    lab, subscription, watch = owning()
-    watch.prepared()
-    subscription.assign_from_subscribed([])
-    watch.gave_up(is_lost=True)
-    watch.prepared()
-    subscription.assign_from_subscribed([A])
-    assert watch.completed(4, "me").keys() == {B}
-    lab.ledger.deliver()
-    told = lab.told.only(RebalanceCompleted)
-    assert (told.kept, told.gained, told.revoked) == ((), (A,), ())
-    assert set(told.lost) == {A, B}
+@pytest.mark.contract("P8")
+def test_what_was_held_and_departs_uncommitted_is_told_once(client):
+    """By the join that took it, by a call that ended the join, or by hand."""
+    subscription = LedgerSubscription(offset_reset_strategy="latest")
+    subscription.subscribe(topics=["orders"])
+    coordinator = PauseSafeCoordinator(client, subscription, group_id="g")
+    lab = LedgerLab()
+    subscription.ledger = coordinator.ledger = lab.ledger
+    lab.hold(partition(B.topic, B.partition))
 
+    def told():
+        lab.ledger.deliver()
+        found = lab.told.of(HeldPartitionUncommitted)
+        lab.told.events.clear()
+        return [one.partitions for one in found]
 
-def test_partitions_that_depart_without_a_join_are_returned_once():
-    """Nor again by a join that completes in the end."""
-    _, subscription, watch = owning()
-    watch.prepared()
-    assert watch.departed(watch.quiet()) == {}
-    subscription.assign_from_subscribed([])
-    watch.gave_up(is_lost=True)
-    assert watch.departed({}).keys() == {B}
-    assert watch.departed({}) == {}
-    subscription.assign_from_subscribed([B])
-    quiet = watch.quiet()
-    subscription.assign_from_subscribed([])
-    assert watch.departed(quiet).keys() == {B}  # by hand, once more
-    assert watch.completed(4, "me") == {}
-    subscription.assign_from_subscribed([B])
-    watch.prepared()
-    subscription.assign_from_subscribed([])
-    assert watch.completed(5, "me").keys() == {B}
+    def own(*tps):
+        subscription.assign_from_subscribed(tps)
+        for state in subscription.assignment.values():
+            state.lacks_commit = True
+
+    own(A, B)
+    coordinator._note_held()  # as a join is prepared
+    own()
+    with coordinator.reassigning():
+        pass
+    assert told() == [(B,)]
+    with coordinator.reassigning():
+        own(B)
+    assert told() == []
+    with coordinator.reassigning():
+        own()
+    assert told() == [(B,)]
+    own(A, B)
+    coordinator._note_held()
+    own(A)
+    coordinator._warn_uncommitted()  # as it completes
+    assert told() == [(B,)]
+    coordinator.close(autocommit=False, timeout_ms=0)
 
 
 def test_a_topic_that_is_not_known_for_a_while_keeps_its_count():

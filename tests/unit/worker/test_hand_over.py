@@ -15,6 +15,7 @@ from safeconsumer.worker.handlers import BatchFailure, RetryLater
 from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import KEPT_LANES
+from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
 from tests.harness.worker.desk import TP, Desk
 
@@ -143,7 +144,7 @@ def test_records_of_one_partition_ask_about_no_other(monkeypatch):
     """With a thousand of them, each poll would ask a million times."""
     desk = Desk(Order.PARTITION)
     others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
-    desk.ledger.assign([TP, *others])
+    assign_to(desk.ledger, [TP, *others])
     for tp in others:
         desk.held.open(tp, 1, 0, 0)
     desk.admit(1)

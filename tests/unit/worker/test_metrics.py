@@ -89,7 +89,9 @@ class Forgets(Epoch):
 
 def test_a_position_that_is_reset_while_the_lag_is_counted(commits):
     """A floor that is gone by the second look counts for nothing."""
-    commits._held.epochs[EVERY[0]] = epoch = Forgets(EVERY[0], 1, 0, Progress(7), 0.0)
+    commits._held.epochs[EVERY[0]] = epoch = Forgets(
+        EVERY[0], 1, 1, 0, Progress(7), 0.0
+    )
     epoch.committed = 2
     assert commits.lag() == 5
     assert commits.lag() == 0
