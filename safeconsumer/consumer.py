@@ -5,7 +5,6 @@ import math
 import os
 import threading
 import time
-import weakref
 from collections.abc import (
     Callable,
     Generator,
@@ -257,11 +256,10 @@ class SafeConsumer(UpstreamConsumer):
             undo.pop_all()
 
     def _safe_attach(self, control: "Control") -> "GroupControl":
-        ledger, consumer = self._safe_ledger, weakref.ref(self)
-        ledger.membership = self._coordinator.membership
-        ledger.busy = self._subscription.in_hand
-        ledger.busy_elsewhere = lambda: _busy_in(consumer())
-        self._safe_control = control.attach(ledger, self.config)
+        # Imported here: most consumers obey no group's holds.
+        from safeconsumer._kafka.of_group.client import ConsumerClient  # noqa: PLC0415
+
+        self._safe_control = control.attach(ConsumerClient(self), self.config)
         self._safe_iteration.when_done = self._safe_control.report_soon
         return self._safe_control
 
@@ -1195,11 +1193,6 @@ def _report_figures(consumer: SafeConsumer, metrics: object) -> None:
     from safeconsumer.metrics.figures import Figures  # noqa: PLC0415
 
     Figures(consumer).report(metrics)
-
-
-def _busy_in(consumer: SafeConsumer | None) -> Iterable[TopicPartition]:
-    ask = None if consumer is None else consumer.busy
-    return () if ask is None else ask()
 
 
 def _by_scope_and_owner(hold: Hold) -> tuple[str, str]:

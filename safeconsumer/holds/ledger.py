@@ -79,16 +79,6 @@ class PauseLedger:
         self.wakers: list[Callable[[], None]] = []
         # Called at each change, before its call goes on; under none of our locks.
         self.lookers: list[Callable[[], None]] = []
-        # Returns the partitions of which the program, or a worker's handlers, have
-        # records in hand; and those of which threads of its own have, as it says.
-        self.busy: Callable[[], Collection[TopicPartition]] = frozenset
-        self.busy_elsewhere: Callable[[], Iterable[TopicPartition]] = frozenset
-        # Returns the topics that were made again, of which nothing is committed since.
-        self.recreated: Callable[[], Iterable[str]] = tuple
-        # Returns Kafka's member id and the generation; empty and -1 outside a group.
-        self.membership: Callable[[], tuple[str, int]] = _no_member
-        # Called after each completed join; it must be quick, upstream's locks are held.
-        self.on_joined: Callable[[], object] = _no_member
         # Whether the application's pause of a partition goes to its next owner.
         self.is_carried: Callable[[TopicPartition], bool] | None = None
         # Called at each change of the assignment, as a watcher is.
@@ -615,10 +605,6 @@ class PauseLedger:
 
     def _renewed(self, again: tuple[TopicPartition, ...], table: Table) -> Step:
         return table.renewed(again, is_watched=self._watcher is not None)
-
-
-def _no_member() -> tuple[str, int]:
-    return "", -1
 
 
 def _same(table: Table) -> Step:

@@ -178,4 +178,4 @@ class RebalanceWatch:
             quiet=events.sorted_partitions(view.quiet),
             bit=tuple(bit.values()),
         )
-        ledger.on_joined()
+        self._subscription.on_joined()
