@@ -423,7 +423,7 @@ class PauseLedger:
             return False  # in a signal handler that interrupted a change
         return self._outbox.deliver()
 
-    def is_telling_here(self) -> bool:
+    def is_in_hook(self) -> bool:
         """Tell whether this thread is handing an event to the hooks."""
         return self._outbox.is_at_work_here()
 
