@@ -11,7 +11,11 @@ from kafka import KafkaConsumer
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.arguments import scope_of
 from safeconsumer._kafka.consumed import Consumed, EarlyHolds
-from safeconsumer._kafka.structs import AssignedPartition, Edition, TopicPartition
+from safeconsumer._kafka.structs import (
+    AssignedPartition,
+    AssignedPartitions,
+    TopicPartition,
+)
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.holds.hold import (
     APP,
@@ -26,7 +30,7 @@ from safeconsumer.holds.hold import (
     checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.plain import Edition as Returned
+from safeconsumer.holds.plain import Snapshot
 from safeconsumer.holds.scope import Scope, Target
 from safeconsumer.holds.view import Assigned
 
@@ -61,7 +65,7 @@ class HoldCalls:
         self._consumer: KafkaConsumer = consumer
         self._ledger, self._lifetime, self._journal = ledger, lifetime, journal
         self.consumed, self.early = Consumed(consumer), EarlyHolds(ledger)
-        self._edition = Edition({})
+        self._returned = AssignedPartitions({})
         # Blocks of held() that are over, and whose holds are not lifted yet.
         self._ended: dict[_Block, None] = {}
 
@@ -234,10 +238,10 @@ class HoldCalls:
         return {objects[tp] for tp in view.quiet}
 
     def _objects_of(self, assigned: Assigned) -> dict[tuple[str, int], TopicPartition]:
-        edition = self._edition
-        if edition.assigned is not assigned:
-            self._edition = edition = Edition(assigned)
-        return edition.partitions
+        returned = self._returned
+        if returned.assigned is not assigned:
+            self._returned = returned = AssignedPartitions(assigned)
+        return returned.partitions
 
 
 class _Block:
@@ -249,10 +253,10 @@ class _Block:
         self.is_lifted = False
 
 
-def _named(found: Mapping[Scope, Target]) -> dict[Scope, Returned]:
+def _named(found: Mapping[Scope, Target]) -> dict[Scope, Snapshot]:
     # The partitions that assignment() returned, each with all that it returned.
     return {
-        scope: target.edition
+        scope: target.snapshot
         for scope, target in found.items()
-        if isinstance(target, AssignedPartition) and target.edition is not None
+        if isinstance(target, AssignedPartition) and target.snapshot is not None
     }

@@ -62,6 +62,18 @@ class Polling:
         self._journal = journal
         self._fetcher, self._subscription = consumer._fetcher, consumer._subscription
         self._ledger = self._subscription.ledger
+        self._polled_at: float | None = None
+
+    def polled_at(self) -> float | None:
+        """
+        Return when a ``poll`` last began or went on waiting; None: none has begun.
+
+        It is in seconds since the epoch, and what ``max.poll.interval.ms`` counts from.
+        Any thread.
+        """
+        at = self._polled_at
+        now, wall = self._ledger.now()  # later: it is never before the poll
+        return None if at is None else wall - (now - at)
 
     def poll(
         self,
@@ -114,6 +126,7 @@ class Polling:
 
     def _most_ms(self, *, is_step: bool) -> float:
         # Begins the call of the ledger; returns for how long it may last.
+        self._polled_at, _ = self._ledger.now()
         is_gating = self._ledger.begin_call()
         if self._fetcher.wakeup.is_asked:
             return 0
@@ -142,7 +155,7 @@ class Polling:
         self, upstream: Callable[..., Polled], timer: object, *given: object
     ) -> Polled:
         """Fetch once, as kafka-python's loop does, and leave out what is held by then."""
-        self._ledger.goes_on()
+        self._polled_at, _ = self._ledger.now()  # its member has served the group
         records = self._fetcher.put_back_quiet(upstream(ExactTimer(timer), *given))
         if not records and self._fetcher.wakeup.is_asked:
             raise WokenUpError

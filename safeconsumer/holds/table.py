@@ -186,15 +186,19 @@ class Table(NamedTuple):
         *,
         topics: tuple[str, ...] | None = None,
         idle: Collection[Scope] = (),
+        whole: Callable[[Holds], Iterable[Hold]] | None = None,
         is_taken_over: bool = False,
     ) -> Step:
         """
         Place holds.
 
         If patterns are among them, ``topics`` are the known topics that they cover, and
-        ``idle`` the patterns that cover none.
+        ``idle`` the patterns that cover none. ``whole`` returns the whole pauses that
+        they complete.
         """
         known = self.holds.get
+        if whole is not None:
+            wanted = (*wanted, *whole(self.holds))
         placed = tuple(
             [
                 one
