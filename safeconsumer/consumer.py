@@ -237,7 +237,7 @@ class SafeConsumer(UpstreamConsumer):
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """How often each hook raised, by its ``repr``; empty if none did. Any thread."""
-        return self._safe_ledger.hook_failures()
+        return dict(self._safe_ledger.dispatcher.failures)
 
     # ------------------------------------------------------------ records
 

@@ -89,16 +89,15 @@ class HoldCalls:
         lifetime = self._lifetime_of(owner, lifetime)
         if not found or self._consumer._closed:
             return
-        named = _named(found)
-        # What assignment() returned can belong to this consumer.
-        self.consumed.check([one for one in found if one not in named])
+        named, others = _split(found)
+        self.consumed.check(others)
         more: dict[str, Any] = {
             "owner": owner,
             "reason": reason,
             "for_": seconds,
             "lifetime": lifetime,
             "known_topics": self.consumed.known_topics,
-            "named": tuple(named.items()) if lifetime is Lifetime.PLAIN else (),
+            "named": named if lifetime is Lifetime.PLAIN else (),
         }
         if self._journal is None:
             self._ledger.place(found, **more)
@@ -253,10 +252,15 @@ class _Block:
         self.is_lifted = False
 
 
-def _named(found: Mapping[Scope, Target]) -> dict[Scope, Snapshot]:
-    # The partitions that assignment() returned, each with all that it returned.
-    return {
-        scope: target.snapshot
-        for scope, target in found.items()
-        if isinstance(target, AssignedPartition) and target.snapshot is not None
-    }
+def _split(
+    found: Mapping[Scope, Target],
+) -> tuple[list[tuple[Scope, Snapshot]], list[Scope]]:
+    # The partitions that assignment() returned, each with all that it returned, which
+    # can belong to this consumer; and the others.
+    named, others = [], []
+    for scope, target in found.items():
+        if isinstance(target, AssignedPartition) and target.snapshot is not None:
+            named.append((scope, target.snapshot))
+        else:
+            others.append(scope)
+    return named, others

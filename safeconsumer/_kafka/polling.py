@@ -86,7 +86,7 @@ class Polling:
         if not self._iteration.is_stepping():
             refuse_in_listener(self._consumer, "poll")
             self._subscription.refuse_other_poll()
-            if self._ledger.is_in_hook():
+            if self._ledger.outbox.is_at_work_here():
                 refuse_second_poll()
         return self._iteration.one_poll(
             lambda: self._poll(upstream, timeout_ms, max_records, update_offsets)

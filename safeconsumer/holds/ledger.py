@@ -34,11 +34,6 @@ from safeconsumer.holds.scope import (
 from safeconsumer.holds.table import NEVER, Step, Table
 from safeconsumer.holds.view import View
 
-Watcher = Callable[[Mapping[TopicPartition, int]], object]
-"""
-It is called with the gained partitions, already behind a gate, and their epochs.
-"""
-
 # A change that raises so often is given up: every look would raise. Signal handlers that
 # interrupt it so often in a row are none.
 _MOST_TRIES = 10
@@ -67,12 +62,11 @@ class PauseLedger:
 
     Attributes:
         wakers: called, under no lock, when partitions become quiet or begin to flow.
-        lookers: called at each change, under none of our locks, before the call that
-            made it goes on.
+        lookers: called, under no lock of ours, at each change, before its call goes on.
         on_reassigned: called at each change of the assignment, as a watcher is.
         is_carried: tells whether the application's pause of a partition goes to its next
             owner; None: no pause does.
-        counts: counts the events.
+        outbox: events that wait for the hooks.
         queue: changes that wait to be applied.
         settled: the quiet partitions if no look has to find them out anew, else None.
     """
@@ -88,14 +82,14 @@ class PauseLedger:
     ) -> None:
         self.counts = Counts()  # first, so that other hooks find an event counted
         self.dispatcher = Dispatcher((self.counts, *hooks))
-        self._outbox = Outbox(self.dispatcher)
+        self.outbox = Outbox(self.dispatcher)
         self._ids: dict[str, Any] = {"client_id": client_id, "group_id": group_id}
         self._clock, self._wall = clock or time.monotonic, wall or time.time
         self.wakers: list[Callable[[], None]] = []
         self.lookers: list[Callable[[], None]] = []
         self.on_reassigned: Callable[[Reassignment], object] | None = None
         self.is_carried: Callable[[TopicPartition], bool] | None = None
-        self._watcher: Watcher | None = None
+        self._watcher: Callable[[Mapping[TopicPartition, int]], object] | None = None
         # Re-entrant for signal handlers. _changer is the thread that changes something,
         # so that a handler knows whether it interrupted a change.
         self._lock = threading.RLock()
@@ -117,11 +111,7 @@ class PauseLedger:
     # ------------------------------------------------------------ reading
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """
-        Return the assigned partitions that are quiet at this moment.
-
-        The set never changes; call this again at the moment of use.
-        """
+        """Return the assigned partitions that are quiet now; ask again at each use."""
         # Each step of an iteration asks, in C the same way. The queue comes first: a
         # change leaves it when it has unsettled the other.
         if not self.queue and (quiet := self.settled) is not None:
@@ -160,8 +150,6 @@ class PauseLedger:
     def now(self) -> tuple[float, float]:
         """Return the time now in seconds, on the monotonic clock and since the epoch."""
         return self._clock(), self._wall()
-
-    # ------------------------------------------------------------ valid positions
 
     @property
     def moves(self) -> int:
@@ -229,12 +217,12 @@ class PauseLedger:
         """
         scopes = [Partition(tp[0], tp[1]) for tp in epochs]
         holds = made(scopes, owner=APP, reason=reason, times=self.now())
+
+        def place(table: Table) -> Step:
+            return table.placed(table.left_to(epochs, holds), is_taken_over=True)
+
         if holds:
-            self._enter(
-                _Change(
-                    lambda it: it.placed(it.left_to(epochs, holds), is_taken_over=True)
-                )
-            )
+            self._enter(_Change(place))
             self.deliver()
 
     def remove(
@@ -327,12 +315,12 @@ class PauseLedger:
         """Note that the application changed what it consumes, outside of a ``poll``."""
         self._enter(_Change(Table.chosen_anew))
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: Callable[[Mapping[TopicPartition, int]], object]) -> None:
         """
         Close a gate on every partition gained from now on, until :meth:`open_gates`.
 
-        The watcher is called on the thread that assigns, under upstream's locks: it must
-        be quick, block on nothing and raise nothing.
+        The watcher is called with these and their epochs, on the thread that assigns,
+        under upstream's locks: it must be quick, block on nothing and raise nothing.
         """
         self._watcher = watcher
 
@@ -346,11 +334,11 @@ class PauseLedger:
     def emit(self, kind: type[events.Event], **fields: object) -> None:
         """Queue an event for the next :meth:`deliver`; safe under any lock."""
         made: dict[str, Any] = {"at": self._wall(), **self._ids, **fields}
-        self._outbox.waiting.append(kind(**made))
+        self.outbox.waiting.append(kind(**made))
 
     def forward(self, event: events.Event) -> None:
         """Deliver an event of another ledger, whose hook this is, to the hooks here."""
-        self._outbox.waiting.append(event)
+        self.outbox.waiting.append(event)
         self.deliver()
 
     def deliver(self) -> bool:
@@ -361,14 +349,7 @@ class PauseLedger:
         """
         if self._changer == threading.get_ident():
             return False  # in a signal handler that interrupted a change
-        return self._outbox.deliver()
-
-    def is_in_hook(self) -> bool:
-        """Tell whether this thread is handing an event to the hooks."""
-        return self._outbox.is_at_work_here()
-
-    def hook_failures(self) -> dict[str, int]:
-        return dict(self.dispatcher.failures)
+        return self.outbox.deliver()
 
     # ------------------------------------------------------------ the one way in
 
@@ -444,8 +425,8 @@ class PauseLedger:
 
     def _apply_all(self) -> None:
         now = self._clock()
-        if now >= self._table.due:  # first: what is over counts for no change
-            self._store(self._table.expired(now), _Change(_same))
+        if now >= self._table.due:  # first: a hold that is over counts for no change
+            self._store(self._table.expired(now), None)
         while self.queue:
             # An exception may be a signal handler's: the change stays, and the next
             # look applies it.
@@ -461,7 +442,7 @@ class PauseLedger:
                 raise
             self.queue.popleft()
 
-    def _store(self, step: Step, change: _Change) -> None:
+    def _store(self, step: Step, change: _Change | None) -> None:
         told: Iterable[events.Event] = ()
         if step.events:
             at, ids = self._wall(), self._ids
@@ -470,13 +451,14 @@ class PauseLedger:
             self._marks.note(step.ended, self._moves + 1, step.table.ownership.epochs)
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
-        put = self._outbox.waiting.extend
+        put = self.outbox.waiting.extend
         view, settled = (None, None) if step.is_seen else (self._view, self.settled)
         seen = self._version + step.is_seen
         self._table, self._view, self.settled = step.table, view, settled
         self._version = seen
         self._moves += step.is_moved
-        change.step = step
+        if change is not None:
+            change.step = step
         put(told)
 
     def _show(self) -> View:
@@ -494,7 +476,7 @@ class PauseLedger:
         self, table: Table, valid: Collection[TopicPartition], moves: int
     ) -> Step:
         self._marks.confirm(valid, moves)
-        return _same(table)
+        return Step(table, is_seen=False)
 
     def _removed(
         self,
@@ -514,7 +496,3 @@ class PauseLedger:
         keys = tuple(one.key for one in table.holds if one.owner == owner)
         is_app = owner == APP
         return self._removed(table, keys, by_application=is_app, is_all=True)
-
-
-def _same(table: Table) -> Step:
-    return Step(table, is_seen=False)

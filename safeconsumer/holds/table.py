@@ -160,11 +160,10 @@ class Table(NamedTuple):
 
     def reached(self, holds: Iterable[Hold]) -> dict[TopicPartition, None]:
         """Return the assigned partitions that holds cover, each once."""
-        found: dict[TopicPartition, None] = {}
-        for hold in holds:
-            for tp in affected_by(self.assigned, hold.scope):
-                found[tp] = None
-        return found
+        assigned = self.assigned
+        return dict.fromkeys(
+            [tp for hold in holds for tp in affected_by(assigned, hold.scope)]
+        )
 
     def flowing(
         self, partitions: Iterable[TopicPartition]

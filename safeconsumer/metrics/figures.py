@@ -112,7 +112,7 @@ class Figures:
         return len(self._ledger.control_gates())
 
     def _hook_failures(self) -> float:
-        return sum(self._ledger.hook_failures().values())
+        return sum(self._ledger.dispatcher.failures.values())
 
     def _holds(self) -> dict[str, float]:
         # There may be ten thousand holds, of few owners.
