@@ -119,7 +119,7 @@ class SafeConsumer(UpstreamConsumer):
     With ``control=`` a held partition is not reported quiet while it is among them, nor
     before the ``poll``, or step, after the one that returned records of it. It is asked
     on another thread, with each report, until ``close``; if it raises, all assigned
-    ones count, and the log says so once. A ``Worker`` and a ``Pump`` need it not.
+    ones count, with one ERROR in the log. A ``Worker`` and a ``Pump`` do without.
     """
 
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
@@ -200,7 +200,7 @@ class SafeConsumer(UpstreamConsumer):
         *,
         hands_over: bool,
     ) -> "Recorder":
-        # Imported here: not for whoever only imports us.
+        # Imported here: an import of us alone does not need it.
         from safeconsumer.journal.recorder import Recorder  # noqa: PLC0415
 
         client_id, group = settings["client_id"], settings["group_id"]
@@ -223,7 +223,7 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_iteration = Iteration(self, chosen.steps)
         self._safe_decoder = chosen.name
         if self._metrics is not None:  # metrics_enabled=False
-            # Imported here: 4 ms, and not for whoever only imports us.
+            # Imported here: 4 ms that an import of us alone does not need.
             from safeconsumer.metrics.figures import Figures  # noqa: PLC0415
 
             Figures(self).report(self._metrics)
@@ -525,10 +525,10 @@ class SafeConsumer(UpstreamConsumer):
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
         """
-        Say why a partition is quiet: one line per hold, and no line if it flows.
+        Return why a partition is quiet: one line per hold, and no line if it flows.
 
-        A line names scope, owner, reason, since when and until when (UTC); or it says
-        that the partition is not assigned here.
+        A line names scope, owner, reason, beginning and end (UTC). A partition that is
+        not assigned here has a line about that.
         """
         scope = arguments.partition_of(tp)
         view = self._safe_ledger.view()

@@ -20,8 +20,8 @@ from safeconsumer._kafka.pausing.iteration import (
 from safeconsumer._kafka.pausing.listeners import refuse_in_listener
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
 
-# The method that upstream calls for each record, to see whether somebody has wrapped
-# it; None if that was done before we were imported.
+# The method that upstream calls for each record, to see whether it is wrapped; None if
+# it was wrapped before we were imported.
 UPSTREAM_NEXT: Any = KafkaConsumer.__next__
 if getattr(UPSTREAM_NEXT, "__globals__", {}).get("__name__") != (
     KafkaConsumer.__module__
@@ -167,7 +167,7 @@ class Polling:
     def step(
         self, upstream: Callable[[], ConsumerRecord], *, is_wrapped: bool
     ) -> ConsumerRecord:
-        """Return the next record; ``upstream`` is called where somebody wraps it."""
+        """Return the next record; by ``upstream`` if that is wrapped, as by tracing."""
         refuse_in_listener(self._consumer, "next")
         self._subscription.refuse_other_poll()
         step: Callable[[], ConsumerRecord] = self._step

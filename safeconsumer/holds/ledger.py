@@ -376,7 +376,7 @@ class PauseLedger:
                 if not self.queue:  # else a handler's, as the lock was given back
                     break
             self._notify(version, moves)
-        except BaseException:  # a signal handler's, say: the next look goes on here
+        except BaseException:  # a signal handler's, for example: the next look goes on
             self._is_behind, self._view, self.settled = True, None, None
             raise
 
@@ -443,10 +443,10 @@ class PauseLedger:
             self.queue.popleft()
 
     def _store(self, step: Step, change: _Change | None) -> None:
-        told: Iterable[events.Event] = ()
+        queued: Iterable[events.Event] = ()
         if step.events:
             at, ids = self._wall(), self._ids
-            told = [kind.of({"at": at, **ids, **parts}) for kind, parts in step.events]
+            queued = [kind.of({"at": at, **ids, **it}) for kind, it in step.events]
         if step.ended:  # they are quiet until the change is stored
             self._marks.note(step.ended, self._moves + 1, step.table.ownership.epochs)
         # An interrupt comes either before or after all of this: Python checks for
@@ -459,7 +459,7 @@ class PauseLedger:
         self._moves += step.is_moved
         if change is not None:
             change.step = step
-        put(told)
+        put(queued)
 
     def _show(self) -> View:
         view, due = self.peek(), self._table.due

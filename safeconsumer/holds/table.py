@@ -71,7 +71,7 @@ class Step(NamedTuple):
         events: the events, in the order in which things happened.
         ended: partitions that were quiet and flow now, or have departed.
         is_moved: whether partitions became quiet or began to flow.
-        is_seen: whether those who look at holds find anything changed.
+        is_seen: whether readers of holds find anything changed.
         what: what a new assignment changed of the old one.
     """
 
@@ -129,7 +129,7 @@ class Table(NamedTuple):
     # ------------------------------------------------------------ questions
 
     def view(self) -> View:
-        """Return what all who look are shown."""
+        """Return the view that every reader is shown."""
         holds, assigned = self.holds, self.assigned
         quiet = holds.covered(assigned) if holds else set()
         if not self.gated and not self.unread:
@@ -214,10 +214,10 @@ class Table(NamedTuple):
         parts: dict[str, Any] = {"holds": placed, "quiet": quiet}
         if topics is not None or is_taken_over:
             parts |= {"topics": topics, "is_taken_over": is_taken_over}
-        told: list[EventParts] = [(events.HoldsPlaced, parts)]
+        reported: list[EventParts] = [(events.HoldsPlaced, parts)]
         if idle and (nothing := tuple(one for one in placed if one.scope in idle)):
-            told.append((events.PatternCoversNothing, {"holds": nothing}))
-        return Step(after, tuple(told), (), bool(quiet))
+            reported.append((events.PatternCoversNothing, {"holds": nothing}))
+        return Step(after, tuple(reported), (), bool(quiet))
 
     def left_to(
         self, epochs: Mapping[TopicPartition, int], holds: Iterable[Hold]
@@ -256,7 +256,9 @@ class Table(NamedTuple):
         ending = dict.fromkeys(keys)
         back: tuple[Hold, ...] = ()
         if more:
-            back = _bared((hold for hold in more if hold.key not in ending), now)
+            back = _restored_after(
+                (hold for hold in more if hold.key not in ending), now
+            )
             ending.update((hold.key, None) for hold in more)
         known = self.holds.get
         gone = tuple([hold for key in ending if (hold := known(key)) is not None])
@@ -269,17 +271,17 @@ class Table(NamedTuple):
             after = after.lifted(ending, all_of=bare)
         flowing = after.flowing(self.reached(gone))
         remaining = after.remaining(keys)
-        told: list[EventParts] = []
+        reported: list[EventParts] = []
         if gone:
             parts = {"holds": gone, "flowing": flowing, "remaining": remaining}
             # One that names nothing, or all of its owner's, means all of them.
             if more and keys and not is_all:
                 parts["besides"] = ended_besides(more, keys, flowing)
                 parts["waiting"] = ended_unnamed(more, keys)
-            told.append((events.HoldsRemoved, parts))
+            reported.append((events.HoldsRemoved, parts))
         elif remaining:
-            told.append((events.StillHeld, {"holds": remaining}))
-        return self._step_to(after, told, back, flowing, "resumed")
+            reported.append((events.StillHeld, {"holds": remaining}))
+        return self._step_to(after, reported, back, flowing, "resumed")
 
     def expired(self, now: float) -> Step:
         """End what is over, and the plain pauses that lasted by a whole one of that."""
@@ -292,16 +294,16 @@ class Table(NamedTuple):
             for one in self.holds.without(keys)
             if _topic_of(one) in topics and _is_away(one, here)
         )
-        back = _bared((*over, *ended), now)
+        back = _restored_after((*over, *ended), now)
         after = self._without([*keys, *(one.key for one in ended)], back)
         after = after._replace(due=_sooner(NEVER, after.holds)).lifted(keys)
         flowing = after.flowing(self.reached(over))
-        told: list[EventParts] = []
+        reported: list[EventParts] = []
         if over:
-            told.append((events.HoldsExpired, {"holds": over, "flowing": flowing}))
+            reported.append((events.HoldsExpired, {"holds": over, "flowing": flowing}))
         if ended:
-            told.append((events.HoldsEnded, {"holds": ended, "departed": ()}))
-        return self._step_to(after, told, back, flowing, "a hold has expired")
+            reported.append((events.HoldsEnded, {"holds": ended, "departed": ()}))
+        return self._step_to(after, reported, back, flowing, "a hold has expired")
 
     def _ends_with_any_resume(self, hold: Hold) -> bool:
         # whatever a resume of the application names.
@@ -316,22 +318,24 @@ class Table(NamedTuple):
     def _step_to(
         self,
         after: Table,
-        told: list[EventParts],
+        reported: list[EventParts],
         back: Collection[Hold],
         flowing: tuple[TopicPartition, ...],
         why: str,
     ) -> Step:
         # With what flows because gates opened, which is in no other event.
         if back:
-            told += _placed_back(back)
+            reported += _placed_back(back)
         is_seen = after.holds is not self.holds
         if (after.gated, after.unread) != (self.gated, self.unread):
             is_seen = True
             closed = (self.gated | self.unread).difference(flowing)
             if opened := after.flowing(closed):
-                told.append((events.GatesChanged, {"flowing": opened, "reason": why}))
+                reported.append(
+                    (events.GatesChanged, {"flowing": opened, "reason": why})
+                )
                 flowing += opened
-        return Step(after, tuple(told), flowing, bool(flowing), is_seen)
+        return Step(after, tuple(reported), flowing, bool(flowing), is_seen)
 
     # ------------------------------------------------------------ gates
 
@@ -413,7 +417,7 @@ class Table(NamedTuple):
         undecided = self.undecided | what.departed if cause.is_passing else _NONE
         if not (what.gained or what.departed or ended or undecided != self.undecided):
             return Step(self, is_seen=False, what=what)
-        back = () if cause is Cause.CLOSED else _bared(ended, now)
+        back = () if cause is Cause.CLOSED else _restored_after(ended, now)
         after = self._without((hold.key for hold in ended), back)._replace(
             ownership=ownership,
             assigned=by_topic(wanted),
@@ -629,8 +633,8 @@ def _placed_back(back: Collection[Hold]) -> list[EventParts]:
     return [(events.HoldsPlaced, {"holds": tuple(back)})] if back else []
 
 
-def _bared(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
-    # The strict holds that were beneath pauses which have ended by themselves.
+def _restored_after(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
+    # The strict holds beneath pauses that have ended by themselves: in force again.
     found = (hold.beneath for hold in ended)
     return tuple(one for one in found if one is not None and end_of(one) > now)
 
