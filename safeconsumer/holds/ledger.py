@@ -68,7 +68,7 @@ class PauseLedger:
             owner; None: no pause does.
         outbox: events that wait for the hooks.
         queue: changes that wait to be applied.
-        settled: the quiet partitions if no look has to find them out anew, else None.
+        settled: the quiet partitions; None if the next look has to make the set again.
     """
 
     def __init__(
