@@ -82,7 +82,8 @@ class HoldCalls:
     ) -> None:
         """Place the holds that ``SafeConsumer.pause`` asks for; its errors are raised."""
         found = {scope_of(target): target for target in targets}
-        self.lift_interrupted()
+        if self._ended:
+            self.lift_interrupted()
         owner = checked_placer(owner)
         reason = None if reason is None else checked_reason(reason)
         seconds = None if for_ is None else checked_duration(for_)
@@ -207,10 +208,9 @@ class HoldCalls:
 
     def lift_interrupted(self) -> None:
         """Lift the holds of blocks whose end a signal handler's exception interrupted."""
-        if self._ended:
-            for block in tuple(self._ended):
-                if block.is_interrupted:
-                    self._lift_block(block)
+        for block in tuple(self._ended):
+            if block.is_interrupted:
+                self._lift_block(block)
 
     # ------------------------------------------------------------ sets of partitions
 

@@ -200,7 +200,7 @@ class PauseLedger:
             times=(now, self._wall()),
         )
         more: dict[str, Any] = {}
-        if any(type(hold.scope) is Pattern for hold in holds):
+        if [one for one in holds if type(one.scope) is Pattern]:
             names = {*known_topics(), *self._table.assigned}
             more["topics"], more["idle"] = matched([one.scope for one in holds], names)
         if named:
