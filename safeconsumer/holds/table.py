@@ -175,7 +175,11 @@ class Table(NamedTuple):
         before a hold is placed, what becomes quiet by it; after one is lifted, or a
         gate has opened, what flows.
         """
-        return sorted_partitions([tp for tp in partitions if not self.is_quiet(tp)])
+        gated, unread, is_held = self.gated, self.unread, self.holds.covers
+        found = [
+            tp for tp in partitions if not (is_held(tp) or tp in gated or tp in unread)
+        ]
+        return sorted_partitions(found)
 
     # ------------------------------------------------------------ placing
 
