@@ -116,9 +116,10 @@ class SafeConsumer(UpstreamConsumer):
     """
     Returns the partitions of whose records threads of the program's own have some.
 
-    With ``control=`` a held partition is not reported quiet while it is among them, nor
-    before the ``poll``, or step, after the one that returned records of it. It is asked
-    on another thread, with each report, until ``close``; if it raises, all assigned
+    With ``control=`` a held partition is not reported quiet while it is among them, one
+    that was taken away too, nor before the ``poll``, or step, after the one that
+    returned records of it. It is asked on another thread, with each report (at changes
+    and every ``status_interval`` seconds), until ``close``; if it raises, all assigned
     ones count, with one ERROR in the log. A ``Worker`` and a ``Pump`` do without.
     """
 
