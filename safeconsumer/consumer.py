@@ -1,61 +1,31 @@
 """``SafeConsumer``, the public class: a ``KafkaConsumer`` whose pauses hold."""
 
-import itertools
 import math
 import os
-import threading
 import time
-import weakref
-from collections.abc import (
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from datetime import timedelta
 from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer as UpstreamConsumer
 
-from safeconsumer._interrupts import is_of_handler
-from safeconsumer._kafka import installed
+from safeconsumer._kafka import arguments, installed
 from safeconsumer._kafka.adopt import adopt
-from safeconsumer._kafka.arguments import (
-    check_assignable,
-    check_control,
-    check_flags,
-    check_handover,
-    check_parked_max_bytes,
-    check_reset,
-    checked_hooks,
-    scope_of,
-)
 from safeconsumer._kafka.consumed import (
-    Consumed,
-    EarlyHolds,
+    RepeatedChange,
     fits_assignment,
     fits_subscription,
 )
 from safeconsumer._kafka.decoding.decoders import DecoderChoice, choose, log_once
 from safeconsumer._kafka.decoding.deserializing import wrapped
-from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
+from safeconsumer._kafka.hold_calls import HoldCalls
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.pausing.iteration import (
-    GATING_STEP_MS,
     Iteration,
     refuse_if_executing,
-    refuse_second_poll,
 )
 from safeconsumer._kafka.pausing.listeners import (
     blocking,
@@ -64,104 +34,62 @@ from safeconsumer._kafka.pausing.listeners import (
     refuse_if_closed,
     refuse_in_listener,
 )
-from safeconsumer._kafka.structs import (
-    AssignedPartition,
-    ConsumerRecord,
-    Edition,
-    TopicPartition,
-)
-from safeconsumer.errors.base import (
-    ControlSettingError,
-    HoldSettingError,
-    TargetTypeError,
-    TimestampError,
-)
+from safeconsumer._kafka.polling import UPSTREAM_NEXT, Polling
+from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
+from safeconsumer.errors.base import ControlSettingError
 from safeconsumer.errors.faces import ConcurrentPollError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event, prepare
-from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines
-from safeconsumer.holds.hold import (
-    APP,
-    Hold,
-    HoldKey,
-    Lifetime,
-    checked_duration,
-    checked_lifetime,
-    checked_name,
-    checked_owner,
-    checked_placer,
-    checked_reason,
-)
+from safeconsumer.holds.hold import APP, Hold, Lifetime, checked_lifetime
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import ALL, Scope, Target
-from safeconsumer.holds.view import View
+from safeconsumer.holds.scope import ALL, Target
 
 if TYPE_CHECKING:
     from safeconsumer.holds.control import Control, GroupControl
     from safeconsumer.journal.recorder import Recorder
     from safeconsumer.journal.writer import JournalWriter
 
-_held_numbers = itertools.count(1)
-
-# Kafka's times have 64 bits.
-_FIRST_TIME_TOO_LATE = 2**63
-
-# The method that upstream calls for each record, to see whether somebody has wrapped
-# it; None if that was done before we were imported.
-_UPSTREAM_NEXT: Any = UpstreamConsumer.__next__
-if getattr(_UPSTREAM_NEXT, "__globals__", {}).get("__name__") != (
-    UpstreamConsumer.__module__
-):
-    _UPSTREAM_NEXT = None
-
 
 class SafeConsumer(UpstreamConsumer):
     """
     A drop-in for ``kafka.KafkaConsumer`` that delivers nothing a hold covers.
 
-    A *hold* is one owner's wish that a scope be quiet: a partition, a topic, a pattern
-    over topics, or the whole consumer. It ends when its owner lifts it, when it expires,
-    or with its lifetime (:meth:`pause`). A partition flows when no hold covers it.
+    A *hold* is one owner's request to keep a partition, a topic, the topics of a
+    pattern, or the whole consumer quiet (:meth:`pause`). A partition flows when no hold
+    covers it.
 
     Args:
         topics: the topics to subscribe to; as for kafka-python.
-        start_paused: place a hold on the whole consumer before the first poll; lift
-            it with :meth:`resume_all`.
+        start_paused: hold the whole consumer before the first poll; :meth:`resume_all`
+            lifts that.
         default_lifetime: the lifetime of holds that are placed without one. With None
-            plain pauses end as :meth:`pause` says, other holds when they are resumed.
-            ``Lifetime.UNTIL_RESUMED`` makes every pause last until it is resumed;
-            with ``Lifetime.WHILE_ASSIGNED`` it ends when its partition is really
-            revoked or lost, as in kafka-python.
+            plain pauses end as :meth:`pause` says, and other holds when they are
+            resumed.
         parked_max_bytes: how much fetched data of quiet partitions is kept for their
-            resume, in bytes as it came from the broker; beyond it the oldest is
+            resume, in bytes as they came from the broker; beyond it the oldest is
             dropped and fetched again.
-        decoder: what reads record batches: ``compiled`` (a fifth of the CPU time, and
-            missing where the package was built without a C compiler), ``python``
-            (kafka-python's own), or ``auto``, which takes the compiled one where it is
-            and never fails.
+        decoder: what reads record batches: ``compiled`` (a fifth of the CPU time),
+            ``python`` (kafka-python's own), or ``auto``: the compiled one where it is.
         control: a :class:`~safeconsumer.Control` makes this member obey operator and
-            group holds that are kept in Kafka. With None there is no control thread.
-        pause_handover: whether a partition that is paused here stays paused at its next
-            owner (KAFKA-13463): ``assignor`` tells the group of it at each join,
-            ``off`` hands nothing over. A pause of all that is assigned does not travel.
+            group holds that are kept in Kafka. None starts no control thread.
+        pause_handover: ``assignor`` keeps a partition that is paused here paused at its
+            next owner (KAFKA-13463); not where all that is assigned is. ``off`` hands
+            nothing over.
         journal: a folder for a journal of what this consumer does, for ``safeconsumer
-            audit``, or a ``safeconsumer.journal.writer.JournalWriter`` that no other
-            consumer uses at the time. With None nothing is written.
-        hooks: functions that take every event (``safeconsumer.events``), in addition to
-            the log. They must be quick and may be called on any thread. A hook that
-            raises an ``Exception`` is counted in :attr:`hook_failures` and breaks
-            nothing; ``KeyboardInterrupt`` and ``SystemExit`` are raised once all hooks
-            have had the event.
+            audit``, or a ``safeconsumer.journal.writer.JournalWriter`` of its own.
+        hooks: functions that take every event (``safeconsumer.events``), quickly and on
+            any thread. An ``Exception`` of a hook is counted in :attr:`hook_failures`
+            and breaks nothing; ``KeyboardInterrupt`` and ``SystemExit`` are raised once
+            all hooks have had the event.
         log: whether events become structlog lines, or lines of the standard logger
             ``safeconsumer`` where structlog is not configured.
         configs: kafka-python's settings, all of them.
 
     Raises:
-        UnsupportedKafkaPythonError: the installed kafka-python is not a supported
-            version; no thread was started.
+        UnsupportedKafkaPythonError: the installed kafka-python is not supported.
         HoldSettingError, DecoderSettingError, HookTypeError, ControlSettingError: an
-            argument is not acceptable; no thread was started.
+            argument is not acceptable.
         KafkaConfigurationError: kafka-python's, for its settings, and for an unknown
             ``auto_offset_reset``.
         MissingExtraError: ``decoder="compiled"``, and this installation was built
@@ -170,6 +98,12 @@ class SafeConsumer(UpstreamConsumer):
             if something could not be written to the journal.
         ControlTopicError: the settings of a topic of ``control`` would let Kafka delete
             holds.
+
+    After an exception no thread is left running.
+
+    Every call that waits for the network raises ``BlockingCallInListenerError`` in a
+    rebalance listener, where nothing would come of it, and ``ConsumerClosedError`` on a
+    closed consumer.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
     ``paused``, ``quiet``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` on any
@@ -181,13 +115,11 @@ class SafeConsumer(UpstreamConsumer):
     """
     Returns the partitions of whose records threads of the program's own have some.
 
-    With ``control=`` a held partition is not reported quiet while it is among them, nor
-    before the ``poll``, or step, after the one that returned records of it. It is asked
-    with each report, on another thread: at each change, and every ``status_interval``
-    seconds. A partition that was taken away counts as long as it is among them. If it
-    raises, all assigned ones count, and the log says so once. Nobody asks it after
-    ``close``, so end the threads first. A ``Worker`` and a ``Pump`` need it not. None:
-    there are no such threads.
+    With ``control=`` a held partition is not reported quiet while it is among them, one
+    that was taken away too, nor before the ``poll``, or step, after the one that
+    returned records of it. It is asked on another thread, with each report (at changes
+    and every ``status_interval`` seconds), until ``close``; if it raises, all assigned
+    ones count, with one ERROR in the log. A ``Worker`` and a ``Pump`` do without.
     """
 
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
@@ -209,30 +141,26 @@ class SafeConsumer(UpstreamConsumer):
     ) -> None:
         installed.require_supported()
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
-        check_flags(start_paused=start_paused, log=log)
-        check_parked_max_bytes(parked_max_bytes)
-        check_handover(pause_handover, settings["group_id"])
-        check_reset(settings["auto_offset_reset"])
-        check_control(control)
+        arguments.check_flags(start_paused=start_paused, log=log)
+        arguments.check_parked_max_bytes(parked_max_bytes)
+        arguments.check_handover(pause_handover, settings["group_id"])
+        arguments.check_reset(settings["auto_offset_reset"])
+        arguments.check_control(control)
         if default_lifetime is not None:
             checked_lifetime(default_lifetime)
         chosen = choose(decoder)
         deserializers = wrapped(settings)
-        hooks = (*([log_event] if log else ()), *checked_hooks(hooks))
+        hooks = (*([log_event] if log else ()), *arguments.checked_hooks(hooks))
         if log:
             prepare()
-        self._safe_lifetime = default_lifetime
+        hands_over = pause_handover != "off"
         self._safe_is_logged = log
-        self._safe_edition = Edition({})
-        self._safe_interrupted: Callable[[], None] | None = None
-        # Of blocks of held() that are over, while their holds are not lifted yet.
-        self._safe_ended: dict[_EndedBlock, None] = {}
+        self._safe_change = RepeatedChange()
         self._safe_control: GroupControl | None = None
         self._safe_journal: Recorder | None = None
         with ExitStack() as undo:
             if journal is not None:
-                hands_over = pause_handover != "off"
-                recorder = _recorder(journal, settings, hands_over=hands_over)
+                recorder = self._safe_recorder(journal, settings, hands_over=hands_over)
                 self._safe_journal = recorder
                 undo.callback(recorder.undo)
                 hooks = (*hooks, recorder.hook)
@@ -243,7 +171,17 @@ class SafeConsumer(UpstreamConsumer):
                 super().__init__(**configs | deserializers)
             self.config |= {key: configs[key] for key in deserializers}
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
-            self._safe_adopt(parked_max_bytes, chosen, pause_handover != "off")
+            self._safe_adopt(parked_max_bytes, chosen, hands_over=hands_over)
+            self._safe_hold_calls = HoldCalls(
+                self, self._safe_ledger, default_lifetime, self._safe_journal
+            )
+            self._safe_polling = Polling(
+                self,
+                self._safe_iteration,
+                self._safe_change,
+                self._safe_hold_calls,
+                self._safe_journal,
+            )
             if self._safe_journal is not None:
                 self._safe_journal.begin(self)
             if control is not None:
@@ -255,29 +193,40 @@ class SafeConsumer(UpstreamConsumer):
                 SafeConsumer.subscribe(self, topics=topics)
             undo.pop_all()
 
+    @staticmethod
+    def _safe_recorder(
+        journal: "str | os.PathLike[str] | JournalWriter",
+        settings: Mapping[str, Any],
+        *,
+        hands_over: bool,
+    ) -> "Recorder":
+        # Imported here: an import of us alone does not need it.
+        from safeconsumer.journal.recorder import Recorder  # noqa: PLC0415
+
+        client_id, group = settings["client_id"], settings["group_id"]
+        return Recorder(journal, client_id, group, hands_over=hands_over)
+
     def _safe_attach(self, control: "Control") -> "GroupControl":
-        ledger, consumer = self._safe_ledger, weakref.ref(self)
-        ledger.membership = self._coordinator.membership
-        ledger.busy = self._subscription.in_hand
-        ledger.busy_elsewhere = lambda: _busy_in(consumer())
-        self._safe_control = control.attach(ledger, self.config)
-        self._safe_iteration.when_done = self._safe_control.report_soon
-        return self._safe_control
+        # Imported here: most consumers obey no group's holds.
+        from safeconsumer._kafka.of_group.client import ConsumerClient  # noqa: PLC0415
+
+        attached = control.attach(ConsumerClient(self), self.config)
+        self._safe_control = attached
+        self._safe_iteration.when_done = attached.report_soon
+        return attached
 
     def _safe_adopt(
-        self,
-        parked_max_bytes: int,
-        chosen: DecoderChoice,
-        hands_over: bool,  # noqa: FBT001 - its only call is above
+        self, parked_max_bytes: int, chosen: DecoderChoice, *, hands_over: bool
     ) -> None:
         ledger = self._safe_ledger
         adopt(self, ledger, parked_max_bytes, chosen.records, hands_over=hands_over)
-        self._safe_consumed = Consumed(self)
-        self._safe_early = EarlyHolds(ledger)
         self._safe_iteration = Iteration(self, chosen.steps)
         self._safe_decoder = chosen.name
         if self._metrics is not None:  # metrics_enabled=False
-            _report_figures(self, self._metrics)
+            # Imported here: 4 ms that an import of us alone does not need.
+            from safeconsumer.metrics.figures import Figures  # noqa: PLC0415
+
+            Figures(self).report(self._metrics)
         log_once(chosen)
 
     @cached_property  # a subclass may set it, unlike a property
@@ -288,7 +237,7 @@ class SafeConsumer(UpstreamConsumer):
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """How often each hook raised, by its ``repr``; empty if none did. Any thread."""
-        return self._safe_ledger.hook_failures()
+        return dict(self._safe_ledger.dispatcher.failures)
 
     # ------------------------------------------------------------ records
 
@@ -303,12 +252,8 @@ class SafeConsumer(UpstreamConsumer):
 
         Otherwise it behaves as kafka-python's. Partitions gained during a call that
         began with everything assigned quiet stay quiet until the call returns
-        (KAFKA-13463). After ``next(consumer)`` it returns the rest of the batch that
-        the iteration had taken.
-
-        After an exception no record is lost: what the call had taken is fetched again
-        and comes in order. What a signal handler raises comes out of this call,
-        wherever it is raised. :meth:`wakeup` ends its wait.
+        (KAFKA-13463). After an exception, a signal handler's too, what the call had
+        taken comes again and in order. :meth:`wakeup` ends its wait.
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
@@ -316,65 +261,11 @@ class SafeConsumer(UpstreamConsumer):
                 ``Worker`` or ``Pump`` has the consumer.
             ForkedConsumerError: the consumer was made in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
-            BlockingCallInListenerError: called in a rebalance listener, where no call
-                may wait for the network.
             JournalError: something could not be written to the ``journal``.
         """
-        if not self._safe_iteration.is_stepping():
-            refuse_in_listener(self, "poll")
-            self._subscription.refuse_other_poll()
-            if self._safe_ledger.is_telling_here():
-                refuse_second_poll()
-        return self._safe_iteration.one_poll(
-            lambda: self._safe_poll(timeout_ms, max_records, update_offsets)
+        return self._safe_polling.poll(
+            super().poll, timeout_ms, max_records, update_offsets
         )
-
-    def _safe_poll(
-        self,
-        timeout_ms: float,
-        max_records: int | None,
-        update_offsets: bool,  # noqa: FBT001 - upstream's signature
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        self._safe_iteration.begin()
-        if self._safe_interrupted is not None:
-            self._safe_surely(self._safe_interrupted)
-        self._safe_end_interrupted()
-        self._safe_ledger.deliver()
-        is_step = self._safe_iteration.is_stepping()
-        # A step of an iteration writes the records that it yields, one by one.
-        journal = None if is_step else self._safe_journal
-        began = {} if journal is None else journal.began()
-        is_gating = self._safe_ledger.begin_call()
-        if is_gating and is_step:
-            timeout_ms = min(timeout_ms, GATING_STEP_MS)
-        wakeup = self._fetcher.wakeup
-        if wakeup.is_asked:
-            timeout_ms = min(timeout_ms, 0)
-        if not is_step:
-            self._fetcher.drained_from.clear()
-        wakeup.poller = threading.get_ident()
-        records: dict[TopicPartition, list[ConsumerRecord]]
-        try:
-            records = super().poll(timeout_ms, max_records, update_offsets)
-        except _WokenUpError:
-            records = {}
-        finally:
-            wakeup.poller = None
-            self._safe_ledger.end_call()
-            is_late = self._safe_ledger.deliver()
-            if self._closed:  # meanwhile, on another thread or in a handler
-                self._fetcher.close()
-                self._safe_ledger.deliver()
-        if is_late:  # hooks took time, and a pause may have returned: P1's check again
-            records = self._fetcher.put_back_quiet(records)
-        if not is_step:  # an iteration stops where it would poll again
-            wakeup.is_asked = False
-        if journal is not None:
-            journal.polled(records, began, is_peek=not update_offsets)
-        # From here on nothing is called: what a signal handler raises comes before
-        # this, and the records come again, or after the caller has them.
-        self._fetcher.delivered()
-        return records
 
     def _poll_once(
         self,
@@ -382,13 +273,9 @@ class SafeConsumer(UpstreamConsumer):
         max_records: int,
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        self._safe_ledger.goes_on()
-        records: dict[TopicPartition, list[ConsumerRecord]]
-        records = super()._poll_once(ExactTimer(timer), max_records, update_offsets)
-        records = self._fetcher.put_back_quiet(records)
-        if not records and self._fetcher.wakeup.is_asked:
-            raise _WokenUpError
-        return records
+        return self._safe_polling.poll_once(
+            super()._poll_once, timer, max_records, update_offsets
+        )
 
     def __next__(self) -> ConsumerRecord:
         """
@@ -400,7 +287,7 @@ class SafeConsumer(UpstreamConsumer):
                 ``poll``.
         """
         # Tracing, for example, wraps upstream's method and has to see every record.
-        is_wrapped = UpstreamConsumer.__next__ is not _UPSTREAM_NEXT
+        is_wrapped = UpstreamConsumer.__next__ is not UPSTREAM_NEXT
         try:
             # A running iterator never waits: what it yields needs no new deadline.
             running = self._iterator
@@ -411,30 +298,7 @@ class SafeConsumer(UpstreamConsumer):
             refuse_in_listener(self, "next")
             refuse_if_executing(error)
             raise
-        refuse_in_listener(self, "next")
-        self._subscription.refuse_other_poll()
-        step: Callable[[], ConsumerRecord] = self._safe_step
-        if is_wrapped:
-            # A lambda would cost each record a tenth of its time: self in a cell.
-            step = partial(self._safe_iteration.foreign_step, super().__next__)
-        try:
-            return self._safe_iteration.alone(step, goes_on=is_wrapped)
-        except StopIteration:
-            self._fetcher.wakeup.is_asked = False  # it has stopped for it
-            raise
-
-    def _safe_step(self) -> ConsumerRecord:
-        # As upstream's, which calls next(): a signal handler that raises right after
-        # that would lose what it has returned. A loop calls nothing.
-        if self._closed:
-            raise StopIteration
-        self._set_consumer_timeout()
-        while time.monotonic() < self._consumer_timeout:
-            self._iterator = records = self._safe_records()
-            for record in records:
-                return record
-            self._iterator = None
-        raise StopIteration
+        return self._safe_polling.step(super().__next__, is_wrapped=is_wrapped)
 
     def _set_consumer_timeout(self) -> None:
         self._consumer_timeout = math.inf
@@ -442,18 +306,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
         # Upstream's step calls it.
-        return self._safe_iteration.noted(self._safe_records())
-
-    def _safe_records(self) -> Generator[ConsumerRecord, None, None]:
-        if self._fetcher.wakeup.is_asked:
-            self._safe_iteration.begin()
-            self._consumer_timeout = -math.inf  # for this step
-            nothing: tuple[ConsumerRecord, ...] = ()
-            return (record for record in nothing)
-        records, journal = self._safe_iteration.records(), self._safe_journal
-        if journal is None:
-            return records
-        return journal.steps(records, self._safe_iteration.take_back)
+        return self._safe_iteration.noted(self._safe_polling.records())
 
     def wakeup(self) -> None:
         """
@@ -462,12 +315,9 @@ class SafeConsumer(UpstreamConsumer):
         If none is under way, the next one ends at once, whatever its timeout; several
         calls before it are one. An iteration yields what its last poll has taken, and
         stops (``StopIteration``) where it would poll again; it can go on. A rebalance
-        that the ``poll`` waited for goes on, and the next one finishes it; a listener
-        that runs, and the commit before a rebalance, are waited for. Other calls that
-        wait (``commit``, ``position``) are not ended. On a closed consumer it does
-        nothing.
-
-        Thread rules: any thread, and a signal handler; it takes no lock.
+        that the ``poll`` waited for goes on, and the next one finishes it. Listeners and
+        commits, in a ``poll`` too, and other calls that wait are not ended. It takes no
+        lock.
         """
         self._fetcher.wakeup.ask()
         self._fetcher.wake()
@@ -485,20 +335,17 @@ class SafeConsumer(UpstreamConsumer):
         """
         Hold the targets: once this has returned, none of their records is delivered.
 
-        Takes effect wholly or not at all. Targets need not be assigned yet: the hold
-        holds them when they are, before the first fetch. Without targets it does nothing,
-        as upstream's. A hold placed again with another reason, lifetime or duration
-        replaces the old one; a plain pause changes a strict hold only where it lasts
-        longer.
+        A plain pause, of partitions by ``app`` without ``lifetime``, lasts until a
+        ``resume`` or until a join, or ``assign``, leaves its partition out; every other
+        hold lasts through rebalances, lost membership and changed subscriptions until
+        its owner resumes it. It returns nothing; after an exception nothing has
+        changed. Positions, commits and the holds of other owners stay as they are.
 
-        Partitions of ``app`` without ``lifetime`` are a plain pause: it ends when a
-        join, or ``assign``, leaves its partition out. If they are all that one call of
-        :meth:`assignment` returned of a topic, what is gained of the topic is paused,
-        too, until the next ``resume``. Every other hold survives rebalances, lost
-        membership and changed subscriptions, until it is resumed.
-
-        On a closed consumer it checks its arguments and changes nothing, so that a
-        thread that pauses while another closes needs no care.
+        Targets need not be assigned yet. If they are all of a topic that one call of
+        :meth:`assignment` returned, what is gained of the topic is paused, too, until
+        the next ``resume`` of ``app``. A hold that is placed again takes its new
+        reason, lifetime and duration; a plain pause never shortens another hold. With
+        no targets, and on a closed consumer, nothing is held.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders``,
@@ -506,28 +353,20 @@ class SafeConsumer(UpstreamConsumer):
                 holds, :data:`safeconsumer.ALL`.
             owner: whose hold it is; only the same owner's ``resume`` lifts it.
             reason: text for people, up to 1,024 bytes; shown on one line.
-            for_: seconds, or a timedelta, after which the hold expires by itself:
-                never early, at the latest when the consumer next checks, which
-                ``poll`` does.
+            for_: seconds, or a timedelta, until it ends by itself: never early, at the
+                latest when the consumer next checks, which ``poll`` does.
             lifetime: when it ends by itself; the consumer's default if not given.
 
         Raises:
             TargetTypeError: a target is of another type.
             ScopeSyntaxError: a text or pattern is not acceptable.
             NotConsumedError: a target cannot belong to this consumer;
-                ``IllegalTargetError``, a child of both, where its name or number is
-                not even legal in Kafka.
-            HoldSettingError: owner, reason, duration or lifetime is not acceptable;
-                ``worker:`` begins the owners of a ``Worker``'s own holds.
-
-        After an exception nothing has changed.
+                ``IllegalTargetError``, a child of both, if its name or number is not
+                legal in Kafka.
+            HoldSettingError: owner, reason, duration or lifetime is not acceptable.
         """
-        self._safe_place(
-            {scope_of(target): target for target in targets},
-            owner=owner,
-            reason=reason,
-            for_=for_,
-            lifetime=lifetime,
+        self._safe_hold_calls.place(
+            targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime
         )
 
     def resume(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
@@ -535,29 +374,23 @@ class SafeConsumer(UpstreamConsumer):
         Lift this owner's holds of exactly these targets.
 
         A hold of a wider scope, or of another owner, stays. A ``resume`` of ``app``,
-        whatever it names and without targets too, also ends pauses of all that is
-        assigned, and plain pauses of what is not assigned. Lifting what is not held
-        is no error. Data kept for a partition that flows now comes with the next
-        ``poll``, or ends the wait of one under way on another thread.
+        whatever it names, also ends pauses of all that is assigned, and plain pauses of
+        what is not assigned. Lifting what is not held is no error. Data kept for a
+        partition that flows now ends the wait of a ``poll`` on another thread.
 
         Args:
-            targets: as :meth:`pause` takes them, scopes of :meth:`holds` too.
+            targets: as :meth:`pause` takes them.
             owner: whose holds are lifted; not an operator's or a group's.
 
         Returns:
-            The holds that still cover the targets or parts of them; empty if no hold
-            does, so that they flow. What waits at a gate, until the control topics are
-            read, flows a little later: :meth:`explain` has a line for it.
+            The holds that still cover the targets or parts of them; if it is empty they
+            flow, but for what waits at a gate (:meth:`explain`).
 
         Raises:
-            TargetTypeError: a target is of another type.
-            ScopeSyntaxError: a pattern is not acceptable; ``IllegalTargetError``, a
-                child of it, if a topic name or partition number is not legal.
+            TargetTypeError, ScopeSyntaxError, IllegalTargetError: as :meth:`pause`.
             HoldSettingError: the owner is not acceptable, or is of holds from outside.
         """
-        checked_owner(owner)
-        keys = [(scope_of(target), owner) for target in targets]
-        return self._safe_lift(keys, owner=owner, by_application=owner == APP)
+        return self._safe_hold_calls.lift(targets, owner)
 
     def pause_all(
         self,
@@ -567,107 +400,42 @@ class SafeConsumer(UpstreamConsumer):
         for_: float | timedelta | None = None,
         lifetime: Lifetime | None = None,
     ) -> None:
-        """
-        Hold the whole consumer: whatever is assigned, now and later.
-
-        Args and errors as :meth:`pause`.
-        """
-        self._safe_place(
-            {ALL: ALL}, owner=owner, reason=reason, for_=for_, lifetime=lifetime
+        """Hold the whole consumer, now and later; args and errors as :meth:`pause`."""
+        self._safe_hold_calls.place(
+            (ALL,), owner=owner, reason=reason, for_=for_, lifetime=lifetime
         )
 
     def resume_all(self, owner: str = APP) -> tuple[Hold, ...]:
         """
         Lift every hold of this owner: of partitions, topics, patterns and the whole.
 
-        For ``app`` pauses of all that is assigned, too.
-
         Returns:
-            The holds of other owners that are left. If it is empty, everything flows
-            except partitions that wait at a gate.
+            The holds of other owners. If it is empty, everything flows except
+            partitions that wait at a gate.
 
         Raises:
             HoldSettingError: the owner is not acceptable, or is of holds from outside.
         """
-        checked_owner(owner)
-        holds = self._safe_ledger.view().holds
-        keys = [hold.key for hold in holds if hold.owner == owner]
-        self._safe_lift(keys, owner=owner, all_of_owner=True)
+        self._safe_hold_calls.lift_all(owner)
         return self.holds()
 
-    @contextmanager
     def held(
         self,
         *targets: Target,
         reason: str | None = None,
         owner: str | None = None,
         for_: float | timedelta | None = None,
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """
         Hold the targets for a block, under a new owner name unless ``owner`` is given.
 
         The hold lasts for the whole block, whatever rebalances meanwhile, and is lifted
-        however the block ends. Args and errors as :meth:`pause`.
-
-        Raises:
-            HoldSettingError: no targets: the block would run with nothing held.
+        however the block ends. Args and errors as :meth:`pause`; without targets it is
+        a ``HoldSettingError``: the block would run with nothing held.
         """
-        if not targets:
-            message = (
-                "held() needs a target, or nothing would be held in its block; "
-                "held(safeconsumer.ALL) holds the whole consumer"
-            )
-            raise HoldSettingError(message)
-        if owner is None:
-            owner = f"held-{next(_held_numbers)}"
-        for one in targets:
-            scope_of(one)  # a bad one is refused here, and not at the end
-        block = _EndedBlock(owner, targets)
-        lifetime = Lifetime.UNTIL_RESUMED
-        try:
-            self.pause(
-                *targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime
-            )
-        except BaseException as error:
-            if not isinstance(error, Exception) or is_of_handler(error):
-                block.is_interrupted = True
-                self._safe_ended[block] = None  # it may be placed
-                self._safe_end(block)
-            raise
-        try:
-            yield
-        finally:
-            try:
-                self._safe_ended[block] = None
-                self._safe_end(block)
-            except BaseException:  # where that begins, too
-                block.is_interrupted = True
-                raise
-
-    def _safe_end(self, block: "_EndedBlock") -> None:
-        # Who takes it out lifts its hold, and nobody else: another thread that was slow
-        # would lift that of a later block. What a signal handler interrupts is put back,
-        # for the next poll or pause.
-        try:
-            if self._safe_ended.pop(block, block) is block:
-                return  # another thread has taken it out
-            if block.owner == APP:  # its whole pauses go on
-                keys = [(scope_of(one), block.owner) for one in block.targets]
-                self._safe_lift(keys, owner=block.owner)
-            else:
-                self.resume(*block.targets, owner=block.owner)
-            block.is_lifted = True
-        except BaseException:
-            block.is_interrupted = True
-            if not block.is_lifted:
-                self._safe_ended[block] = None
-            raise
-
-    def _safe_end_interrupted(self) -> None:
-        if self._safe_ended:
-            for block in tuple(self._safe_ended):
-                if block.is_interrupted:
-                    self._safe_end(block)
+        return self._safe_hold_calls.held(
+            targets, owner=owner, reason=reason, for_=for_
+        )
 
     def pause_group(
         self,
@@ -679,24 +447,23 @@ class SafeConsumer(UpstreamConsumer):
         """
         Hold the targets for every member of the group, now and in the future.
 
-        This member obeys at once, the others within milliseconds; once this has
-        returned, no assignment that begins later delivers any of it. The hold outlives
-        this process; :meth:`resume_group` on any member ends it, or its expiry. An
-        existing hold is not made shorter here before the change is acknowledged.
+        This member obeys at once, the others within milliseconds; no assignment that
+        begins after the return delivers any of it. The hold outlives this process, until
+        :meth:`resume_group` on any member, or its expiry by the broker's clock.
 
         Args:
             targets: as for :meth:`pause`; a pattern must be RE2, which every member
                 reads alike.
             owner: whose hold it is; any member may lift it by this name.
-            reason: text for people, up to 1,024 bytes; shown on one line.
-            for_: seconds, or a timedelta, by the broker's clock; never early.
+            reason: as for :meth:`pause`.
+            for_: as for :meth:`pause`; an existing hold is not made shorter here before
+                the broker has acknowledged that.
 
         Raises:
             ControlSettingError: the consumer has no ``control=``.
             ControlWriteError: the broker did not acknowledge it in 10 s, and it was
-                not found in the topic in 5 s more; what was acknowledged stands, and
-                doing it again is safe. The message names what may be written later.
-            BlockingCallInListenerError: called in a rebalance listener.
+                not found in the topic in 5 s more. What was acknowledged stands, what
+                the message names may be written later; doing it again is safe.
             MissingExtraError: a pattern, and google-re2 is missing.
         """
         refuse_in_listener(self, "pause_group")
@@ -716,19 +483,22 @@ class SafeConsumer(UpstreamConsumer):
         refuse_in_listener(self, "resume_group")
         return self._safe_need_control("resume_group").resume(targets, owner=owner)
 
+    def _safe_need_control(self, call: str) -> "GroupControl":
+        if self._safe_control is None:
+            message = f"{call}() needs SafeConsumer(..., control=Control())"
+            raise ControlSettingError(message)
+        return self._safe_control
+
     def paused(self, *, owner: str = APP) -> set[TopicPartition]:
         """
         Return the assigned partitions that an owner has paused; as kafka-python's.
 
         By default those are the application's own: by single partitions, topics,
-        patterns or as a whole, and those that a previous owner handed over. A hold of
-        an operator, of a worker or of any other owner does not show here, and neither
-        does a closed gate: so ``assignment() - paused()`` is what the application lets
-        flow, whatever others hold of it. :meth:`quiet` has all that is quiet.
-
-        After ``resume(*paused())`` no plain pause of the application is left that could
-        take effect later. The partitions are those of :meth:`assignment`, so a ``pause``
-        of all of a topic is one of the topic.
+        patterns or as a whole, and those that a previous owner handed over. What only
+        others hold, or a gate, is in :meth:`quiet`. After ``resume(*paused())`` no plain
+        pause of the application is left that could take effect later. The partitions
+        are those of :meth:`assignment`, so a ``pause`` of all of a topic is one of the
+        topic.
 
         Args:
             owner: whose pauses are asked for, any ``Hold.owner`` of :meth:`holds`.
@@ -736,37 +506,31 @@ class SafeConsumer(UpstreamConsumer):
         Raises:
             HoldSettingError: the owner is not acceptable as a name.
         """
-        checked_name(owner)
-        view = self._safe_ledger.view()
-        return self._safe_returned(view, view.held_by(owner))
+        return self._safe_hold_calls.paused(owner)
 
     def quiet(self) -> set[TopicPartition]:
         """
         Return the assigned partitions that a hold or a closed gate covers, and no others.
 
-        None of their records is delivered now; :meth:`explain` says who keeps them quiet.
         ``resume(*quiet())`` lifts what the application holds of them, and returns what
-        still covers them. The partitions are those of :meth:`assignment`, so that
-        ``pause(*quiet())`` is a pause of the topic where nothing of it flows.
+        still covers them; :meth:`explain` has the reasons. The partitions are those of
+        :meth:`assignment`, as in :meth:`paused`.
         """
-        view = self._safe_ledger.view()
-        return self._safe_returned(view, view.quiet)
+        return self._safe_hold_calls.quiet()
 
     def holds(self) -> tuple[Hold, ...]:
         """Return every hold, also those that cover nothing assigned here now."""
-        return tuple(sorted(self._safe_ledger.view().holds, key=_by_scope_and_owner))
+        holds = self._safe_ledger.view().holds
+        return tuple(sorted(holds, key=lambda one: (str(one.scope), one.owner)))
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
         """
-        Say why a partition is quiet: one line per hold, and no line if it flows.
+        Return why a partition is quiet: one line per hold, and no line if it flows.
 
-        A line names scope, owner, reason, since when and until when (UTC); or it says
-        that the partition is not assigned here.
+        A line names scope, owner, reason, beginning and end (UTC). A partition that is
+        not assigned here has a line about that.
         """
-        scope = scope_of(tp)
-        if not isinstance(scope, scopes.Partition):
-            message = f"explain() takes a partition, like 'orders:3', not {tp!r}"
-            raise TargetTypeError(message)
+        scope = arguments.partition_of(tp)
         view = self._safe_ledger.view()
         return explain_lines(view, (scope.topic, scope.partition))
 
@@ -774,27 +538,27 @@ class SafeConsumer(UpstreamConsumer):
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """
-        Assign partitions by hand; as kafka-python's. Holds stay in force.
+        Assign partitions by hand; as kafka-python's.
 
-        Plain pauses of what it leaves out end, and pauses of all that is assigned.
+        Holds stay, but for plain pauses of what it leaves out, and pauses of all that
+        was assigned.
 
         Raises:
             TargetTypeError: something among them is no ``TopicPartition`` of a text and
                 a whole number; nothing was changed.
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on something that is not among the partitions.
-            ConsumerClosedError: the consumer is closed.
         """
         refuse_if_closed(self, "assign")
         if not partitions:  # upstream's rule
             self.unsubscribe()
             return
         for one in partitions:
-            check_assignable(one)
+            arguments.check_assignable(one)
         partitions = [TopicPartition(one.topic, one.partition) for one in partitions]
         fits = fits_assignment(set(partitions))
-        with self._safe_early.checked(fits, "assign()"):
-            self._safe_surely(lambda: self._safe_assign(partitions))
+        with self._safe_hold_calls.early.checked(fits, "assign()"):
+            self._safe_change.make(lambda: self._safe_assign(partitions))
 
     def _safe_assign(self, partitions: Sequence[TopicPartition]) -> None:
         written = self._safe_written(lambda it: it.calling("assign", {}))
@@ -808,17 +572,19 @@ class SafeConsumer(UpstreamConsumer):
         listener: Any = None,  # noqa: ANN401 - upstream's listener classes
     ) -> None:
         """
-        Subscribe to topics or a pattern; as kafka-python's. Holds stay in force.
+        Subscribe to topics or a pattern; as kafka-python's.
 
-        Plain pauses of what the next join leaves out end.
+        Holds stay, but for plain pauses of what the next join leaves out.
 
         Raises:
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on a topic that is not among these.
         """
         fits = fits_subscription(topics, pattern)
-        with self._safe_early.checked(fits, "subscribe()"):
-            self._safe_surely(lambda: self._safe_subscribe(topics, pattern, listener))
+        with self._safe_hold_calls.early.checked(fits, "subscribe()"):
+            self._safe_change.make(
+                lambda: self._safe_subscribe(topics, pattern, listener)
+            )
 
     def _safe_subscribe(
         self,
@@ -866,13 +632,9 @@ class SafeConsumer(UpstreamConsumer):
         Give up subscription and assignment; as kafka-python's.
 
         Holds stay, but for plain pauses and those that end with the assignment.
-
-        Raises:
-            BlockingCallInListenerError: called in a rebalance listener.
-            ConsumerClosedError: the consumer is closed.
         """
         refuse_blocking(self, "unsubscribe")
-        self._safe_surely(self._safe_unsubscribe)
+        self._safe_change.make(self._safe_unsubscribe)
 
     def _safe_unsubscribe(self) -> None:
         written = self._safe_written(lambda it: it.calling("unsubscribe", {}))
@@ -889,18 +651,11 @@ class SafeConsumer(UpstreamConsumer):
         """
         if self._closed:  # upstream leaves it as it was
             return set(self._subscription.assignment)
-        return set(self._safe_handed(self._safe_ledger.view().assigned).values())
+        return set(self._safe_hold_calls.assigned().values())
 
     @wraps(UpstreamConsumer.partitions_for_topic, assigned=())  # its signature
     def partitions_for_topic(self, topic: str, *args: Any, **kwargs: Any) -> set[int]:  # noqa: ANN401 - upstream's
-        """
-        Return the numbers of a topic's partitions; as kafka-python's.
-
-        Raises:
-            BlockingCallInListenerError: called in a rebalance listener, of a topic
-                about which no metadata is known here; ``ConsumerClosedError`` if the
-                consumer is closed.
-        """
+        """Return the numbers of a topic's partitions; as kafka-python's."""
         if self._closed or is_on_io_thread(self):
             known = self._cluster.partitions_for_topic(topic)
             if known is not None:
@@ -919,11 +674,6 @@ class SafeConsumer(UpstreamConsumer):
 
         Records that a ``poll`` under way on another thread has taken and not returned
         do not count. In a rebalance listener it answers for what has a position.
-
-        Raises:
-            BlockingCallInListenerError: called in a rebalance listener, of a partition
-                whose position would have to be asked of a broker;
-                ``ConsumerClosedError`` if the consumer is closed.
         """
         known: int | None
         if self._closed or is_on_io_thread(self):
@@ -956,8 +706,6 @@ class SafeConsumer(UpstreamConsumer):
             CommitFailedError: kafka-python's, where the broker has ended the membership
                 and this member does not know it yet.
             HandlersCannotRunError: a ``Worker`` or ``Pump`` has the consumer, and commits.
-            BlockingCallInListenerError: called in a rebalance listener.
-            ConsumerClosedError: the consumer is closed.
         """
         # First: in a listener the advice to call commit_async() would be wrong.
         self._coordinator.refuse_other_commit(offsets)
@@ -977,7 +725,6 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             HandlersCannotRunError: a ``Worker`` or ``Pump`` has the consumer, and commits.
-            ConsumerClosedError: the consumer is closed.
         """
         refuse_if_closed(self, "commit_async")
         return super().commit_async(offsets, callback)
@@ -997,18 +744,9 @@ class SafeConsumer(UpstreamConsumer):
         Raises:
             TimestampError: a time is negative, or no number that Kafka knows.
             KafkaTimeoutError: kafka-python's; also where a partition does not exist.
-            BlockingCallInListenerError: called in a rebalance listener.
-            ConsumerClosedError: the consumer is closed.
         """
         refuse_blocking(self, "offsets_for_times")
-        for tp, time_ms in timestamps.items():
-            if not 0 <= time_ms < _FIRST_TIME_TOO_LATE:
-                message = (
-                    f"offsets_for_times() takes milliseconds since 1970, from 0 up to "
-                    f"{_FIRST_TIME_TOO_LATE - 1}, not {time_ms!r} "
-                    f"for {tp.topic}:{tp.partition}"
-                )
-                raise TimestampError(message)
+        arguments.check_times(timestamps)
         found: dict[TopicPartition, Any]
         found = super().offsets_for_times(dict(timestamps), timeout_ms)
         return found
@@ -1022,7 +760,6 @@ class SafeConsumer(UpstreamConsumer):
         Its holds end, but for those of operators and of the group.
 
         Raises:
-            BlockingCallInListenerError: called in a rebalance listener.
             ForkedConsumerError: the consumer was made in another process.
         """
         refuse_in_listener(self, "close")
@@ -1048,158 +785,12 @@ class SafeConsumer(UpstreamConsumer):
 
     # ------------------------------------------------------------ inside
 
-    def _safe_surely(self, change: Callable[[], None]) -> None:
-        # Upstream changes what is consumed in several steps, and takes the same call
-        # for no change. What a signal handler interrupts is done again from its start,
-        # by the next poll.
-        earlier = self._safe_interrupted
-        if earlier is not None and earlier is not change:
-            self._safe_surely(earlier)
-        try:
-            change()
-        except BaseException as error:
-            self._safe_interrupted = change  # first: another signal may come
-            if isinstance(error, Exception) and not is_of_handler(error):
-                self._safe_interrupted = None  # it was refused
-            raise
-        self._safe_interrupted = None
-
     def _safe_written(
         self, call: Callable[["Recorder"], AbstractContextManager[None]]
     ) -> AbstractContextManager[None]:
         journal = self._safe_journal
         return nullcontext() if journal is None else call(journal)
 
-    def _safe_returned(
-        self, view: View, partitions: Iterable[tuple[str, int]]
-    ) -> set[TopicPartition]:
-        handed = self._safe_handed(view.assigned)
-        return {handed[tp] for tp in partitions}
-
-    def _safe_handed(
-        self, assigned: Mapping[str, Any]
-    ) -> dict[tuple[str, int], TopicPartition]:
-        edition = self._safe_edition
-        if edition.assigned is not assigned:
-            self._safe_edition = edition = Edition(assigned)
-        return edition.partitions
-
-    def _safe_place(
-        self,
-        found: Mapping[Scope, object],
-        *,
-        owner: str,
-        reason: str | None,
-        for_: float | timedelta | None,
-        lifetime: Lifetime | None,
-    ) -> None:
-        if self._safe_ended:
-            self._safe_end_interrupted()
-        checked_placer(owner)
-        reason = None if reason is None else checked_reason(reason)
-        seconds = None if for_ is None else checked_duration(for_)
-        lifetime = self._safe_lifetime_of(owner, lifetime)
-        is_plain = lifetime is Lifetime.PLAIN
-        if not found or self._closed:
-            return
-        named = {
-            scope: target.edition
-            for scope, target in found.items()
-            if isinstance(target, AssignedPartition) and target.edition is not None
-        }
-        self._safe_consumed.check([one for one in found if one not in named])
-        place = partial(
-            self._safe_ledger.place,
-            found,
-            owner=owner,
-            reason=reason,
-            for_=seconds,
-            lifetime=lifetime,
-            known_topics=self._safe_consumed.known_topics,
-            named=list(named.items()) if is_plain else (),
-        )
-        if self._safe_journal is None:
-            place()
-        else:
-            with self._safe_journal.pausing(found, owner, lifetime, seconds):
-                place()
-        if not self._safe_consumed.has_any():
-            self._safe_early.note((scope, owner) for scope in found)
-
-    def _safe_lifetime_of(self, owner: str, lifetime: Lifetime | None) -> Lifetime:
-        if lifetime is not None:
-            return checked_lifetime(lifetime)
-        if self._safe_lifetime is not None:
-            return self._safe_lifetime
-        return Lifetime.PLAIN if owner == APP else Lifetime.UNTIL_RESUMED
-
-    def _safe_lift(
-        self,
-        keys: Sequence[HoldKey],
-        *,
-        owner: str,
-        by_application: bool = False,
-        all_of_owner: bool = False,
-    ) -> tuple[Hold, ...]:
-        # First: a hold placed meanwhile is noted again after it.
-        self._safe_early.forget(keys)
-        ledger, journal = self._safe_ledger, self._safe_journal
-        lift = partial(ledger.remove, keys, by_application=by_application)
-        if all_of_owner:
-            lift = partial(ledger.remove_owner, owner)
-        if journal is None:
-            return lift()
-        with journal.resuming([scope for scope, _ in keys], owner):
-            return lift()
-
-    def _safe_need_control(self, call: str) -> "GroupControl":
-        if self._safe_control is None:
-            message = f"{call}() needs SafeConsumer(..., control=Control())"
-            raise ControlSettingError(message)
-        return self._safe_control
-
-
-class _EndedBlock:
-    """A block of ``held()`` that is over, until its hold is lifted."""
-
-    def __init__(self, owner: str, targets: tuple[Target, ...]) -> None:
-        self.owner, self.targets = owner, targets
-        self.is_interrupted = False  # and whoever comes next ends it
-        self.is_lifted = False
-
-
-class _WokenUpError(Exception):
-    """Ends a poll that has nothing to return, from within upstream's loop."""
-
 
 KafkaConsumer = SafeConsumer
 """The same class under upstream's name, so that one import line changes."""
-
-
-def _recorder(
-    journal: "str | os.PathLike[str] | JournalWriter",
-    settings: dict[str, Any],
-    *,
-    hands_over: bool,
-) -> "Recorder":
-    # Imported here: not for whoever only imports us.
-    from safeconsumer.journal.recorder import Recorder  # noqa: PLC0415
-
-    client_id, group = settings["client_id"], settings["group_id"]
-    return Recorder(journal, client_id, group, hands_over=hands_over)
-
-
-def _report_figures(consumer: SafeConsumer, metrics: object) -> None:
-    # Imported here: 4 ms, and not for whoever only imports us.
-    from safeconsumer.metrics.figures import Figures  # noqa: PLC0415
-
-    Figures(consumer).report(metrics)
-
-
-def _busy_in(consumer: SafeConsumer | None) -> Iterable[TopicPartition]:
-    ask = None if consumer is None else consumer.busy
-    return () if ask is None else ask()
-
-
-def _by_scope_and_owner(hold: Hold) -> tuple[str, str]:
-    return str(hold.scope), hold.owner

@@ -42,7 +42,6 @@ def adopt(
         consumer._subscription.newest_id = consumer._cluster.known_id
         consumer._subscription.ask_ids = consumer._cluster.request_update
         consumer._cluster.on_ids = consumer._subscription.compare_ids
-        ledger.recreated = consumer._subscription.recreated
     consumer._fetcher.__class__ = PauseSafeFetcher
     consumer._fetcher.prepare(parked_max_bytes, reports_delivery=True)
     consumer._fetcher.PartitionRecords = records

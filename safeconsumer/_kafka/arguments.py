@@ -1,6 +1,6 @@
 """Refuses arguments of a consumer that cannot be meant, before anything has begun."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kafka.errors import KafkaConfigurationError
 
@@ -11,6 +11,7 @@ from safeconsumer.errors.base import (
     HookTypeError,
     ScopeSyntaxError,
     TargetTypeError,
+    TimestampError,
 )
 from safeconsumer.errors.faces import IllegalTargetError
 from safeconsumer.events.dispatch import Hook
@@ -70,6 +71,22 @@ def check_assignable(one: object) -> None:
         raise TargetTypeError(message)
 
 
+# Kafka's times have 64 bits.
+_FIRST_TIME_TOO_LATE = 2**63
+
+
+def check_times(timestamps: Mapping[TopicPartition, float]) -> None:
+    """Refuse a time that Kafka does not know, in milliseconds since 1970."""
+    for tp, time_ms in timestamps.items():
+        if not 0 <= time_ms < _FIRST_TIME_TOO_LATE:
+            message = (
+                f"offsets_for_times() takes milliseconds since 1970, from 0 up to "
+                f"{_FIRST_TIME_TOO_LATE - 1}, not {time_ms!r} "
+                f"for {tp.topic}:{tp.partition}"
+            )
+            raise TimestampError(message)
+
+
 def checked_hooks(hooks: object) -> tuple[Hook, ...]:
     """Return hooks; one function, or what is no list of them, is refused."""
     if callable(hooks) or not isinstance(hooks, Iterable):
@@ -110,6 +127,21 @@ def scope_of(target: object) -> Scope:
         if is_pattern or isinstance(error, IllegalTargetError):
             raise
         raise IllegalTargetError(*error.args) from error
+
+
+def partition_of(target: object) -> scopes.Partition:
+    """
+    Return the scope of a target that is one partition.
+
+    Raises:
+        TargetTypeError: it is no partition.
+        ScopeSyntaxError, IllegalTargetError: as :func:`scope_of`.
+    """
+    scope = scope_of(target)
+    if not isinstance(scope, scopes.Partition):
+        message = f"explain() takes a partition, like 'orders:3', not {target!r}"
+        raise TargetTypeError(message)
+    return scope
 
 
 def _refuse_what_is_no_target(target: object) -> None:

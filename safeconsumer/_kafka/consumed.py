@@ -8,6 +8,7 @@ from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.structs import TopicPartition
 
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer.errors.faces import NotConsumedError
 from safeconsumer.holds.hold import HoldKey
 from safeconsumer.holds.ledger import PauseLedger
@@ -168,6 +169,37 @@ class EarlyHolds:
                 raise NotConsumedError(message)
         yield
         self.forget(keys)
+
+
+class RepeatedChange:
+    """
+    Changes what is consumed, and finishes a change that a signal handler interrupted.
+
+    kafka-python makes such a change in several steps, and takes the same call a second
+    time for no change. So one that is interrupted is made again from its start, before
+    the next one and by the next ``poll``.
+    """
+
+    def __init__(self) -> None:
+        self._interrupted: Callable[[], None] | None = None
+
+    def make(self, change: Callable[[], None]) -> None:
+        """Make a change; an exception of a signal handler leaves it to :meth:`finish`."""
+        if self._interrupted is not change:
+            self.finish()
+        try:
+            change()
+        except BaseException as error:
+            self._interrupted = change  # first: another signal may come
+            if isinstance(error, Exception) and not is_of_handler(error):
+                self._interrupted = None  # it was refused
+            raise
+        self._interrupted = None
+
+    def finish(self) -> None:
+        """Make the interrupted change again, if there is one."""
+        if self._interrupted is not None:
+            self.make(self._interrupted)
 
 
 def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:

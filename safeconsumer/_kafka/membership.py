@@ -1,7 +1,7 @@
 """Shows what a worker, and a journal, need of a consumer's membership in its group."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -113,6 +113,17 @@ class Membership:
         marked: Mapping[TopicPartition, OffsetAndMetadata]
         marked = self._coordinator.of_worker(dict(offsets))
         return marked
+
+    @property
+    def busy(self) -> Callable[[], Collection[TopicPartition]]:
+        """Returns the partitions of whose records the program, or a worker, has some."""
+        found: Callable[[], Collection[TopicPartition]] | None
+        found = self._subscription.worker_busy
+        return found or self._subscription.in_hand
+
+    @busy.setter
+    def busy(self, ask: Callable[[], Collection[TopicPartition]]) -> None:
+        self._subscription.worker_busy = ask
 
     @contextmanager
     def own_poll(self) -> Iterator[None]:

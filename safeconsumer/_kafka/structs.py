@@ -48,7 +48,7 @@ class AssignedPartition(TopicPartition):
     is a plain one.
     """
 
-    edition: "Mapping[str, frozenset[tuple[str, int]]] | None" = None
+    snapshot: "Mapping[str, frozenset[tuple[str, int]]] | None" = None
     scope: Partition | None = None
 
     def __reduce__(self) -> "tuple[type[TopicPartition], tuple[str, int]]":
@@ -58,7 +58,7 @@ class AssignedPartition(TopicPartition):
         return repr(TopicPartition(self.topic, self.partition))
 
 
-class Edition:
+class AssignedPartitions:
     """
     What ``assignment()`` returns until the assignment changes.
 
@@ -74,8 +74,13 @@ class Edition:
         for tps in everything.values():
             for tp in tps:
                 one = AssignedPartition(*tp)
-                one.edition, one.scope = everything, Partition(*tp)
+                one.snapshot, one.scope = everything, Partition(*tp)
                 self.partitions[tp] = one
 
 
-__all__ = ["AssignedPartition", "ConsumerRecord", "Edition", "TopicPartition"]
+__all__ = [
+    "AssignedPartition",
+    "AssignedPartitions",
+    "ConsumerRecord",
+    "TopicPartition",
+]

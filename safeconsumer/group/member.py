@@ -17,7 +17,13 @@ from safeconsumer.group.publisher import (
     publish,
 )
 from safeconsumer.group.reader import Reader
-from safeconsumer.group.reports import LazyProducer, MemberReports, Reporter, Seen
+from safeconsumer.group.reports import (
+    Client,
+    LazyProducer,
+    MemberReports,
+    Reporter,
+    Seen,
+)
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState, as_hold
 from safeconsumer.group.wire import ControlHold
@@ -29,7 +35,6 @@ from safeconsumer.holds.hold import (
     checked_owner,
     checked_reason,
 )
-from safeconsumer.holds.ledger import PauseLedger
 
 _WRITE_TIMEOUT = 10.0
 # Seconds for threads and clients to end, whatever the broker does.
@@ -45,14 +50,14 @@ class GroupControl:
     """
 
     def __init__(
-        self, settings: Control, ledger: PauseLedger, configs: Mapping[str, Any]
+        self, settings: Control, client: Client, configs: Mapping[str, Any]
     ) -> None:
         group = configs.get("group_id")
         if not wire.is_group(group):
             message = f"control= needs a group_id that can be printed, not {group!r}"
             raise ControlSettingError(message)
         self._settings = settings
-        self._ledger = ledger
+        self._client, self._ledger = client, client.ledger
         self._is_closed = False
         self._group = str(group)
         base = clients.connection(configs, settings.client_configs, "control")
@@ -65,11 +70,11 @@ class GroupControl:
         sources = ControlState.sources(*settings.topics)
         self._clock = BrokerClock(is_told=settings.status_topic is not None)
         self._state = ControlState(
-            self._group, ledger, sources, settings.clock_skew, self._clock
+            self._group, client.ledger, sources, settings.clock_skew, self._clock
         )
         run_after = settings.run_after if settings.unavailable == "run" else None
-        self._barrier = Barrier(ledger, run_after)
-        self._reader = Reader(settings, base, ledger, self._state, self._barrier)
+        self._barrier = Barrier(client.ledger, run_after)
+        self._reader = Reader(settings, base, client.ledger, self._state, self._barrier)
         self._reporter = self._make_reporter(configs)
 
     def start(self) -> None:
@@ -84,7 +89,7 @@ class GroupControl:
         if self._reporter is not None:
             self._reader.on_change = self._reporter.wake
             self._ledger.wakers.append(self._reporter.wake)
-            self._ledger.on_joined = self._reporter.wake
+            self._client.call_after_joins(self._reporter.wake)
             self._reporter.start()
 
     def report_soon(self) -> None:
@@ -232,7 +237,7 @@ class GroupControl:
             group=self._group,
             client_id=str(configs.get("client_id") or "safeconsumer")[:200],
             look=self._look,
-            ledger=self._ledger,
+            client=self._client,
             skew=self._settings.clock_skew,
         )
         return Reporter(

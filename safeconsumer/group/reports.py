@@ -6,10 +6,10 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import kafka.errors as kafka_errors
 from attrs import frozen
@@ -68,6 +68,31 @@ class Seen:
     skipped: int
     applied: Offsets
     kept: tuple[Hold, ...] = ()
+
+
+class Client(Protocol):
+    """
+    The questions that group control asks of the client whose holds it keeps.
+
+    Any thread asks. The answers are of the moment.
+    """
+
+    ledger: PauseLedger
+
+    def membership(self) -> tuple[str, int]:
+        """Return Kafka's member id and the generation; empty and -1 outside a group."""
+
+    def busy(self) -> Collection[TopicPartition]:
+        """Return the partitions of which the program, or a worker, has records in hand."""
+
+    def busy_elsewhere(self) -> Iterable[TopicPartition]:
+        """Return what the program itself says of its threads; it may raise anything."""
+
+    def recreated(self) -> Collection[str]:
+        """Return the topics that were recreated, of which nothing was read yet."""
+
+    def call_after_joins(self, call: Callable[[], object]) -> None:
+        """Have a function called after each completed join; it must be quick."""
 
 
 class Reporter:
@@ -200,14 +225,14 @@ class MemberReports:
         group: str,
         client_id: str,
         look: Callable[[], Seen],
-        ledger: PauseLedger,
+        client: Client,
         skew: float,
     ) -> None:
         self.member = member_name(client_id)
         self._group = group
         self._client_id = client_id
         self._look = look
-        self._ledger = ledger
+        self._client, self._ledger = client, client.ledger
         self._skew = skew
         self._has_failed = False
 
@@ -220,9 +245,9 @@ class MemberReports:
         seen = self._look()
         # In this order: what is held from now on may have been returned just before.
         view = self._ledger.view()
-        busy = {*self._ledger.busy(), *self._busy_elsewhere(view)}
+        busy = {*self._client.busy(), *self._busy_elsewhere(view)}
         _, wall = self._ledger.now()
-        member_id, generation = self._ledger.membership()
+        member_id, generation = self._client.membership()
         return Report(
             group=self._group,
             member=self.member,
@@ -236,7 +261,7 @@ class MemberReports:
             assigned=ranges(view.partitions()) if state is None else {},
             quiet=ranges(set(view.quiet) - busy) if state is None else {},
             kept=tuple(map(kept_of, seen.kept)),
-            recreated=tuple(self._ledger.recreated()),
+            recreated=tuple(self._client.recreated()),
             member_id=member_id,
             generation=generation,
             busy=ranges(busy),
@@ -250,7 +275,7 @@ class MemberReports:
     def _busy_elsewhere(self, view: View) -> frozenset[TopicPartition]:
         # Also of what was taken away: its next owner's word does not cover that.
         try:
-            named = self._ledger.busy_elsewhere()
+            named = self._client.busy_elsewhere()
             return frozenset((str(topic), int(number)) for topic, number in named)
         except BaseException:
             if not self._has_failed:

@@ -10,9 +10,9 @@ from attrs import Attribute, field, frozen
 from safeconsumer._checks import is_number
 from safeconsumer.errors.base import ControlSettingError, ScopeSyntaxError
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.ledger import PauseLedger
 
 if TYPE_CHECKING:
+    from safeconsumer.group.reports import Client
     from safeconsumer.holds.control import GroupControl
 
 PREFIX = "__safeconsumer_"
@@ -168,12 +168,12 @@ class Control:
         status = self.status_topic
         return self.topics if status is None else (*self.topics, status)
 
-    def attach(self, ledger: PauseLedger, configs: Mapping[str, Any]) -> "GroupControl":
+    def attach(self, client: "Client", configs: Mapping[str, Any]) -> "GroupControl":
         """
         Begin to control one consumer, which has nothing assigned yet.
 
         Args:
-            ledger: the consumer's.
+            client: answers what is asked of the consumer.
             configs: the consumer's kafka-python configuration.
 
         Raises:
@@ -182,6 +182,6 @@ class Control:
             holds.
         """
         module = import_module("safeconsumer.group.member")
-        attached: GroupControl = module.GroupControl(self, ledger, configs)
+        attached: GroupControl = module.GroupControl(self, client, configs)
         attached.start()
         return attached

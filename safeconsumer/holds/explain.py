@@ -1,4 +1,4 @@
-"""Describes in words who keeps a partition quiet."""
+"""Describes in words why a partition is quiet."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Describes a hold: who keeps which scope quiet, why, since when and until when."""
+"""Describes a hold: its scope, owner, reason, beginning and end."""
 
 import enum
 import math
@@ -47,10 +47,10 @@ class WorkerOwner(str):
 
 
 class Lifetime(enum.Enum):
-    """Says what ends a hold, apart from its owner lifting it and its expiry."""
+    """The event that ends a hold, apart from a resume of its owner and its expiry."""
 
     UNTIL_RESUMED = "until_resumed"
-    """Nothing does; it survives rebalances, lost membership, changed subscriptions."""
+    """None; the hold survives rebalances, lost membership, changed subscriptions."""
 
     WHILE_ASSIGNED = "while_assigned"
     """It ends when the last partition it covered here is really revoked or lost."""
@@ -69,11 +69,11 @@ HoldKey = tuple[Scope, str]
 @frozen(kw_only=True)
 class Hold:
     """
-    One owner's request that a scope be quiet.
+    One owner's request to keep a scope quiet.
 
     Attributes:
         scope: what is covered.
-        owner: who placed it; no owner can change another owner's holds.
+        owner: its owner; no owner can change another owner's holds.
         reason: free text for people, or None.
         placed_at: seconds since the epoch.
         expires_at: seconds since the epoch, or None for no limit.
@@ -249,7 +249,7 @@ def checked_name(owner: object) -> str:
 
 def checked_placer(owner: object) -> str:
     """
-    Return the name of an owner who places a hold.
+    Return the name of an owner that places a hold.
 
     Raises:
         HoldSettingError: as :func:`checked_owner`, or if it is a name of a worker's own

@@ -19,70 +19,76 @@ from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
 from safeconsumer.holds.view import Holds
 
-Edition = Mapping[str, frozenset[TopicPartition]]
+Snapshot = Mapping[str, frozenset[TopicPartition]]
 """
 All that one call of ``assignment()`` returned, by topic; it is known by identity.
 """
 
 
-class Named:
-    """What was named since the last ``poll`` began, of all that ``assignment()`` returned."""
+class NamedPartitions:
+    """The partitions of snapshots that were paused by name since the last ``poll`` began."""
 
     def __init__(self) -> None:
-        self._said: dict[int, tuple[Edition, dict[str, _Pauses]]] = {}
+        # By the snapshot's id, which is kept with it.
+        self._pauses: dict[int, tuple[Snapshot, dict[str, _Pauses]]] = {}
 
     def whole(
-        self, named: Iterable[tuple[Scope, Edition]], plain: Hold, now: float
-    ) -> list[tuple[Hold, bool]]:
+        self,
+        named: Iterable[tuple[Scope, Snapshot]],
+        placed: Iterable[Hold],
+        now: float,
+        holds: Holds,
+    ) -> list[Hold]:
         """
-        Note what a pause names; return the whole pauses that it makes.
+        Note which partitions a pause names; return the whole pauses that it makes.
 
         A whole pause ends with the first of the pauses that make it: no partition is
-        quiet for longer than it was asked for by name.
+        quiet for longer than it was asked for by name. One that earlier calls have begun
+        takes the place of no whole pause that is there.
 
         Args:
             named: the partitions, each with all that was returned with it.
-            plain: how they are paused: the reason and the end of the call.
-            now: on the monotonic clock; what is over by then is named no more.
-
-        Returns:
-            The holds, and whether this call alone names everything of its topic; one
-            that others have begun takes the place of no whole pause that is there.
+            placed: the holds of the call: the reason and the end are theirs.
+            now: on the monotonic clock; a pause that is over by then is named no more.
+            holds: the holds before the call.
         """
+        plain = next(one for one in placed if one.lifetime is Lifetime.PLAIN)
         topics: dict[str, set[TopicPartition]] = {}
-        for scope, edition in named:
+        for scope, snapshot in named:
             assert isinstance(scope, Partition)  # noqa: S101 - nothing else is assigned
             tp = scope.topic, scope.partition
-            _, said = self._said.setdefault(id(edition), (edition, {}))
-            if scope.topic not in said:
-                said[scope.topic] = _Pauses()
-            said[scope.topic].note(tp, plain)
+            _, pauses = self._pauses.setdefault(id(snapshot), (snapshot, {}))
+            if scope.topic not in pauses:
+                pauses[scope.topic] = _Pauses()
+            pauses[scope.topic].note(tp, plain)
             topics.setdefault(scope.topic, set()).add(tp)
-        return [
-            (evolve(first, scope=Topic(topic), owner=WHOLE), everything <= tps)
-            for topic, tps in topics.items()
-            for everything, first in self._complete(topic, now)
-        ]
+        found = []
+        for topic, tps in topics.items():
+            for everything, first in self._complete(topic, now):
+                whole = evolve(first, scope=Topic(topic), owner=WHOLE)
+                if everything <= tps or holds.get(whole.key) is None:
+                    found.append(whole)
+        return found
 
-    def take_back(self, keys: Collection[HoldKey]) -> None:
-        """Forget what a resume names; all of it, if it names nothing."""
+    def forget(self, keys: Collection[HoldKey]) -> None:
+        """Forget the partitions that a resume names; all of them, if it names nothing."""
         if not keys:
-            self._said.clear()
-        for scope, _ in keys:
+            self._pauses.clear()
+        for scope, _ in keys if self._pauses else ():
             if isinstance(scope, Partition):
-                for _, said in self._said.values():
-                    if scope.topic in said:
-                        said[scope.topic].forget((scope.topic, scope.partition))
+                for _, pauses in self._pauses.values():
+                    if scope.topic in pauses:
+                        pauses[scope.topic].forget((scope.topic, scope.partition))
 
     def _complete(
         self, topic: str, now: float
     ) -> list[tuple[frozenset[TopicPartition], Hold]]:
         # One of those that are named whole, with the pause of it that ends first.
-        for edition, said in self._said.values():
-            if topic in said and len(said[topic].by_name) == len(edition[topic]):
-                first = said[topic].first_to_end()
+        for snapshot, pauses in self._pauses.values():
+            if topic in pauses and len(pauses[topic].by_name) == len(snapshot[topic]):
+                first = pauses[topic].first_to_end()
                 if end_of(first) > now:
-                    return [(edition[topic], first)]
+                    return [(snapshot[topic], first)]
         return []
 
 

@@ -27,7 +27,7 @@ gained quiet until the control topics are read.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from attrs import evolve
@@ -73,7 +73,7 @@ class Step(NamedTuple):
         events: the events, in the order in which things happened.
         ended: partitions that were quiet and flow now, or have departed.
         is_moved: whether partitions became quiet or began to flow.
-        is_seen: whether those who look at holds find anything changed.
+        is_seen: whether readers of holds find anything changed.
         what: what a new assignment changed of the old one.
     """
 
@@ -133,7 +133,7 @@ class Table(NamedTuple):
     # ------------------------------------------------------------ questions
 
     def view(self) -> View:
-        """Return what all who look are shown."""
+        """Return the view that every reader is shown."""
         holds, assigned = self.holds, self.assigned
         quiet = holds.covered(assigned) if holds else set()
         if not self.gated and not self.unread:
@@ -164,11 +164,10 @@ class Table(NamedTuple):
 
     def reached(self, holds: Iterable[Hold]) -> dict[TopicPartition, None]:
         """Return the assigned partitions that holds cover, each once."""
-        found: dict[TopicPartition, None] = {}
-        for hold in holds:
-            for tp in affected_by(self.assigned, hold.scope):
-                found[tp] = None
-        return found
+        assigned = self.assigned
+        return dict.fromkeys(
+            [tp for hold in holds for tp in affected_by(assigned, hold.scope)]
+        )
 
     def flowing(
         self, partitions: Iterable[TopicPartition]
@@ -180,7 +179,11 @@ class Table(NamedTuple):
         before a hold is placed, what becomes quiet by it; after one is lifted, or a
         gate has opened, what flows.
         """
-        return sorted_partitions([tp for tp in partitions if not self.is_quiet(tp)])
+        gated, unread, is_held = self.gated, self.unread, self.holds.covers
+        found = [
+            tp for tp in partitions if not (is_held(tp) or tp in gated or tp in unread)
+        ]
+        return sorted_partitions(found)
 
     # ------------------------------------------------------------ placing
 
@@ -190,15 +193,19 @@ class Table(NamedTuple):
         *,
         topics: tuple[str, ...] | None = None,
         idle: Collection[Scope] = (),
+        whole: Callable[[Holds], Iterable[Hold]] | None = None,
         is_taken_over: bool = False,
     ) -> Step:
         """
         Place holds.
 
         If patterns are among them, ``topics`` are the known topics that they cover, and
-        ``idle`` the patterns that cover none.
+        ``idle`` the patterns that cover none. ``whole`` returns the whole pauses that
+        they complete.
         """
         known = self.holds.get
+        if whole is not None:
+            wanted = (*wanted, *whole(self.holds))
         placed = tuple(
             [
                 one
@@ -215,10 +222,10 @@ class Table(NamedTuple):
         parts: dict[str, Any] = {"holds": placed, "quiet": quiet}
         if topics is not None or is_taken_over:
             parts |= {"topics": topics, "is_taken_over": is_taken_over}
-        told: list[EventParts] = [(events.HoldsPlaced, parts)]
+        reported: list[EventParts] = [(events.HoldsPlaced, parts)]
         if idle and (nothing := tuple(one for one in placed if one.scope in idle)):
-            told.append((events.PatternCoversNothing, {"holds": nothing}))
-        return Step(after, tuple(told), (), bool(quiet))
+            reported.append((events.PatternCoversNothing, {"holds": nothing}))
+        return Step(after, tuple(reported), (), bool(quiet))
 
     def left_to(self, owned: Owned, holds: Iterable[Hold]) -> tuple[Hold, ...]:
         """Return those left to ownerships that go on, without a pause of their own."""
@@ -255,7 +262,9 @@ class Table(NamedTuple):
         ending = dict.fromkeys(keys)
         back: tuple[Hold, ...] = ()
         if more:
-            back = _bared((hold for hold in more if hold.key not in ending), now)
+            back = _restored_after(
+                (hold for hold in more if hold.key not in ending), now
+            )
             ending.update((hold.key, None) for hold in more)
         known = self.holds.get
         gone = tuple([hold for key in ending if (hold := known(key)) is not None])
@@ -268,17 +277,17 @@ class Table(NamedTuple):
             after = after.lifted(ending, all_of=bare)
         flowing = after.flowing(self.reached(gone))
         remaining = after.remaining(keys)
-        told: list[EventParts] = []
+        reported: list[EventParts] = []
         if gone:
             parts = {"holds": gone, "flowing": flowing, "remaining": remaining}
             # One that names nothing, or all of its owner's, means all of them.
             if more and keys and not is_all:
                 parts["besides"] = ended_besides(more, keys, flowing)
                 parts["waiting"] = ended_unnamed(more, keys)
-            told.append((events.HoldsRemoved, parts))
+            reported.append((events.HoldsRemoved, parts))
         elif remaining:
-            told.append((events.StillHeld, {"holds": remaining}))
-        return self._step_to(after, told, back, flowing, "resumed")
+            reported.append((events.StillHeld, {"holds": remaining}))
+        return self._step_to(after, reported, back, flowing, "resumed")
 
     def expired(self, now: float) -> Step:
         """End what is over, and the plain pauses that lasted by a whole one of that."""
@@ -291,16 +300,16 @@ class Table(NamedTuple):
             for one in self.holds.without(keys)
             if _topic_of(one) in topics and _is_away(one, here)
         )
-        back = _bared((*over, *ended), now)
+        back = _restored_after((*over, *ended), now)
         after = self._without([*keys, *(one.key for one in ended)], back)
         after = after._replace(due=_sooner(NEVER, after.holds)).lifted(keys)
         flowing = after.flowing(self.reached(over))
-        told: list[EventParts] = []
+        reported: list[EventParts] = []
         if over:
-            told.append((events.HoldsExpired, {"holds": over, "flowing": flowing}))
+            reported.append((events.HoldsExpired, {"holds": over, "flowing": flowing}))
         if ended:
-            told.append((events.HoldsEnded, {"holds": ended, "departed": ()}))
-        return self._step_to(after, told, back, flowing, "a hold has expired")
+            reported.append((events.HoldsEnded, {"holds": ended, "departed": ()}))
+        return self._step_to(after, reported, back, flowing, "a hold has expired")
 
     def _ends_with_any_resume(self, hold: Hold) -> bool:
         # whatever a resume of the application names.
@@ -315,22 +324,24 @@ class Table(NamedTuple):
     def _step_to(
         self,
         after: Table,
-        told: list[EventParts],
+        reported: list[EventParts],
         back: Collection[Hold],
         flowing: tuple[TopicPartition, ...],
         why: str,
     ) -> Step:
         # With what flows because gates opened, which is in no other event.
         if back:
-            told += _placed_back(back)
+            reported += _placed_back(back)
         is_seen = after.holds is not self.holds
         if (after.gated, after.unread) != (self.gated, self.unread):
             is_seen = True
             closed = (self.gated | self.unread).difference(flowing)
             if opened := after.flowing(closed):
-                told.append((events.GatesChanged, {"flowing": opened, "reason": why}))
+                reported.append(
+                    (events.GatesChanged, {"flowing": opened, "reason": why})
+                )
                 flowing += opened
-        return Step(after, tuple(told), flowing, bool(flowing), is_seen)
+        return Step(after, tuple(reported), flowing, bool(flowing), is_seen)
 
     # ------------------------------------------------------------ gates
 
@@ -415,7 +426,7 @@ class Table(NamedTuple):
         is_decided = (undecided, lost) != (self.undecided, self.lost)
         if not (what.gained or what.departed or ended or is_decided):
             return Step(self, is_seen=False, what=what)
-        back = () if cause is Cause.CLOSED else _bared(ended, now)
+        back = () if cause is Cause.CLOSED else _restored_after(ended, now)
         is_same = owned.keys() == self.owned.keys()
         after = self._without([hold.key for hold in ended], back) if ended else self
         after = after._replace(
@@ -432,12 +443,12 @@ class Table(NamedTuple):
         after, held = after.assigned_while_held(new, left, cause)
         reached = after.reached(ended)
         flowing = after.flowing([tp for tp in reached if tp in what.kept])
-        told = [*_ended(ended, change, flowing), *_placed_back(back), *held]
+        reported = [*_ended(ended, change, flowing), *_placed_back(back), *held]
         if carried is not None:
             holds = after.holds if cause.is_called else self.holds
-            told += _left_behind(holds, gone, carried)
+            reported += _left_behind(holds, gone, carried)
         ended_quiet = (*left, *flowing)
-        return Step(after, tuple(told), ended_quiet, is_moved=True, what=what)
+        return Step(after, tuple(reported), ended_quiet, is_moved=True, what=what)
 
     def _undecided(self, change: _Change) -> tuple[Owned, frozenset[TopicPartition]]:
         if not change.cause.is_passing:
@@ -562,7 +573,7 @@ def rebalanced(before: Table, after: Table) -> dict[str, Any]:
     """
     what = difference({**before.undecided, **before.owned}, after.owned)
     view, lost = after.view(), before.lost
-    bit = {
+    on_gained = {
         hold.key: hold
         for tp in sorted(what.gained & view.quiet)
         for hold in view.holds.covering(tp)
@@ -573,7 +584,7 @@ def rebalanced(before: Table, after: Table) -> dict[str, Any]:
         "revoked": sorted_partitions(what.departed - after.owned.keys() - lost),
         "lost": sorted_partitions(lost),
         "quiet": sorted_partitions(view.quiet),
-        "bit": tuple(bit.values()),
+        "holds_on_gained": tuple(on_gained.values()),
     }
 
 
@@ -676,8 +687,8 @@ def _placed_back(back: Collection[Hold]) -> list[EventParts]:
     return [(events.HoldsPlaced, {"holds": tuple(back)})] if back else []
 
 
-def _bared(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
-    # The strict holds that were beneath pauses which have ended by themselves.
+def _restored_after(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
+    # The strict holds beneath pauses that have ended by themselves: in force again.
     found = (hold.beneath for hold in ended)
     return tuple(one for one in found if one is not None and end_of(one) > now)
 

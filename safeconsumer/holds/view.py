@@ -176,14 +176,16 @@ class Holds:
         self, scope: Scope, own: set[str]
     ) -> tuple[dict[Any, ByOwner], int | Scope | None]:
         # Where a hold is changed; of the topics in ``own`` the index is a copy already.
-        if not isinstance(scope, Partition | Topic):
+        at: int | None = None
+        if isinstance(scope, Partition):
+            at = scope.partition
+        elif not isinstance(scope, Topic):
             return self._wide, scope
-        topic = scope.topic
+        topic, narrow = scope.topic, self._narrow
         if topic not in own:
             own.add(topic)
-            self._narrow[topic] = {**self._narrow.get(topic, {})}
-        at = scope.partition if isinstance(scope, Partition) else None
-        return self._narrow[topic], at
+            narrow[topic] = narrow[topic].copy() if topic in narrow else {}
+        return narrow[topic], at
 
 
 def _each(indexes: Iterable[Mapping[Any, ByOwner]]) -> Iterator[Hold]:
@@ -278,13 +280,13 @@ def covers(view: View, tp: TopicPartition) -> bool:
 
 def affected_by(assigned: Assigned, scope: Scope) -> Iterable[TopicPartition]:
     """Return the assigned partitions that a scope covers."""
-    if isinstance(scope, Partition | Topic):
+    if isinstance(scope, Partition):
         here = assigned.get(scope.topic, _NOTHING_HERE)
-        if isinstance(scope, Topic):
-            return here
         # the object that the assignment holds: Kafka's named tuple
         tp = here.get((scope.topic, scope.partition))
         return () if tp is None else (tp,)
+    if isinstance(scope, Topic):
+        return assigned.get(scope.topic, _NOTHING_HERE)
     return [
         tp
         for name, partitions in assigned.items()

@@ -98,6 +98,10 @@ class Figures:
         consumer = self._consumer()
         return 0.0 if consumer is None else float(consumer._fetcher.parked_bytes())
 
+    def _polled_at(self) -> float | None:
+        polling = getattr(self._consumer(), "_safe_polling", None)
+        return None if polling is None else polling.polled_at()
+
     def _caught_up(self) -> float | None:
         # It stopped reading on purpose, or was dropped: that is no outage.
         if getattr(self._consumer(), "_closed", True):
@@ -108,7 +112,7 @@ class Figures:
         return len(self._ledger.control_gates())
 
     def _hook_failures(self) -> float:
-        return sum(self._ledger.hook_failures().values())
+        return sum(self._ledger.dispatcher.failures.values())
 
     def _holds(self) -> dict[str, float]:
         # There may be ten thousand holds, of few owners.
@@ -123,7 +127,7 @@ _READ: dict[str, Callable[[Figures], Value]] = {
         map(len, one._view().assigned.values())
     ),
     "consumer_quiet_partitions": lambda one: len(one._view().quiet),
-    "consumer_last_poll_timestamp_seconds": lambda one: one._ledger.polled_at(),
+    "consumer_last_poll_timestamp_seconds": Figures._polled_at,
     "parked_bytes": Figures._parked,
     "holds": Figures._holds,
     "hold_changes_total": lambda one: one._counts().hold_changes,

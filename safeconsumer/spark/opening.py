@@ -67,7 +67,7 @@ class Opening:
                 options.group,
                 skew=options.clock_skew,
                 timeout=options.control_timeout,
-                hooks=(self._own.pass_on,),
+                hooks=(self._own.forward,),
             ),
         )
 

@@ -129,13 +129,13 @@ class Pump:
             raise WorkerStateError(message)
         refuse_circle(self._client.membership.consumed.has, self._options.dead_letter)
         self._is_open = self._was_open = True
-        ledger, work = self._client.membership.ledger, self._schedule.queue
-        self._busy_before, ledger.busy = ledger.busy, self._engine.held.busy
+        member, work = self._client.membership, self._schedule.queue
+        self._busy_before, member.busy = member.busy, self._engine.held.busy
         work.listen(self._out.ready.set)
         self._client.membership.read_with(None, None)
         self._client.membership.refuse_others(commits_alone)
         self._engine.begin(self._schedule)
-        ledger.lookers.append(work.obey)
+        member.ledger.lookers.append(work.obey)
         self._client.watch_hooks(self._emit.takeover)
         if self._schedule.queue.policy.sink is not None:
             self._burier.start()
@@ -333,10 +333,10 @@ class Pump:
     def _end(self) -> None:
         self._schedule.queue.listen(None)
         self._schedule.queue.end()
-        ledger = self._client.membership.ledger
+        member = self._client.membership
         with suppress(ValueError):  # it was taken over after this
-            ledger.lookers.remove(self._schedule.queue.obey)
-        ledger.busy = self._busy_after()
+            member.ledger.lookers.remove(self._schedule.queue.obey)
+        member.busy = self._busy_after()
         with suppress(JournalError):
             self._client.lift_outages()
         self._letters.put(None)

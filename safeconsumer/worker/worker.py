@@ -425,7 +425,7 @@ class Worker:
 
     def _obey_others(self) -> None:
         ledger, obey = self._client.membership.ledger, self._schedule.queue.obey
-        ledger.busy = self._engine.held.busy
+        self._client.membership.busy = self._engine.held.busy
         ledger.lookers.append(obey)
 
         def stop_obeying() -> None:

@@ -10,7 +10,7 @@ from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.events.dispatch import Outbox
-from safeconsumer.holds.plain import Named
+from safeconsumer.holds.plain import NamedPartitions
 from safeconsumer.holds.table import Table
 from tests.sim.lab import play
 from tests.sim.meetings import COMING, HOLDS, READS, Meeting
@@ -101,7 +101,7 @@ def a_pause_takes_upstreams_lock(patch):
 
 
 def no_pause_is_whole(patch):
-    patch.setattr(Named, "whole", lambda *_, **__: [])
+    patch.setattr(NamedPartitions, "whole", lambda *_, **__: [])
 
 
 PLANTED = {

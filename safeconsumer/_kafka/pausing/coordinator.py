@@ -558,7 +558,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             changed = rebalanced(before, self.ledger.table())
             ids = {"generation": generation, "member_id": member_id}
             self.ledger.emit(events.RebalanceCompleted, **ids, **changed)
-            self.ledger.on_joined()
+            self._subscription.on_joined()
             self._warn_uncommitted()
 
     def _note_drained(self) -> None:

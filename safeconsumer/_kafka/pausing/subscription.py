@@ -106,6 +106,9 @@ class LedgerSubscription(SubscriptionState):
         poller: the thread on which that worker or pump polls now; None: it does not.
         unvalidated: the states whose position was set otherwise than by reading on, since
             positions were last compared with their leaders' epochs.
+        worker_busy: returns the partitions of which the handlers of the worker that has
+            the consumer have records; None: no worker has it.
+        on_joined: called after each completed join, under upstream's locks.
         is_closing: whether its consumer is being closed: nobody works on its records.
     """
 
@@ -126,6 +129,8 @@ class LedgerSubscription(SubscriptionState):
         self.journal: Journal | None = None
         self.refusal: Callable[[], Exception] | None = None
         self.poller: int | None = None
+        self.worker_busy: Callable[[], Collection[TopicPartition]] | None = None
+        self.on_joined: Callable[[], object] = tuple
         self.is_closing = False
         self._pinned: frozenset[TopicPartition] | None = None
         self._first_counts: dict[str, int] | None = None
@@ -248,6 +253,10 @@ class LedgerSubscription(SubscriptionState):
         """
         with self._lock:
             return frozenset() if self.is_closing else self.undelivered.in_hand()
+
+    def busy(self) -> Collection[TopicPartition]:
+        """Return the partitions of which a worker, or else the program, has records."""
+        return (self.worker_busy or self.in_hand)()
 
     # ------------------------------------------------------------ settled positions
 

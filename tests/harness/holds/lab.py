@@ -57,9 +57,9 @@ def is_locked(ledger):
     return repr(ledger._lock).startswith("<locked")  # ``locked()`` is of Python 3.14
 
 
-def handed(edition):
+def handed(snapshot):
     """Return all that a call of ``assignment()`` returned, as scopes."""
-    return [Partition(*tp) for tps in edition.values() for tp in sorted(tps)]
+    return [Partition(*tp) for tps in snapshot.values() for tp in sorted(tps)]
 
 
 class LedgerLab:
@@ -75,7 +75,7 @@ class LedgerLab:
             wall=lambda: 1.0,
         )
         self._assigned = None
-        self._edition = {}
+        self._snapshot = {}
         self.assign(*owns)
 
     def assign(self, *partitions, cause=Cause.JOINED):
@@ -88,9 +88,9 @@ class LedgerLab:
     def lift(self, *scopes, owner="app"):
         self.ledger.remove([(scope, owner) for scope in scopes])
 
-    def pause(self, *scopes, edition=None, **more):
-        """Pause plainly; with an edition, by what ``assignment()`` returned then."""
-        named = [] if edition is None else [(one, edition) for one in scopes]
+    def pause(self, *scopes, snapshot=None, **more):
+        """Pause plainly; with a snapshot, by what ``assignment()`` returned then."""
+        named = [] if snapshot is None else [(one, snapshot) for one in scopes]
         self.hold(*scopes, lifetime=Lifetime.PLAIN, named=named, **more)
 
     def resume(self, *scopes):
@@ -103,8 +103,8 @@ class LedgerLab:
         assigned = self.ledger.view().assigned
         if self._assigned is not assigned:
             self._assigned = assigned
-            self._edition = {topic: frozenset(tps) for topic, tps in assigned.items()}
-        return self._edition
+            self._snapshot = {topic: frozenset(tps) for topic, tps in assigned.items()}
+        return self._snapshot
 
     def quiet(self):
         return set(self.ledger.quiet())

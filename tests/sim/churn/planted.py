@@ -5,6 +5,7 @@ from contextlib import contextmanager
 import pytest
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.hold_calls import HoldCalls
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.ledger import PauseLedger
@@ -105,14 +106,14 @@ def what_a_late_hold_takes_back_is_gone(patch):
 
 def holds_expire_early(patch):
     """P3: a hold for a time ends after nine tenths of it."""
-    place = SafeConsumer._safe_place
+    place = HoldCalls.place
 
     def shorter(self, *given, **how):
         if how["for_"] is not None:
             how["for_"] *= 0.9
         place(self, *given, **how)
 
-    patch.setattr(SafeConsumer, "_safe_place", shorter)
+    patch.setattr(HoldCalls, "place", shorter)
 
 
 def held_partitions_are_fetched(patch):

@@ -224,7 +224,7 @@ def test_a_poll_asks_for_a_report_only_after_records_of_what_is_held(lab):
 
 
 def in_hand(consumer):
-    return {one.partition for one in consumer._safe_ledger.busy()}
+    return {one.partition for one in consumer._subscription.busy()}
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_what_was_not_answered_yet_is_not_said_to_be_missing(lab):
     reading = consumer(lab)
     late = lab.cluster.fail("Metadata", is_held=True)
     reading.subscribe(["nowhere"])
-    why = reading._safe_consumed.why_nothing
+    why = reading._safe_hold_calls.consumed.why_nothing
     lab.sleep(1)
     assert why() is None
     late.end()

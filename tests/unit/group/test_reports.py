@@ -13,20 +13,31 @@ from tests.harness.holds.lab import assign_to
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def reports(ledger, client_id="c"):
+class Member:
+    """A member that owns nothing, and has nothing in hand."""
+
+    def __init__(self):
+        self.ledger = PauseLedger()
+        self.busy = self.busy_elsewhere = self.recreated = tuple
+
+    def membership(self):
+        return "", -1
+
+
+def reports(client, client_id="c"):
     seen = Seen(state="ready", skipped=0, applied={})
     return MemberReports(
-        group="g", client_id=client_id, look=lambda: seen, ledger=ledger, skew=0.0
+        group="g", client_id=client_id, look=lambda: seen, client=client, skew=0.0
     )
 
 
 def test_what_a_handler_works_on_is_not_reported_quiet():
     """Who waits until a partition is quiet waits for the records that are in hand."""
-    ledger, busy = PauseLedger(), {ZERO}
-    ledger.busy = lambda: busy
-    assign_to(ledger, [ZERO, ONE])
-    ledger.place((ALL,), owner="app")
-    made = reports(ledger)
+    client, busy = Member(), {ZERO}
+    client.busy = lambda: busy
+    assign_to(client.ledger, [ZERO, ONE])
+    client.ledger.place((ALL,), owner="app")
+    made = reports(client)
     report = made.report()
     assert (report.client_id, report.state) == ("c", "ready")
     assert (report.quiet, report.busy) == ({"orders": ((1, 1),)}, {"orders": ((0, 0),)})
@@ -36,11 +47,11 @@ def test_what_a_handler_works_on_is_not_reported_quiet():
 
 
 def busy_elsewhere(answer):
-    ledger = PauseLedger()
-    ledger.busy_elsewhere = answer
-    assign_to(ledger, [ZERO, ONE])
-    ledger.place((ALL,), owner="app")
-    return reports(ledger)
+    client = Member()
+    client.busy_elsewhere = answer
+    assign_to(client.ledger, [ZERO, ONE])
+    client.ledger.place((ALL,), owner="app")
+    return reports(client)
 
 
 def test_what_threads_of_the_program_work_on_is_not_reported_quiet():
@@ -71,12 +82,12 @@ def test_where_the_program_cannot_say_what_it_works_on_nothing_is_quiet(answer, 
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b", "x" * 2000])
 def test_a_member_of_any_name_is_heard(name):
     """Its reports are named after its client; readers bound that, and print it."""
-    made = reports(PauseLedger(), name)
+    made = reports(Member(), name)
     read = decode_report(encode_report(made.report()))
     assert read is not None
     assert read.member == made.member
     assert made.member.isprintable()
-    assert reports(PauseLedger(), name).member != made.member
+    assert reports(Member(), name).member != made.member
 
 
 class Client:

@@ -11,7 +11,7 @@ from attrs import define, evolve, field, frozen
 
 from safeconsumer.holds.hold import APP, WHOLE, Lifetime
 from safeconsumer.holds.ownership import Cause
-from safeconsumer.holds.plain import Edition
+from safeconsumer.holds.plain import Snapshot
 from safeconsumer.holds.scope import (
     Everything,
     Partition,
@@ -51,7 +51,7 @@ class Wish:
 class Named:
     """What was named, since a poll began, of all that one ``assignment()`` returned."""
 
-    edition: Edition
+    snapshot: Snapshot
     said: dict[TopicPartition, Any]
 
 
@@ -105,7 +105,7 @@ class NaiveLedger:
             self._put((scope, owner), evolve(wish, lifetime=lifetime))
         if handed is None:
             return
-        note = next((one for one in self.named if one.edition is handed), None)
+        note = next((one for one in self.named if one.snapshot is handed), None)
         if note is None:
             self.named.append(note := Named(handed, {}))
         tps = {
@@ -114,7 +114,7 @@ class NaiveLedger:
         note.said |= dict.fromkeys(tps, evolve(wish, lifetime=PLAIN))
         for topic in {tp[0] for tp in tps}:
             for one in self.named:
-                everything = one.edition.get(topic, set())
+                everything = one.snapshot.get(topic, set())
                 if not everything or not everything <= one.said.keys():
                     continue
                 first = min(

@@ -186,9 +186,9 @@ def _steps(call):
 def _loop(held):
     tps = [("orders", number) for number in range(held)]
     lab = LedgerLab(owns=tps)
-    edition = lab.assignment()
+    snapshot = lab.assignment()
     singles = [scopes.partition(*tp) for tp in tps]
-    lab.pause(*singles, edition=edition)
+    lab.pause(*singles, snapshot=snapshot)
     lab.poll()  # so that a gate stands for the holds
     steps = [_steps(lambda one=one: lab.resume(one)) for one in singles[:10]]
     lab.poll()

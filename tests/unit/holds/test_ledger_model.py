@@ -39,18 +39,18 @@ class Both:
         if is_watched:
             self.lab.ledger.watch(self.gained.update)
         self.unseen = 0.0
-        self.editions = [{}]
+        self.snapshots = [{}]
         self.seen = []
         self.told = {}  # the holds, by what the events say
 
     # ------------------------------------------------------------ steps
 
     def place(  # noqa: PLR0913, PLR0917 - what a call of pause() has
-        self, scopes, owner, reason, for_, lifetime, edition=None
+        self, scopes, owner, reason, for_, lifetime, snapshot=None
     ):
         if lifetime is PLAIN and owner != APP:
             lifetime = Lifetime.UNTIL_RESUMED
-        named = [] if edition is None else [(one, edition) for one in scopes]
+        named = [] if snapshot is None else [(one, snapshot) for one in scopes]
         self.lab.ledger.place(
             scopes,
             owner=owner,
@@ -62,14 +62,16 @@ class Both:
         until = NEVER if for_ is None else self.naive.now + for_
         wish = Wish(lifetime, reason, until)
         if scopes:
-            self.naive.place(scopes, owner, wish, edition)
+            self.naive.place(scopes, owner, wish, snapshot)
 
     def place_handed(self, back, chosen, for_, *, topics_of):
         """Pause what ``assignment()`` returned now, or earlier; some of it, or topics."""
-        edition = self.editions[-1 - back % len(self.editions)]
+        snapshot = self.snapshots[-1 - back % len(self.snapshots)]
         names = {one.topic for one in chosen if topics_of}
-        scopes = [one for one in handed(edition) if one in chosen or one.topic in names]
-        self.place(scopes, APP, None, for_, PLAIN, edition)
+        scopes = [
+            one for one in handed(snapshot) if one in chosen or one.topic in names
+        ]
+        self.place(scopes, APP, None, for_, PLAIN, snapshot)
 
     def remove(self, scopes, owner, *, by_application=True):
         named = [(one, owner) for one in scopes]
@@ -98,7 +100,7 @@ class Both:
         assign_to(self.lab.ledger, new, cause)
         self.naive.assign(set(new), cause)
         assigned = self.lab.ledger.view().assigned
-        self.editions.append({name: frozenset(tps) for name, tps in assigned.items()})
+        self.snapshots.append({name: frozenset(tps) for name, tps in assigned.items()})
 
     def poll(self):
         if self.naive.in_call:

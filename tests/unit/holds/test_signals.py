@@ -222,12 +222,12 @@ class Interrupt:
             gc.enable()
 
 
-EDITION = {"orders": frozenset({A, B})}
+SNAPSHOT = {"orders": frozenset({A, B})}
 PATTERN = "re:ord.*"
 
 
-def _whole(lab, edition=EDITION):
-    lab.pause(*handed(edition), edition=edition)
+def _whole(lab, snapshot=SNAPSHOT):
+    lab.pause(*handed(snapshot), snapshot=snapshot)
 
 
 def _late(lab):
@@ -240,7 +240,7 @@ CALLS = {
     "pause": (lambda _: 0, lambda lab: lab.hold(ORDERS, AUDIT)),
     "pause a pattern": (lambda _: 0, lambda lab: lab.hold(scopes.parse(PATTERN))),
     "pause all of a topic": (lambda _: 0, _whole),
-    "resume": (_whole, lambda lab: lab.lift(*handed(EDITION))),
+    "resume": (_whole, lambda lab: lab.lift(*handed(SNAPSHOT))),
     "resume all": (_whole, lambda lab: lab.ledger.remove_owner(APP)),
     "assign": (
         lambda lab: lab.hold(scopes.parse(PATTERN)),
@@ -345,7 +345,7 @@ def test_a_pause_of_a_handler_at_any_moment_of_a_call_is_applied_by_it(
 
 def test_a_step_is_interrupted_before_or_after_it():
     """Python looks for signals after calls and at jumps back; there is none in between."""
-    steps = list(dis.get_instructions(ledger.PauseLedger._put_in_place))
+    steps = list(dis.get_instructions(ledger.PauseLedger._store))
     stores = [at for at, one in enumerate(steps) if one.opname == "STORE_ATTR"]
     between = {one.opname for one in steps[stores[0] : stores[-1]]}
     assert not [name for name in between if "CALL" in name or "BACKWARD" in name]

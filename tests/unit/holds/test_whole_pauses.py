@@ -163,19 +163,19 @@ def _act(lab, names, asked):
     now = lab.assignment()
     return {
         "pause": lambda: lab.pause(*single),
-        "some": lambda: lab.pause(*single, edition=now),
-        "pause all": lambda: lab.pause(*handed(now), edition=now),
-        "all for 5 s": lambda: lab.pause(*handed(now), edition=now, for_=5.0),
-        "some for 1 s": lambda: lab.pause(*single, edition=now, for_=1.0),
-        "some for 5 s": lambda: lab.pause(*single, edition=now, for_=5.0),
-        "some for 600 s": lambda: lab.pause(*single, edition=now, for_=600.0),
+        "some": lambda: lab.pause(*single, snapshot=now),
+        "pause all": lambda: lab.pause(*handed(now), snapshot=now),
+        "all for 5 s": lambda: lab.pause(*handed(now), snapshot=now, for_=5.0),
+        "some for 1 s": lambda: lab.pause(*single, snapshot=now, for_=1.0),
+        "some for 5 s": lambda: lab.pause(*single, snapshot=now, for_=5.0),
+        "some for 600 s": lambda: lab.pause(*single, snapshot=now, for_=600.0),
         "while assigned": lambda: lab.hold(*single, lifetime=Lifetime.WHILE_ASSIGNED),
         "lift the whole": lambda: lab.lift(ORDERS, owner=WHOLE),
         "A for 5 s": lambda: lab.pause(Partition(*A), for_=5.0),
         "A for 1 s": lambda: lab.pause(Partition(*A), for_=1.0),
         "A for 9 s": lambda: lab.pause(Partition(*A), for_=9.0),
         "2 s": lambda: (setattr(lab.clock, "now", lab.clock.now + 2), lab.quiet()),
-        "pause what was asked": lambda: lab.pause(*handed(asked), edition=asked),
+        "pause what was asked": lambda: lab.pause(*handed(asked), snapshot=asked),
         "resume": lambda: lab.resume(*single),
         "resume all": lambda: lab.resume(*handed(now)),
         "resume_all": lambda: lab.ledger.remove_owner(APP),
@@ -217,8 +217,8 @@ def test_only_single_partitions_are_paused_plainly(lifetime):
 def test_a_whole_pause_is_a_hold_of_its_own():
     """It shows as one of the topic, and takes reason and limit of the call."""
     lab = LedgerLab(owns=[A, C])
-    edition = lab.assignment()
-    lab.pause(*handed(edition), edition=edition, reason="full", for_=5.0)
+    snapshot = lab.assignment()
+    lab.pause(*handed(snapshot), snapshot=snapshot, reason="full", for_=5.0)
     wholes = [hold for hold in lab.ledger.view().holds if hold.owner == WHOLE]
     assert {hold.scope for hold in wholes} == {ORDERS, AUDIT}
     assert {(hold.reason, hold.deadline) for hold in wholes} == {("full", 1005.0)}
@@ -230,7 +230,7 @@ def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause():
     lab = LedgerLab()
     lab.ledger.carried = frozenset({A, B, C})
     lab.assign(A, B, C)
-    lab.pause(*handed({"orders": frozenset({A, B})}), edition=lab.assignment())
+    lab.pause(*handed({"orders": frozenset({A, B})}), snapshot=lab.assignment())
     lab.pause(Partition(*C))
     lab.assign()
     left = {str(hold.scope) for hold in lab.ledger.view().holds}

@@ -141,7 +141,7 @@ def test_a_pause_of_all_that_assignment_returned_is_one_of_its_topics(consumer):
 
 def test_an_assignment_asked_for_in_a_held_block_stays(consumer):
     """A block holds to its end, whatever lifetime is the default."""
-    consumer._safe_lifetime = Lifetime.WHILE_ASSIGNED
+    consumer._safe_hold_calls._lifetime = Lifetime.WHILE_ASSIGNED
     with consumer.held(A):
         assigned(consumer, B)
         assigned(consumer, A, B)
@@ -392,4 +392,4 @@ def test_what_was_resumed_is_forgotten(safe):
     consumer.pause_all()
     consumer.resume("audit")
     consumer.resume_all()
-    assert not consumer._safe_early._keys
+    assert not consumer._safe_hold_calls.early._keys

@@ -1,0 +1,268 @@
+"""Carries out a program's calls about holds: ``pause``, ``resume``, and ``held`` blocks."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+from kafka import KafkaConsumer
+
+from safeconsumer._interrupts import is_of_handler
+from safeconsumer._kafka.arguments import scope_of
+from safeconsumer._kafka.consumed import Consumed, EarlyHolds
+from safeconsumer._kafka.structs import (
+    AssignedPartition,
+    AssignedPartitions,
+    TopicPartition,
+)
+from safeconsumer.errors.base import HoldSettingError
+from safeconsumer.holds.hold import (
+    APP,
+    Hold,
+    HoldKey,
+    Lifetime,
+    checked_duration,
+    checked_lifetime,
+    checked_name,
+    checked_owner,
+    checked_placer,
+    checked_reason,
+)
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.plain import Snapshot
+from safeconsumer.holds.scope import Scope, Target
+from safeconsumer.holds.view import Assigned
+
+_block_numbers = itertools.count(1)
+
+
+class HoldCalls:
+    """
+    Checks the arguments of a program's calls about holds, and changes the ledger by them.
+
+    Thread rules: any thread and a signal handler; it takes no lock but the ledger's.
+
+    Args:
+        consumer: an adopted consumer.
+        ledger: the consumer's.
+        lifetime: the lifetime of holds that are placed without one; None: a plain
+            pause's for ``app``, until resumed for other owners.
+        journal: writes each call; None: there is no journal.
+
+    Attributes:
+        consumed: what the consumer consumes.
+        early: holds that were placed before anything was consumed.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,  # noqa: ANN401 - a SafeConsumer
+        ledger: PauseLedger,
+        lifetime: Lifetime | None,
+        journal: Any,  # noqa: ANN401 - a Recorder, which stands above
+    ) -> None:
+        self._consumer: KafkaConsumer = consumer
+        self._ledger, self._lifetime, self._journal = ledger, lifetime, journal
+        self.consumed, self.early = Consumed(consumer), EarlyHolds(ledger)
+        self._returned = AssignedPartitions({})
+        # Blocks of held() that are over, and whose holds are not lifted yet.
+        self._ended: dict[_Block, None] = {}
+
+    # ------------------------------------------------------------ placing and lifting
+
+    def place(
+        self,
+        targets: Iterable[Target],
+        *,
+        owner: str,
+        reason: str | None,
+        for_: float | timedelta | None,
+        lifetime: Lifetime | None,
+    ) -> None:
+        """Place the holds that ``SafeConsumer.pause`` asks for; its errors are raised."""
+        found = {scope_of(target): target for target in targets}
+        if self._ended:
+            self.lift_interrupted()
+        owner = checked_placer(owner)
+        reason = None if reason is None else checked_reason(reason)
+        seconds = None if for_ is None else checked_duration(for_)
+        lifetime = self._lifetime_of(owner, lifetime)
+        if not found or self._consumer._closed:
+            return
+        named, others = _split(found)
+        self.consumed.check(others)
+        more: dict[str, Any] = {
+            "owner": owner,
+            "reason": reason,
+            "for_": seconds,
+            "lifetime": lifetime,
+            "known_topics": self.consumed.known_topics,
+            "named": named if lifetime is Lifetime.PLAIN else (),
+        }
+        if self._journal is None:
+            self._ledger.place(found, **more)
+        else:
+            with self._journal.pausing(found, owner, lifetime, seconds):
+                self._ledger.place(found, **more)
+        if not self.consumed.has_any():
+            self.early.note((scope, owner) for scope in found)
+
+    def _lifetime_of(self, owner: str, lifetime: Lifetime | None) -> Lifetime:
+        if lifetime is not None:
+            return checked_lifetime(lifetime)
+        if self._lifetime is not None:
+            return self._lifetime
+        return Lifetime.PLAIN if owner == APP else Lifetime.UNTIL_RESUMED
+
+    def lift(self, targets: Iterable[Target], owner: str) -> tuple[Hold, ...]:
+        """Lift an owner's holds of these targets; return those that still cover them."""
+        checked_owner(owner)
+        keys = [(scope_of(target), owner) for target in targets]
+        # First: a hold that is placed meanwhile is noted again after it.
+        self.early.forget(keys)
+        if self._journal is None:
+            return self._ledger.remove(keys, by_application=owner == APP)
+        with self._resuming(keys, owner):
+            return self._ledger.remove(keys, by_application=owner == APP)
+
+    def lift_all(self, owner: str) -> None:
+        """Lift all holds of an owner."""
+        checked_owner(owner)
+        keys = [one.key for one in self._ledger.view().holds if one.owner == owner]
+        self.early.forget(keys)
+        with self._resuming(keys, owner):
+            self._ledger.remove_owner(owner)
+
+    def _resuming(
+        self, keys: Iterable[HoldKey], owner: str
+    ) -> AbstractContextManager[None]:
+        if self._journal is None:
+            return nullcontext()
+        written: AbstractContextManager[None]
+        written = self._journal.resuming([scope for scope, _ in keys], owner)
+        return written
+
+    # ------------------------------------------------------------ blocks
+
+    @contextmanager
+    def held(
+        self,
+        targets: tuple[Target, ...],
+        *,
+        owner: str | None,
+        reason: str | None,
+        for_: float | timedelta | None,
+    ) -> Iterator[None]:
+        """Hold the targets for a block, and lift the hold however the block ends."""
+        if not targets:
+            message = (
+                "held() needs a target, or nothing would be held in its block; "
+                "held(safeconsumer.ALL) holds the whole consumer"
+            )
+            raise HoldSettingError(message)
+        if owner is None:
+            owner = f"held-{next(_block_numbers)}"
+        for one in targets:
+            scope_of(one)  # a bad one is refused here, and not at the end
+        block = _Block(owner, targets)
+        lifetime = Lifetime.UNTIL_RESUMED
+        try:
+            self._consumer.pause(
+                *targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime
+            )
+        except BaseException as error:
+            if not isinstance(error, Exception) or is_of_handler(error):
+                block.is_interrupted = True
+                self._ended[block] = None  # it may be placed
+                self._lift_block(block)
+            raise
+        try:
+            yield
+        finally:
+            try:
+                self._ended[block] = None
+                self._lift_block(block)
+            except BaseException:  # where that begins, too
+                block.is_interrupted = True
+                raise
+
+    def _lift_block(self, block: "_Block") -> None:
+        # Whichever thread takes the block out lifts its hold, and no other: one that was
+        # slow would lift that of a later block. After a signal handler's exception the
+        # block is put in again, for the next poll or pause.
+        try:
+            if self._ended.pop(block, block) is block:
+                return  # another thread has taken it out
+            if block.owner == APP:  # its whole pauses go on
+                keys = [(scope_of(one), block.owner) for one in block.targets]
+                self.early.forget(keys)
+                with self._resuming(keys, block.owner):
+                    self._ledger.remove(keys)
+            else:
+                self._consumer.resume(*block.targets, owner=block.owner)
+            block.is_lifted = True
+        except BaseException:
+            block.is_interrupted = True
+            if not block.is_lifted:
+                self._ended[block] = None
+            raise
+
+    def lift_interrupted(self) -> None:
+        """Lift the holds of blocks whose end a signal handler's exception interrupted."""
+        for block in tuple(self._ended):
+            if block.is_interrupted:
+                self._lift_block(block)
+
+    # ------------------------------------------------------------ sets of partitions
+
+    def assigned(self) -> dict[tuple[str, int], TopicPartition]:
+        """Return what ``assignment()`` returns; the same objects until it changes."""
+        return self._objects_of(self._ledger.view().assigned)
+
+    def paused(self, owner: str) -> set[TopicPartition]:
+        """
+        Return what ``paused()`` returns, as objects of ``assignment()``.
+
+        Raises:
+            HoldSettingError: the owner is not acceptable as a name.
+        """
+        checked_name(owner)
+        view = self._ledger.view()
+        objects = self._objects_of(view.assigned)
+        return {objects[tp] for tp in view.held_by(owner)}
+
+    def quiet(self) -> set[TopicPartition]:
+        """Return what ``quiet()`` returns, as objects of ``assignment()``."""
+        view = self._ledger.view()
+        objects = self._objects_of(view.assigned)
+        return {objects[tp] for tp in view.quiet}
+
+    def _objects_of(self, assigned: Assigned) -> dict[tuple[str, int], TopicPartition]:
+        returned = self._returned
+        if returned.assigned is not assigned:
+            self._returned = returned = AssignedPartitions(assigned)
+        return returned.partitions
+
+
+class _Block:
+    # A block of ``held()`` whose hold has to be lifted.
+
+    def __init__(self, owner: str, targets: tuple[Target, ...]) -> None:
+        self.owner, self.targets = owner, targets
+        self.is_interrupted = False  # the next poll or pause lifts its hold
+        self.is_lifted = False
+
+
+def _split(
+    found: Mapping[Scope, Target],
+) -> tuple[list[tuple[Scope, Snapshot]], list[Scope]]:
+    # The partitions that assignment() returned, each with all that it returned, which
+    # can belong to this consumer; and the others.
+    named, others = [], []
+    for scope, target in found.items():
+        if isinstance(target, AssignedPartition) and target.snapshot is not None:
+            named.append((scope, target.snapshot))
+        else:
+            others.append(scope)
+    return named, others

@@ -1,0 +1,50 @@
+"""Answers what group control asks of the consumer that is its member."""
+
+import weakref
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import TopicPartition
+
+
+class ConsumerClient:
+    """
+    An adopted consumer as a member of its group, for ``safeconsumer.group``.
+
+    Thread rules: any thread. It does not keep the consumer.
+
+    Attributes:
+        ledger: has the consumer's holds.
+    """
+
+    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - a SafeConsumer
+        self._consumer = weakref.ref(consumer)
+        self._coordinator = consumer._coordinator
+        self._subscription = consumer._subscription
+        self.ledger: PauseLedger = self._subscription.ledger
+
+    def membership(self) -> tuple[str, int]:
+        """Return Kafka's member id and the generation; empty and -1 outside a group."""
+        found: tuple[str, int] = self._coordinator.membership()
+        return found
+
+    def busy(self) -> Collection[TopicPartition]:
+        """Return the partitions of which the program, or a worker, has records in hand."""
+        found: Collection[TopicPartition] = self._subscription.busy()
+        return found
+
+    def busy_elsewhere(self) -> Iterable[TopicPartition]:
+        """Return what the program's ``busy`` says of its threads; it may raise anything."""
+        consumer = self._consumer()
+        ask = None if consumer is None else consumer.busy
+        return () if ask is None else ask()
+
+    def recreated(self) -> list[str]:
+        """Return the topics that were recreated, of which nothing was read yet."""
+        found: list[str] = self._subscription.recreated()
+        return found
+
+    def call_after_joins(self, call: Callable[[], object]) -> None:
+        """Have a function called after each join, under upstream's locks: be quick."""
+        self._subscription.on_joined = call

@@ -1,0 +1,208 @@
+"""Polls, and takes the steps of an iteration: what comes around kafka-python's own."""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+from kafka import KafkaConsumer
+
+from safeconsumer._kafka.consumed import RepeatedChange
+from safeconsumer._kafka.fixes.timers import ExactTimer
+from safeconsumer._kafka.hold_calls import HoldCalls
+from safeconsumer._kafka.pausing.iteration import (
+    GATING_STEP_MS,
+    Iteration,
+    refuse_second_poll,
+)
+from safeconsumer._kafka.pausing.listeners import refuse_in_listener
+from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
+
+# The method that upstream calls for each record, to see whether it is wrapped; None if
+# it was wrapped before we were imported.
+UPSTREAM_NEXT: Any = KafkaConsumer.__next__
+if getattr(UPSTREAM_NEXT, "__globals__", {}).get("__name__") != (
+    KafkaConsumer.__module__
+):
+    UPSTREAM_NEXT = None
+
+Polled = dict[TopicPartition, list[ConsumerRecord]]
+
+
+class WokenUpError(Exception):
+    """Ends a poll that has nothing to return, from within upstream's loop."""
+
+
+class Polling:
+    """
+    Takes what is due before and after each poll, and each step of an iteration.
+
+    Thread rules: on the polling thread; :class:`Iteration` allows one at a time.
+
+    Args:
+        consumer: an adopted consumer.
+        iteration: the consumer's.
+        change: makes interrupted changes of what is consumed again.
+        hold_calls: lifts the holds of interrupted blocks.
+        journal: writes what is returned; None: there is no journal.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,  # noqa: ANN401 - a SafeConsumer
+        iteration: Iteration,
+        change: RepeatedChange,
+        hold_calls: HoldCalls,
+        journal: Any,  # noqa: ANN401 - a Recorder, which stands above
+    ) -> None:
+        self._consumer, self._iteration = consumer, iteration
+        self._change, self._hold_calls = change, hold_calls
+        self._journal = journal
+        self._fetcher, self._subscription = consumer._fetcher, consumer._subscription
+        self._ledger = self._subscription.ledger
+        self._polled_at: float | None = None
+
+    def polled_at(self) -> float | None:
+        """
+        Return when a ``poll`` last began or went on waiting; None: none has begun.
+
+        It is in seconds since the epoch, and what ``max.poll.interval.ms`` counts from.
+        Any thread.
+        """
+        at = self._polled_at
+        now, wall = self._ledger.now()  # later: it is never before the poll
+        return None if at is None else wall - (now - at)
+
+    def poll(
+        self,
+        upstream: Callable[..., Polled],
+        timeout_ms: float,
+        max_records: int | None,
+        update_offsets: bool,  # noqa: FBT001 - upstream's signature
+    ) -> Polled:
+        """Return what kafka-python's poll returns of what no hold covers at the return."""
+        if not self._iteration.is_stepping():
+            refuse_in_listener(self._consumer, "poll")
+            self._subscription.refuse_other_poll()
+            if self._ledger.outbox.is_at_work_here():
+                refuse_second_poll()
+        return self._iteration.one_poll(
+            lambda: self._poll(upstream, timeout_ms, max_records, update_offsets)
+        )
+
+    def _poll(
+        self,
+        upstream: Callable[..., Polled],
+        timeout_ms: float,
+        max_records: int | None,
+        update_offsets: bool,  # noqa: FBT001 - upstream's signature
+    ) -> Polled:
+        self._iteration.begin()
+        self._change.finish()
+        self._hold_calls.lift_interrupted()
+        self._ledger.deliver()
+        is_step = self._iteration.is_stepping()
+        # A step of an iteration writes the records that it yields, one by one.
+        journal = None if is_step else self._journal
+        began = {} if journal is None else journal.began()
+        timeout_ms = min(timeout_ms, self._most_ms(is_step=is_step))
+        if not is_step:
+            self._fetcher.drained_from.clear()
+        records, is_late = self._returned(
+            upstream, timeout_ms, max_records, update_offsets
+        )
+        if is_late:  # hooks took time, and a pause may have returned: P1's check again
+            records = self._fetcher.put_back_quiet(records)
+        if not is_step:  # an iteration stops where it would poll again
+            self._fetcher.wakeup.is_asked = False
+        if journal is not None:
+            journal.polled(records, began, is_peek=not update_offsets)
+        # From here on nothing is called: what a signal handler raises comes before
+        # this, and the records come again, or after the caller has them.
+        self._fetcher.delivered()
+        return records
+
+    def _most_ms(self, *, is_step: bool) -> float:
+        # Begins the call of the ledger; returns for how long it may last.
+        self._polled_at, _ = self._ledger.now()
+        is_gating = self._ledger.begin_call()
+        if self._fetcher.wakeup.is_asked:
+            return 0
+        return GATING_STEP_MS if is_gating and is_step else math.inf
+
+    def _returned(
+        self, upstream: Callable[..., Polled], *given: object
+    ) -> tuple[Polled, bool]:
+        # With what was returned, whether hooks have run since.
+        wakeup = self._fetcher.wakeup
+        wakeup.poller = threading.get_ident()
+        try:
+            records = upstream(*given)
+        except WokenUpError:
+            records = {}
+        finally:
+            wakeup.poller = None
+            self._ledger.end_call()
+            is_late = self._ledger.deliver()
+            if self._consumer._closed:  # meanwhile, on another thread or in a handler
+                self._fetcher.close()
+                self._ledger.deliver()
+        return records, is_late
+
+    def poll_once(
+        self, upstream: Callable[..., Polled], timer: object, *given: object
+    ) -> Polled:
+        """Fetch once, as kafka-python's loop does, and leave out what is held by then."""
+        self._polled_at, _ = self._ledger.now()  # its member has served the group
+        records = self._fetcher.put_back_quiet(upstream(ExactTimer(timer), *given))
+        if not records and self._fetcher.wakeup.is_asked:
+            raise WokenUpError
+        kept: Polled = records
+        return kept
+
+    # ------------------------------------------------------------ steps
+
+    def step(
+        self, upstream: Callable[[], ConsumerRecord], *, is_wrapped: bool
+    ) -> ConsumerRecord:
+        """Return the next record; by ``upstream`` if that is wrapped, as by tracing."""
+        refuse_in_listener(self._consumer, "next")
+        self._subscription.refuse_other_poll()
+        step: Callable[[], ConsumerRecord] = self._step
+        if is_wrapped:
+            # A lambda would cost each record a tenth of its time: self in a cell.
+            step = partial(self._iteration.foreign_step, upstream)
+        try:
+            return self._iteration.alone(step, goes_on=is_wrapped)
+        except StopIteration:
+            self._fetcher.wakeup.is_asked = False  # it has stopped for it
+            raise
+
+    def _step(self) -> ConsumerRecord:
+        # As upstream's, which calls next(): a signal handler that raises right after
+        # that would lose what it has returned. A loop calls nothing.
+        consumer = self._consumer
+        if consumer._closed:
+            raise StopIteration
+        consumer._set_consumer_timeout()
+        while time.monotonic() < consumer._consumer_timeout:
+            records = self.records()
+            consumer._iterator = records
+            for record in records:
+                return record
+            consumer._iterator = None
+        raise StopIteration
+
+    def records(self) -> Generator[ConsumerRecord, None, None]:
+        """Return what yields the records of the next polls; nothing after a wake-up."""
+        if self._fetcher.wakeup.is_asked:
+            self._iteration.begin()
+            self._consumer._consumer_timeout = -math.inf  # for this step
+            nothing: tuple[ConsumerRecord, ...] = ()
+            return (record for record in nothing)
+        records: Generator[ConsumerRecord, None, None] = self._iteration.records()
+        if self._journal is not None:
+            records = self._journal.steps(records, self._iteration.take_back)
+        return records

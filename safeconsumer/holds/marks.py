@@ -1,0 +1,56 @@
+"""Remembers which partitions were quiet since a broker last had their position (P16)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from safeconsumer.holds.scope import TopicPartition
+
+# The most partitions that are remembered beside the owned ones: under a hold of
+# everything, topics with ever new names would fill the memory. About a million bytes.
+MOST_AWAY = 10_000
+
+
+class QuietMarks:
+    """
+    The partitions that were quiet since their last valid position.
+
+    *Moves* count how often partitions became quiet or began to flow; a position that a
+    broker had after so many moves is valid for what was quiet before.
+
+    Thread rules: changes under the ledger's lock; it is read on any thread.
+    """
+
+    def __init__(self) -> None:
+        # The number of moves at which each was quiet last.
+        self._quiet_until: dict[TopicPartition, int] = {}
+
+    def __contains__(self, tp: object) -> bool:
+        return tp in self._quiet_until
+
+    def before(self, moves: int) -> list[TopicPartition]:
+        """Return what was quiet before so many moves, with no valid position since."""
+        marks = self._quiet_until
+        return [tp for tp, at in tuple(marks.items()) if at <= moves] if marks else []
+
+    def note(
+        self,
+        partitions: Iterable[TopicPartition],
+        moves: int,
+        owned: Collection[TopicPartition],
+    ) -> None:
+        """Note what is quiet until so many moves; to note it twice is harmless."""
+        marks = self._quiet_until
+        for tp in partitions:
+            marks[tp] = moves
+        if len(marks) > len(owned) + MOST_AWAY:
+            away = sorted((at, tp) for tp, at in marks.items() if tp not in owned)
+            for _, tp in away[: -(MOST_AWAY // 2)]:
+                marks.pop(tp, None)
+
+    def confirm(self, partitions: Iterable[TopicPartition], moves: int) -> None:
+        """Forget those that were not quiet since so many moves."""
+        marks = self._quiet_until
+        for tp in partitions:
+            if tp in marks and marks[tp] <= moves:
+                del marks[tp]
