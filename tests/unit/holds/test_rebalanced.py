@@ -70,7 +70,7 @@ def test_holds_that_keep_what_is_gained_quiet_took_effect():
     lab.hold(Partition(*B))
     lab.hold(Partition(*C))
     told = joined(lab, B, C, ("audit", 1))
-    assert [str(one.scope) for one in told["bit"]] == ["audit:0"]
+    assert [str(one.scope) for one in told["holds_on_gained"]] == ["audit:0"]
     assert told["quiet"] == (C, B)
 
 
@@ -80,7 +80,7 @@ def test_what_a_listener_has_paused_by_then_counts():
     lab.assign(A, B)
     lab.hold(ORDERS)
     told = rebalanced(before, lab.ledger.table())
-    assert ([str(one.scope) for one in told["bit"]], told["quiet"]) == (
+    assert ([str(one.scope) for one in told["holds_on_gained"]], told["quiet"]) == (
         ["orders"],
         (A, B),
     )
