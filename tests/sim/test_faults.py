@@ -147,21 +147,6 @@ def three_read(lab, kind):
 
 
 @pytest.mark.contract("P8", "P10")
-def test_what_was_fetched_comes_after_a_resume_while_it_is_frozen(lab):
-    reader = three_read(lab, SafeConsumer)
-    (tp,) = lab.partitions("t")
-    reader.consumer.pause(tp)
-    lab.cluster.freeze(1)
-    reader.is_silent(seconds=2)
-    assert reader.consumer.position(tp) == 3
-    reader.consumer.resume(tp)
-    reader.reads(tp, range(3, 20))
-    lab.cluster.unfreeze(1)
-    reader.consumer.commit()
-    assert lab.committed(tp) == 20
-
-
-@pytest.mark.contract("P8", "P10")
 @both_clients
 def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(lab, kind):
     """Who cannot ask whether it is a member still delivers nothing, as kafka-python's."""

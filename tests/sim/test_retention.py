@@ -439,18 +439,6 @@ def test_beyond_the_end(lab, reset, *, is_held):
     reader.is_told(resets=[(1000, begins)])
 
 
-def test_a_topic_that_is_made_again_while_held(lab):
-    """P16: its position is beyond the new end, so the policy decides."""
-    reader = Late(lab, auto_offset_reset="earliest", metadata_max_age_ms=1000)
-    reader.consumer.pause(reader.tp)
-    lab.cluster.delete_topic("t")
-    lab.topic("t", 1, records=5)
-    reader.is_silent()
-    reader.consumer.resume(reader.tp)
-    reader.goes_on_at(0, 5)
-    reader.is_told(resets=[(POSITION, 0)])
-
-
 @pytest.mark.parametrize(
     "instead",
     [
