@@ -144,6 +144,7 @@ class Stage:
             self.game.begin(turn)
             self._poll(until=began + turn + 0.7)
             self.lab.sleep(max(0.0, began + turn + 1 - self.lab.now))
+        self._take()  # what was resumed in the last turn
         verdict = self.game.end()
         self.consumer.close(autocommit=False)
         return verdict
