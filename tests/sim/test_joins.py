@@ -79,33 +79,6 @@ def test_a_changed_subscription_whose_join_outlasts_its_poll(lab, kind, assignor
     assert reader.consumer.quiet() == set(old)
 
 
-def slow(lab, base):
-    """Return an assignor that takes three polls' time."""
-
-    class Slow(base):
-        def assign(self, cluster, members):
-            lab.sleep(0.3)
-            return super().assign(cluster, members)
-
-    return Slow
-
-
-@stock_fails(FORGOTTEN)
-@both_protocols
-def test_a_leader_whose_assignor_is_slow(lab, kind, assignor):
-    """The assignor takes 0.3 s, the polls 0.1 s: it joins all the same."""
-    lab.topic("t", 2, records=3)
-    reader = Reader(lab, kind, assignor=slow(lab, assignor))
-    assert reader.consumer.partitions_for_topic("t")
-    reader.consumer.subscribe(["t"])
-    for _ in range(10):
-        reader.poll()
-        lab.sleep(1)  # the application works; the join is over on the wire
-    reader.until(lambda: len(reader.log) == 6)
-    # One join may come before the topic's metadata; endlessly many are the defect.
-    assert lab.kinds().count("SyncGroup") <= 2
-
-
 @pytest.mark.contract("P11")
 @both_protocols
 def test_a_new_topic_while_another_member_is_slow(lab, assignor):
@@ -276,21 +249,6 @@ def test_stocks_close_waits_for_a_join_that_waits(lab):
     began = lab.now
     reader.consumer.close()
     assert 29 < lab.now - began < 32
-
-
-@simulated(seeds=1, nightly=2)
-def test_no_heartbeats_after_leaving_with_a_join_not_applied(lab):
-    """``unsubscribe`` forgets the join; the partition assigned by hand flows."""
-    reader, p0 = joined(lab)
-    held_join(lab, reader).end()
-    lab.sleep(1)
-    reader.consumer.unsubscribe()
-    reader.consumer.assign([p0])
-    since = len(lab.history())
-    reader.consumer.seek(p0, 0)
-    reader.reads(p0, range(10))
-    lab.sleep(30)
-    assert "Heartbeat" not in lab.kinds(since)
 
 
 # A join that is for another subscription by the time it succeeds
@@ -496,37 +454,26 @@ def test_a_member_that_was_lost_claims_nothing(lab, kind, leave):
 
 
 @stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
-def test_a_cut_before_a_join_does_not_come_out_of_poll(lab, kind):
+@pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "silent"])
+def test_a_broker_that_is_away_before_a_join_does_not_come_out_of_poll(
+    lab, kind, is_cut
+):
     """Found by the soak: the member joins again by the next polls."""
-    lab.topic("t", 1, records=10)
-    reader = Reader(lab, kind)
-    reader.consumer.subscribe(pattern="^t$")
-    reader.until(lambda: len(reader.log) == 10, each=5)
-    reader.is_silent()
-    joins = lab.kinds().count("JoinGroup")
-    lab.cluster.fail("Metadata", is_cut=True, count=1)
-    ask_to_join(lab)
-    try:
-        reader.until(lambda: lab.kinds().count("JoinGroup") > joins)
-    except KafkaConnectionError as error:
-        raise AssertionError from error
-
-
-@stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
-def test_a_silent_broker_before_a_join_does_not_come_out_of_poll(lab, kind):
-    """Nor does the time-out of the request for metadata."""
     lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, request_timeout_ms=1000)
     reader.consumer.subscribe(pattern="^t$")
     reader.until(lambda: len(reader.log) == 10, each=5)
+    reader.is_silent()
     joins = lab.kinds().count("JoinGroup")
-    late = lab.cluster.fail("Metadata", is_held=True)
+    how = {"is_cut": True, "count": 1} if is_cut else {"is_held": True}
+    failing = lab.cluster.fail("Metadata", **how)
     ask_to_join(lab)
     try:
-        reader.until(lambda: len(late.kept) >= 2, each=5)  # one of them is given up
-        late.end()
+        if not is_cut:
+            reader.until(lambda: len(failing.kept) >= 2, each=5)  # one is given up
+            failing.end()
         reader.until(lambda: lab.kinds().count("JoinGroup") > joins, each=5)
-    except RequestTimedOutError as error:
+    except (KafkaConnectionError, RequestTimedOutError) as error:
         raise AssertionError from error
 
 

@@ -8,28 +8,7 @@ import pytest
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, at, both_ways, stock_fails
-
-
-@both_ways
-@pytest.mark.parametrize("is_first", [True, False], ids=["seek-pause", "pause-seek"])
-@pytest.mark.parametrize("state", ["parsed", "on its way"])
-def test_a_seek_wins_over_parked_data(lab, how, state, *, is_first):
-    (p0,) = lab.topic("t", 1, records=30)
-    reader = Reader(lab, SafeConsumer, tps=[p0], how=how)
-    late = lab.cluster.fail("Fetch", is_held=True)
-    if state == "parsed":
-        late.end()
-        reader.take(4)
-    else:
-        reader.until(lambda: late.kept)
-    steps = [lambda: reader.consumer.seek(p0, 20), lambda: reader.consumer.pause(p0)]
-    for step in steps if is_first else reversed(steps):
-        step()
-    late.end()
-    reader.is_silent()
-    reader.consumer.resume(p0)
-    reader.reads(p0, range(20, 30))
+from tests.sim.reading import Reader, at, stock_fails
 
 
 @pytest.mark.parametrize(
@@ -183,18 +162,6 @@ def test_one_answer_for_what_stayed_and_what_did_not(lab):
         lab.append(p0, 1, first=5)
         lab.until(lambda: reader.offsets(p0))
     assert reader.offsets(p0) == [5]
-
-
-@simulated(seeds=1, nightly=10)
-def test_an_answer_that_a_seek_has_overtaken_sets_nothing(lab):
-    (p0,) = lab.topic("t", 1, records=10)
-    reader = Asked(lab, p0)
-    with reader.polling():
-        question = reader.asks()
-        reader.consumer.seek(p0, 7)
-        reader.answered(question)
-        lab.until(lambda: len(reader.log) >= 3)
-    assert reader.offsets(p0) == [7, 8, 9]
 
 
 @simulated(seeds=1, nightly=10)

@@ -211,18 +211,6 @@ def test_an_answer_finds_an_assignment_that_was_cut_short(lab):
     reader.until(lambda: len(reader.log) == 9)
 
 
-def test_under_assign_a_held_offset_is_committed_on(lab):
-    """Kafka lets it expire a week after the last commit: no member of a group is there."""
-    (tp,) = lab.topic("t", records=OLD)
-    reader = assigned(lab, **AUTOMATIC)
-    reader.take(OLD)
-    reader.consumer.pause(tp)
-    reader.is_silent(seconds=20)
-    commits = lab.kinds().count("OffsetCommit")
-    reader.is_silent(seconds=20)
-    assert lab.kinds().count("OffsetCommit") >= commits + 3
-
-
 SEEKS = {
     "to an offset": (lambda consumer, tp: consumer.seek(tp, 30), 30),
     "to the beginning": (lambda consumer, tp: consumer.seek_to_beginning(tp), 0),

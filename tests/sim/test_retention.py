@@ -324,24 +324,19 @@ def test_taken_away_while_its_start_is_asked_for(lab):
     reader.is_told(gone=[GONE])
 
 
-def test_a_seek_while_it_is_asked_for(lab):
+@pytest.mark.parametrize("to", [80, END], ids=["to an offset", "to the end"])
+def test_a_seek_while_it_is_asked_for_is_no_reset_of_ours(lab, to):
+    """P16: reading goes on where the program has sought, and nothing is told."""
     reader = Late(lab)
     asked = reader.asks()
-    reader.consumer.seek(reader.tp, 80)
+    if to == END:
+        reader.consumer.seek_to_end(reader.tp)
+    else:
+        reader.consumer.seek(reader.tp, to)
     asked.end()
-    reader.goes_on_at(80)
-    reader.is_told()
-
-
-def test_to_the_end_while_it_is_asked_for(lab):
-    """P16: what the program asks for is no reset of ours."""
-    reader = Late(lab)
-    asked = reader.asks()
-    reader.consumer.seek_to_end(reader.tp)
-    asked.end()
-    assert reader.consumer.position(reader.tp) == END
+    assert reader.consumer.position(reader.tp) == to
     reader.fill(lab, 2, first=END)
-    reader.goes_on_at(END, END + 2)
+    reader.goes_on_at(to, END + 2)
     reader.is_told()
 
 
@@ -356,15 +351,6 @@ def test_paused_again_while_it_is_asked_for(lab):
     assert reader.of_gone() == [GONE]
     reader.loses(70)
     reader.consumer.resume(reader.tp)
-    reader.goes_on_at(70)
-    reader.is_told(gone=[GONE, (START, 70, 10)])
-
-
-def test_retention_is_quicker_than_the_answer(lab):
-    reader = Late(lab)
-    asked = reader.asks()
-    reader.loses(70)
-    asked.end()
     reader.goes_on_at(70)
     reader.is_told(gone=[GONE, (START, 70, 10)])
 
@@ -451,18 +437,6 @@ def test_beyond_the_end(lab, reset, *, is_held):
     begins = {"earliest": 0, "latest": END}[reset]
     reader.goes_on_at(begins, END + 2)
     reader.is_told(resets=[(1000, begins)])
-
-
-def test_a_topic_that_is_made_again_while_held(lab):
-    """P16: its position is beyond the new end, so the policy decides."""
-    reader = Late(lab, auto_offset_reset="earliest", metadata_max_age_ms=1000)
-    reader.consumer.pause(reader.tp)
-    lab.cluster.delete_topic("t")
-    lab.topic("t", 1, records=5)
-    reader.is_silent()
-    reader.consumer.resume(reader.tp)
-    reader.goes_on_at(0, 5)
-    reader.is_told(resets=[(POSITION, 0)])
 
 
 @pytest.mark.parametrize(

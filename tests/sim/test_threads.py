@@ -91,24 +91,6 @@ def test_an_expiry_ends_the_wait_and_never_early(lab, how, *, in_flight):
     assert reader.offsets(p0) == [0, 1]
 
 
-@pytest.mark.contract("P1")
-@simulated(seeds=1, nightly=10)
-def test_a_pause_during_the_wait_is_obeyed(lab):
-    """P1: the final check comes after the wait; what was taken goes back."""
-    p0, p1 = lab.topic("t", 2, records=3)
-    reader = Reader(lab, SafeConsumer, tps=[p0, p1])
-    late = lab.cluster.fail("Fetch", is_held=True)
-    waiting = threading.Thread(target=reader.poll, args=(AN_HOUR,))
-    waiting.start()
-    lab.until(lambda: late.kept)
-    reader.consumer.pause(p0)
-    late.end()
-    waiting.join()
-    assert (reader.offsets(p0), reader.offsets(p1)) == ([], [0, 1, 2])
-    reader.consumer.resume(p0)
-    reader.reads(p0, range(3))
-
-
 # ------------------------------------------------------------ one thread polls
 
 POLLS = {"poll": lambda consumer: consumer.poll(0), "iterate": next}

@@ -8,7 +8,6 @@ from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols, both_ways
-from tests.sim.test_membership import ILLEGAL_GENERATION
 
 pytestmark = pytest.mark.contract("P20")
 
@@ -67,21 +66,6 @@ def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, as
     second = Watching(lab, assignor=assignor, auto_offset_reset=reset)
     second.until(lambda: 109 in values(second))
     assert values(second) == NEW
-
-
-@both_protocols
-def test_a_log_that_was_cut_during_a_rebalance_is_read_from_the_cut(lab, assignor):
-    (tp,) = lab.topic("t", records=END)
-    reader = Watching(lab, assignor=assignor)
-    reader.take(END)
-    reader.consumer.commit()
-    late = lab.cluster.fail("JoinGroup", is_held=True)
-    lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
-    reader.until(lambda: not reader.consumer.assignment(), each=5)
-    cut(lab, tp)
-    late.end()
-    reader.until(lambda: 109 in values(reader))
-    assert values(reader, END) == NEW
 
 
 def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(lab):

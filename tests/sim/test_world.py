@@ -209,16 +209,9 @@ def _life_of_a_group(lab):
     return lab.history()
 
 
-@pytest.mark.parametrize(("seed", "preempt"), [(0, 0.0), (1, 0.05)])
-def test_the_same_seed_is_the_same_history(seed, preempt):
-    """Every request comes at the same microsecond, from the same client, once more."""
-    first = play(_life_of_a_group, seed, nodes=3, preempt=preempt)
-    assert first == play(_life_of_a_group, seed, nodes=3, preempt=preempt)
-    assert len(first) > 100
-
-
-def test_a_thread_outside_draws_from_another_source():
-    """Another test's client, say, which nobody has closed, and which tries to connect."""
+@pytest.fixture
+def drawing():
+    """Draw on a thread outside: another test's client, say, which nobody has closed."""
     stop = []
 
     def draw():
@@ -227,12 +220,18 @@ def test_a_thread_outside_draws_from_another_source():
 
     thread = threading.Thread(target=draw, daemon=True)
     thread.start()
-    try:
-        first = play(_life_of_a_group, 2, nodes=3)
-        assert first == play(_life_of_a_group, 2, nodes=3)
-    finally:
-        stop.append(True)
-        thread.join()
+    yield
+    stop.append(True)
+    thread.join()
+
+
+@pytest.mark.usefixtures("drawing")
+@pytest.mark.parametrize(("seed", "preempt"), [(0, 0.0), (1, 0.05)])
+def test_the_same_seed_is_the_same_history(seed, preempt):
+    """Every request comes at the same microsecond, from the same client, once more."""
+    first = play(_life_of_a_group, seed, nodes=3, preempt=preempt)
+    assert first == play(_life_of_a_group, seed, nodes=3, preempt=preempt)
+    assert len(first) > 100
 
 
 def test_another_seed_is_another_history():

@@ -3,18 +3,7 @@ import math
 import pytest
 
 from safeconsumer.holds.hold import Hold
-from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, LedgerLab
-
-
-@pytest.mark.contract("P3")
-@pytest.mark.parametrize("before", [1.0, 4.0, 4.999])
-def test_a_hold_is_never_lifted_early(before):
-    """``for_`` is a promise, whatever else expires a moment before."""
-    lab = LedgerLab(owns=[A, B])
-    lab.hold(ORDERS, for_=5.0)
-    lab.hold(AUDIT, for_=before)
-    lab.clock.now += before
-    assert lab.quiet() == {A, B}
+from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, LedgerLab
 
 
 @pytest.mark.parametrize(

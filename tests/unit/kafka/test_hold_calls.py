@@ -105,26 +105,6 @@ def test_integers_of_other_libraries_are_partitions(consumer):
     assert consumer.holds() == ()
 
 
-def test_paused_names_what_is_held_and_assigned(consumer):
-    """
-    ``resume(*paused())`` leaves none of the application's plain pauses (P3).
-
-    1. Two partitions are paused. 2. One leaves. 3. ``resume(*paused())``. 4. It comes
-    back, and flows, as it does on stock.
-    """
-    consumer.pause(A, B)
-    consumer.pause(AUDIT, owner="ops")
-    assigned(consumer, A)
-    mine = consumer.paused()
-    assert all(isinstance(tp, TopicPartition) for tp in mine)
-    mine.clear()  # a set of the caller's own
-    assert consumer.paused() == {A}
-    consumer.resume(*consumer.paused())
-    assert _holds(consumer) == [("audit:0", "ops")]
-    assigned(consumer, A, B)
-    assert consumer.paused() == set()
-
-
 def test_a_pause_of_all_that_assignment_returned_is_one_of_its_topics(consumer):
     """By the objects, in one call or in several; made anew they are plain pauses (P3)."""
     consumer.pause(*(TopicPartition(*tp) for tp in consumer.assignment()))

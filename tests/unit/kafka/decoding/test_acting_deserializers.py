@@ -1,4 +1,4 @@
-"""Deserializers that use the consumer they belong to: no record is lost, or comes twice."""
+"""A deserializer that polls the consumer it belongs to: no record is lost, or comes twice."""
 
 import pytest
 from kafka.serializer import Deserializer
@@ -56,38 +56,3 @@ def test_one_that_survives_its_own_poll_loses_nothing(made):
     acting.act = act
     assert offsets(consumer.poll(0)) == {TP.partition: [*range(10)]}
     assert consumer.position(TP) == 10
-
-
-def test_one_that_seeks_gets_what_it_asked_for(made):
-    """What was taken before the seek is not returned."""
-    consumer, acting = made
-    acting.act = lambda: consumer.seek(TP, 7)
-    assert consumer.poll(0) == {}
-    assert consumer.position(TP) == 7
-    answer(consumer, TP, 7, batch(5, 5))
-    assert offsets(consumer.poll(0)) == {TP.partition: [7, 8, 9]}
-
-
-def test_one_that_pauses_has_its_records_kept(made):
-    """They come when the hold is lifted, each once."""
-    consumer, acting = made
-    acting.act = lambda: consumer.pause(TP)
-    assert consumer.poll(0) == {}
-    assert consumer.position(TP) == 0
-    consumer.resume(TP)
-    assert offsets(consumer.poll(0)) == {TP.partition: [*range(10)]}
-
-
-def test_ctrl_c_in_one_brings_its_records_again(made):
-    """The position has not moved."""
-    consumer, acting = made
-
-    def act():
-        raise KeyboardInterrupt
-
-    acting.act = act
-    with pytest.raises(KeyboardInterrupt):
-        consumer.poll(0)
-    assert consumer.position(TP) == 0
-    answer(consumer, TP, 0, batch(0, 5))
-    assert offsets(consumer.poll(0))[TP.partition][:5] == [*range(5)]

@@ -6,6 +6,7 @@ import itertools
 import sys
 import threading
 import weakref
+from contextlib import contextmanager
 
 import pytest
 from kafka.consumer.fetcher import ConsumerRecord
@@ -187,42 +188,39 @@ def test_a_module_that_ends_keeps_nothing():
     assert min(grown) < 50, "one block each time would be 100"
 
 
-def test_a_second_thread_that_takes_is_refused():
-    """While a deserializer of the first one runs; that one goes on."""
-    begun, refused = threading.Event(), threading.Event()
+@contextmanager
+def taking_on_a_thread():
+    """Have a thread take records, stopped in a deserializer; return reader and records."""
+    begun, over = threading.Event(), threading.Event()
 
     def wait(_topic, _headers, data):
         begun.set()
-        assert refused.wait(20)
+        assert over.wait(20)
         return data
 
     made, records = reader(BATCH, values=Calling(wait)), []
     thread = threading.Thread(target=made.take, args=(records, ALL))
     thread.start()
     assert begun.wait(20)
-    with pytest.raises(ValueError, match="already"):
-        made.take([], ALL)
-    refused.set()
+    yield made, records
+    over.set()
     thread.join()
+
+
+def test_a_second_thread_that_takes_is_refused():
+    """While a deserializer of the first one runs; that one goes on."""
+    with (
+        taking_on_a_thread() as (made, records),
+        pytest.raises(ValueError, match="already"),
+    ):
+        made.take([], ALL)
     assert records == taken(BATCH)[0]
 
 
 def test_a_second_thread_may_close():
     """The record that is being made comes, and nothing behind it."""
-    begun, closed = threading.Event(), threading.Event()
-
-    def wait(_topic, _headers, data):
-        begun.set()
-        assert closed.wait(20)
-        return data
-
-    made, records = reader(BATCH, values=Calling(wait)), []
-    thread = threading.Thread(target=made.take, args=(records, ALL))
-    thread.start()
-    assert begun.wait(20)
-    made.close()
-    closed.set()
-    thread.join()
+    with taking_on_a_thread() as (made, records):
+        made.close()
     assert [record.offset for record in records] == [5]
 
 
