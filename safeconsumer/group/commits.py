@@ -6,14 +6,13 @@ partitions to itself is no member for Kafka: if it does not report, it is not se
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import GroupFacts, Standing
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.facts import GroupFacts
 
 # Seconds; a consumer that was seen to commit may do so seldom.
 _MOVED_FOR = 30.0
@@ -27,22 +26,8 @@ class Move:
     after: int
 
 
-def held_by_silent(
-    facts: GroupFacts, reports: Collection[Report], holds: Collection[Standing]
-) -> dict[TopicPartition, str]:
-    """Return held partitions whose owner does not report, each with its member id."""
-    ids = {one.member_id for one in reports}
-    return {
-        tp: one.member_id
-        for one in facts.members
-        if one.member_id not in ids
-        for tp in one.assigned
-        if any(hold.covers(tp) for hold in holds)
-    }
-
-
 @frozen
-class _Seen:
+class _LastCommit:
     offset: int
     since: float
     # The silent member that owned it while it was held; None if there was none.
@@ -62,7 +47,7 @@ class CommitWatch:
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or time.monotonic
-        self._looks: dict[str, dict[TopicPartition, _Seen]] = {}
+        self._looks: dict[str, dict[TopicPartition, _LastCommit]] = {}
 
     def note(
         self, group: str, facts: GroupFacts, silent: Mapping[TopicPartition, str]
@@ -77,20 +62,21 @@ class CommitWatch:
         Args:
             group: the group's name.
             facts: what the cluster answered.
-            silent: the result of :func:`held_by_silent`; empty if reports are not read.
+            silent: held partitions whose owner does not report, each with its member id;
+                empty if reports are not read.
         """
         if not facts.has_committed:
             self._looks.pop(group, None)
             return {}
         now, before = self._clock(), self._looks.get(group, {})
-        seen = {
+        found = {
             tp: _next(before.get(tp), offset, now, silent.get(tp))
             for tp, offset in facts.committed.items()
         }
-        self._looks[group] = seen
+        self._looks[group] = found
         return {
             tp: one.moved
-            for tp, one in seen.items()
+            for tp, one in found.items()
             if one.moved is not None and now - one.since <= _MOVED_FOR
         }
 
@@ -99,10 +85,14 @@ class CommitWatch:
         self._looks = {name: one for name, one in self._looks.items() if name in groups}
 
 
-def _next(before: _Seen | None, offset: int, now: float, by: str | None) -> _Seen:
+def _next(
+    before: _LastCommit | None, offset: int, now: float, by: str | None
+) -> _LastCommit:
     if before is None or before.by != by:
-        return _Seen(offset, now, by)
+        return _LastCommit(offset, now, by)
     if before.offset == offset:
         return before
     went_on = by is not None and offset > before.offset
-    return _Seen(offset, now, by, Move(before.offset, offset) if went_on else None)
+    return _LastCommit(
+        offset, now, by, Move(before.offset, offset) if went_on else None
+    )

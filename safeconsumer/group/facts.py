@@ -12,9 +12,9 @@ from safeconsumer.holds.explain import utc
 
 
 @frozen(kw_only=True)
-class Standing:
+class HoldRecord:
     """
-    A hold as it is in a control topic, or a tombstone.
+    The record of a hold in a control topic, or a tombstone.
 
     Attributes:
         source: ``operator`` or ``group``, after the topic it is on.

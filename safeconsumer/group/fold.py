@@ -12,7 +12,7 @@ from operator import attrgetter
 from attrs import frozen
 
 from safeconsumer.group import patterns, wire
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.wire import ControlHold, ControlKey
 
 # The time of a record without one: old clients write such, and producers may.
@@ -201,10 +201,10 @@ class Fold:
             if register.is_held and key is not None:
                 yield Entry(topic, key, register, wire.decode_hold(register.body))
 
-    def standing(self, group: str | None = None) -> tuple[Standing, ...]:
+    def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """Return every hold that is not lifted, of one group or of all, for operators."""
         return tuple(
-            as_standing(self._sources[one.topic], one)
+            as_hold_record(self._sources[one.topic], one)
             for one in self.held()
             if group is None or one.key.group == group
         )
@@ -236,10 +236,10 @@ def entry_of(topic: str, record: Written, incarnation: int = 0) -> Entry | None:
     return Entry(topic, key, register, hold)
 
 
-def as_standing(source: str, one: Entry) -> Standing:
+def as_hold_record(source: str, one: Entry) -> HoldRecord:
     """Return an entry in the form for operators."""
     at_ms = one.register.at_ms
-    return Standing(
+    return HoldRecord(
         source=source,
         key=one.key,
         hold=one.hold,
@@ -249,7 +249,7 @@ def as_standing(source: str, one: Entry) -> Standing:
     )
 
 
-def side_by_side(records: Iterable[Standing]) -> tuple[Standing, ...]:
+def side_by_side(records: Iterable[HoldRecord]) -> tuple[HoldRecord, ...]:
     """
     Merge both topics' records by their times, oldest first.
 
@@ -257,7 +257,7 @@ def side_by_side(records: Iterable[Standing]) -> tuple[Standing, ...]:
         records: each topic's in its own order, which is kept: a broker's clock may have
             gone back.
     """
-    by_source: dict[str, list[Standing]] = {}
+    by_source: dict[str, list[HoldRecord]] = {}
     for one in records:
         by_source.setdefault(one.source, []).append(one)
     return tuple(heapq.merge(*by_source.values(), key=lambda one: one.at or 0.0))

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -21,6 +21,7 @@ from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
+from safeconsumer.group.partitions import ranges
 from safeconsumer.group.report_wire import Kept, Report
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES, Hold
@@ -268,18 +269,6 @@ def member_name(client_id: str) -> str:
     """Return a name for reports that no other member has."""
     shown = report_wire.for_people(client_id)[:_MOST_NAME]
     return f"{shown}-{uuid.uuid4().hex[:12]}"
-
-
-def ranges(
-    partitions: Iterable[TopicPartition],
-) -> Mapping[str, tuple[tuple[int, int], ...]]:
-    """Return partitions as ranges of numbers by topic."""
-    numbers: dict[str, list[int]] = {}
-    for tp in partitions:
-        numbers.setdefault(tp[0], []).append(tp[1])
-    return {
-        topic: report_wire.ranges_of(found) for topic, found in sorted(numbers.items())
-    }
 
 
 class LazyProducer:

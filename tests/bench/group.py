@@ -174,7 +174,7 @@ def reporting(stage):
                 found = operator.look(team.group).reports
                 if stage.broker.kind != "embedded":
                     operator.group(team.group)
-                operator.standing(team.group)
+                operator.holds(team.group)
                 operator.ends()
                 seconds.append(time.monotonic() - began)
                 assert len(found) == _MEMBERS

@@ -55,7 +55,7 @@ class Operating:
                 while not self._write(scope, is_held=False):
                     time.sleep(_REST)
             now = time.time()
-            _, ends = self._operator.standing()
+            _, ends = self._operator.holds()
             records, facts = self._operator.records(), self._operator.facts()
             found = entries(records, 0.0, now)
             names = {source: one.name for source, one in facts.items()}

@@ -21,7 +21,7 @@ from safeconsumer.audit.control import (
 from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import JournalError
 from safeconsumer.group import wire
-from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
+from safeconsumer.group.fold import Fold, Written, as_hold_record, side_by_side
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.known import Past
 from safeconsumer.group.topics import Facts
@@ -92,7 +92,7 @@ def history(log, group=None):
     """Return what the command prints of these records."""
     fold = Fold(SOURCES)
     several = [
-        as_standing(SOURCES[topic], entry)
+        as_hold_record(SOURCES[topic], entry)
         for topic, one in log
         for entry in fold.take(topic, (one,)).fresh
         if group in {None, entry.key.group}

@@ -3,12 +3,14 @@
 from typing import NamedTuple
 
 import pytest
+from attrs import evolve
 from kafka import TopicPartition
 
-from safeconsumer.group.commits import CommitWatch, Move, held_by_silent
+from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.report_wire import Report
-from tests.harness.console.synthetic import standing
+from safeconsumer.group.view import View
+from tests.harness.console.synthetic import hold_of
 from tests.harness.listing import short
 
 TP = TopicPartition("t", 0)
@@ -75,9 +77,14 @@ def test_whose_partitions_are_watched():
         for name, tp in zip(names, tps, strict=True)
     )
     facts = GroupFacts(state="Stable", members=members, committed={})
-    reports = [report(client_id="reports", member_id="reports-1")]
-    holds = [standing("g", f"t:{number}") for number in range(2)]
-    assert held_by_silent(facts, reports, holds) == {tps[0]: "silent-1"}
+    view = View(
+        group="g",
+        facts=facts,
+        reports=(report(client_id="reports", member_id="reports-1"),),
+        holds=tuple(hold_of("g", f"t:{number}") for number in range(2)),
+    )
+    assert view.held_by_silent == {tps[0]: "silent-1"}
+    assert evolve(view, is_heard=False).held_by_silent == {}
 
 
 def test_groups_that_are_gone_are_forgotten():

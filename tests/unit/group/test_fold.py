@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.group import wire
-from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
+from safeconsumer.group.fold import Fold, Written, as_hold_record, side_by_side
 from safeconsumer.group.wire import ControlKey
 from tests.harness.group.lab import GROUP_TOPIC, OPS, written
 from tests.unit.group.patience import patient
@@ -15,7 +15,7 @@ SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
 
 
 def stands(fold):
-    return {(one.key.owner, one.key.scope): one.offset for one in fold.standing()}
+    return {(one.key.owner, one.key.scope): one.offset for one in fold.holds()}
 
 
 records = st.lists(
@@ -59,7 +59,7 @@ def test_forgetting_changes_nothing(drawn, heard):
                 fold.read_through(OPS, at)
         assert stands(fold) == stands(plain)
     last = {one.key: one for one in log}
-    assert len(fold.standing()) == sum(one.value is not None for one in last.values())
+    assert len(fold.holds()) == sum(one.value is not None for one in last.values())
 
 
 def test_an_old_hold_of_its_own_is_not_held_again():
@@ -116,15 +116,15 @@ def test_what_stands_for_operators():
     fold = Fold(SOURCES)
     fold.take(OPS, [written("orders", 3, at=0.0, reason="r"), written("a", 4, at=2.5)])
     fold.take(GROUP_TOPIC, [written("orders", 7, group="h", at=-1.0)])
-    told = [(one.source, one.key.group, one.offset, one.at) for one in fold.standing()]
+    told = [(one.source, one.key.group, one.offset, one.at) for one in fold.holds()]
     assert told == [
         ("operator", "g", 3, 0.0),
         ("operator", "g", 4, 2.5),
         ("group", "h", 7, None),
     ]
-    assert [one.offset for one in fold.standing("g")] == [3, 4]
-    assert [one.offset for one in fold.standing("h")] == [7]
-    (reason, _) = [one.hold and one.hold.reason for one in fold.standing("g")]
+    assert [one.offset for one in fold.holds("g")] == [3, 4]
+    assert [one.offset for one in fold.holds("h")] == [7]
+    (reason, _) = [one.hold and one.hold.reason for one in fold.holds("g")]
     assert reason == "r"
 
 
@@ -132,7 +132,7 @@ def past(topic, *times):
     """Return records of one topic, each of another hold."""
     fold = Fold(SOURCES)
     log = [written(f"orders:{n}", n, at=time) for n, time in enumerate(times)]
-    return [as_standing(SOURCES[topic], one) for one in fold.take(topic, log).fresh]
+    return [as_hold_record(SOURCES[topic], one) for one in fold.take(topic, log).fresh]
 
 
 def test_records_of_the_same_time_keep_the_order_of_the_topics():
