@@ -21,13 +21,7 @@ from kafka import TopicPartition
 from safeconsumer.group import wire
 from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
-from safeconsumer.group.fold import (
-    Fold,
-    Written,
-    as_hold_record,
-    entry_of,
-    side_by_side,
-)
+from safeconsumer.group.fold import Fold, Written, read_record, side_by_side
 from safeconsumer.group.log_clock import AGREE, LogClock
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
 from safeconsumer.group.settings import Control
@@ -91,8 +85,7 @@ class ControlRecord:
     @cached_property
     def hold(self) -> HoldRecord | None:
         """The record in the form for operators; None if it cannot be read."""
-        entry = entry_of("", self.written)
-        return None if entry is None else as_hold_record(self.source, entry)
+        return read_record(self.source, "", self.written)
 
 
 def history_of(
@@ -330,9 +323,8 @@ class Board:
         now = self.times.proven
         missed = {
             one.topic
-            for one in self._fold.held()
-            if self._fold.is_outlived(one)
-            and as_hold_record("", one).in_force(now, self._skew)
+            for one in self._fold.holds()
+            if self._fold.is_outlived(one) and one.in_force(now, self._skew)
         }
         return tuple(name for name in self._remade if name in missed)
 
