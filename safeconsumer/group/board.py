@@ -328,46 +328,24 @@ class Board:
         }
         return tuple(name for name in self._remade if name in missed)
 
-    def views(
-        self,
-        groups: Iterable[str],
-        survey: Survey,
-        readable: Readable,
-        moves: Mapping[str, Mapping[TopicPartition, Move]] | None = None,
-    ) -> dict[str, View]:
-        """
-        Return a view of each of these groups.
-
-        Args:
-            groups: the groups.
-            survey: what the cluster says of them.
-            readable: how much of the topics can be read.
-            moves: by group, which committed offsets silent members have moved.
-        """
-        moves = moves or {}
-        return {
-            group: evolve(
-                self.view(
-                    group,
-                    survey.facts.get(group, _NOBODY),
-                    readable,
-                    survey.lags.get(group, {}),
-                ),
-                unread=(*readable.unread, *survey.unread.get(group, ())),
-                moves=moves.get(group, {}),
-            )
-            for group in sorted(groups)
-        }
-
     def view(
         self,
         group: str,
-        facts: GroupFacts,
+        survey: Survey,
         readable: Readable,
-        lags: Mapping[TopicPartition, int],
+        moves: Mapping[TopicPartition, Move] | None = None,
     ) -> View:
-        """Return a view of one group, with what the cluster says of it."""
+        """
+        Return a view of one group.
+
+        Args:
+            group: the group.
+            survey: what the cluster says of it.
+            readable: how much of the topics can be read.
+            moves: the committed offsets that silent members have moved.
+        """
         known, proven = self._groups.get(group, _OfGroup()), self.times.proven
+        facts = survey.facts.get(group, _NOBODY)
         skew = skew_of(self._skew, known.reports)
         listed = {one.member_id for one in facts.members}
         return View(
@@ -389,8 +367,9 @@ class Board:
             ),
             ends=readable.ends,
             is_heard=readable.is_heard,
-            unread=readable.unread,
-            lags=lags,
+            unread=(*readable.unread, *survey.unread.get(group, ())),
+            lags=survey.lags.get(group, {}),
+            moves=moves or {},
             times=self.times,
             skew=skew,
         )

@@ -299,10 +299,11 @@ class Follower:
             self._publish()
 
     def _moves(self, survey: Survey) -> Mapping[str, Mapping[TopicPartition, Move]]:
-        views = self._board.views(survey.facts, survey, self._readable)
+        readable = self._readable
+        views = (self._board.view(one, survey, readable) for one in survey.facts)
         return {
-            group: self._commits.note(group, one.facts, one.held_by_silent)
-            for group, one in views.items()
+            one.group: self._commits.note(one.group, one.facts, one.held_by_silent)
+            for one in views
         }
 
     # ------------------------------------------------------------ publishing
@@ -356,13 +357,13 @@ class Follower:
         self._published.notify_all()
 
     def _views(self) -> dict[str, View]:
-        asked, known = self._asked, self._snapshot.views
-        groups = {*asked.survey.facts, *self._board.groups}
-        found = self._board.views(groups, asked.survey, self._readable, asked.moves)
-        return {
-            group: known[group] if _is_same(known.get(group), one) else one
-            for group, one in found.items()
-        }
+        survey, moves, readable = self._asked.survey, self._asked.moves, self._readable
+        found: dict[str, View] = {}
+        for group in sorted({*survey.facts, *self._board.groups}):
+            one = self._board.view(group, survey, readable, moves.get(group))
+            known = self._snapshot.views.get(group)
+            found[group] = known if known and _is_same(known, one) else one
+        return found
 
 
 def _rest_after(took: float) -> float:
@@ -370,13 +371,13 @@ def _rest_after(took: float) -> float:
     return max(_SURVEY_EVERY, min(took / _SURVEY_SHARE, OLD_AFTER / 2 - took))
 
 
-def _is_same(known: View | None, one: View) -> bool:
+def _is_same(known: View, one: View) -> bool:
     # A view in which only the time has changed is not judged again.
-    if known is None or known.lasting != one.lasting:
-        return False
-    if known.maybe_over != one.maybe_over:
-        return False
-    return known == evolve(one, times=known.times)
+    return (
+        known.lasting == one.lasting
+        and known.maybe_over == one.maybe_over
+        and known == evolve(one, times=known.times)
+    )
 
 
 def _trouble(error: Exception) -> Trouble:

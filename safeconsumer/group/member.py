@@ -17,7 +17,12 @@ from safeconsumer.group.publisher import (
     publish,
 )
 from safeconsumer.group.reader import Reader
-from safeconsumer.group.reports import LazyProducer, MemberReports, Reporter, Seen
+from safeconsumer.group.reports import (
+    ControlStatus,
+    LazyProducer,
+    MemberReports,
+    Reporter,
+)
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState, as_hold
 from safeconsumer.group.wire import ControlHold
@@ -243,8 +248,8 @@ class GroupControl:
             clock=self._clock,
         )
 
-    def _look(self) -> Seen:
-        return Seen(
+    def _look(self) -> ControlStatus:
+        return ControlStatus(
             state="ready" if self._reader.is_ready else "unavailable",
             skipped=self._state.skipped,
             applied=self._reader.positions(),

@@ -397,7 +397,7 @@ class Operator:
             survey = self._asked(
                 lambda asker: with_lags(survey, [group], self.admin, asker)
             )
-        return self.board.views([group], survey, readable)[group]
+        return self.board.view(group, survey, readable)
 
     def survey(self) -> tuple[View, ...]:
         """
@@ -412,7 +412,9 @@ class Operator:
                 lambda asker: with_lags(survey, held, self.admin, asker)
             )
         readable = evolve(readable, unread=(*readable.unread, *survey.unlisted))
-        return tuple(self.board.views(survey.facts, survey, readable).values())
+        return tuple(
+            self.board.view(one, survey, readable) for one in sorted(survey.facts)
+        )
 
     def read(self, *, is_strict: bool = False) -> Readable:
         """

@@ -54,7 +54,7 @@ _GOODBYE = 0.5
 
 
 @frozen(kw_only=True)
-class Seen:
+class ControlStatus:
     """
     What a report says of the control topics.
 
@@ -200,7 +200,7 @@ class MemberReports:
         *,
         group: str,
         client_id: str,
-        look: Callable[[], Seen],
+        look: Callable[[], ControlStatus],
         ledger: PauseLedger,
         skew: float,
     ) -> None:

@@ -569,8 +569,7 @@ class View:
         late = {one.member_id: one for one in self.late}
         ids = {one.member_id for one in self.facts.members}
         last = max(
-            (one.generation or -1 for one in self.reports if one.member_id in ids),
-            default=-1,
+            (reports[one].generation or -1 for one in ids & set(reports)), default=-1
         )
         return (
             *(
@@ -624,37 +623,25 @@ class View:
         """Everybody, the worst first, each judged by what is delivered as well."""
         if self.judged is not None:
             return tuple(map(self._aged, self.judged.members))
-        alarms = {
-            tp for tp, one in self.rows.items() if one.verdict.level is Level.ALARM
-        }
-        found = sorted(
-            (_disobeying(one, alarms) for one in self.everybody),
-            key=lambda one: one.name,
-        )
-        return tuple(sorted(found, key=lambda one: one.verdict.rank))
+        rows = self.rows.items()
+        alarms = {tp for tp, one in rows if one.verdict.level is Level.ALARM}
+        found = (_disobeying(one, alarms) for one in self.everybody)
+        return tuple(sorted(found, key=lambda one: (one.verdict.rank, one.name)))
 
     # ------------------------------------------------------------ partitions
 
     @cached_property
     def _owners(self) -> Mapping[TopicPartition, Sequence[Member]]:
-        found: dict[TopicPartition, list[Member]] = {}
-        for member in self.everybody:
-            for tp in member.owned:
-                found.setdefault(tp, []).append(member)
-        return found
+        return _by_partition((one, one.owned) for one in self.everybody)
 
     @cached_property
-    def _busy(self) -> Mapping[TopicPartition, Sequence[Member]]:
-        found: dict[TopicPartition, list[Member]] = {}
-        for member in self.everybody:
-            for tp in member.busy:
-                found.setdefault(tp, []).append(member)
-        return found
+    def _workers(self) -> Mapping[TopicPartition, Sequence[Member]]:
+        return _by_partition((one, one.busy) for one in self.everybody)
 
     @cached_property
     def rows(self) -> Mapping[TopicPartition, Row]:
         """What the group owns or has committed for, or a member owns or works on."""
-        known = {*self.facts.partitions, *self._owners, *self._busy}
+        known = {*self.facts.partitions, *self._owners, *self._workers}
         return {tp: self.row(tp) for tp in sorted(known)}
 
     @cached_property
@@ -662,11 +649,8 @@ class View:
         """The group's partitions, held ones first, then the worst."""
         if self.judged is not None:
             return tuple(map(self._aged, self.judged.partitions))
-        return tuple(
-            sorted(
-                self.rows.values(), key=lambda one: (not one.holds, one.verdict.rank)
-            )
-        )
+        rows = self.rows.values()
+        return tuple(sorted(rows, key=lambda one: (not one.holds, one.verdict.rank)))
 
     @property
     def held(self) -> tuple[Row, ...]:
@@ -731,7 +715,7 @@ class View:
         for delivery in found:
             if delivery[0] is not Answer.QUIET:
                 return delivery
-        for one in self._busy.get(tp, ()):
+        for one in self._workers.get(tp, ()):
             return _busy_of(one)
         return found[0] if found else self._unowned()
 
@@ -871,6 +855,16 @@ def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
         return one
     why = one.verdict.sentence or verdicts.DISOBEYS.sentence
     return evolve(one, verdict=evolve(verdicts.DISOBEYS, sentence=why))
+
+
+def _by_partition(
+    members: Iterable[tuple[Member, Iterable[TopicPartition]]],
+) -> Mapping[TopicPartition, Sequence[Member]]:
+    found: dict[TopicPartition, list[Member]] = {}
+    for member, partitions in members:
+        for tp in partitions:
+            found.setdefault(tp, []).append(member)
+    return found
 
 
 def _busy_of(one: Member) -> tuple[Answer, Member, str]:

@@ -13,6 +13,7 @@ from safeconsumer.group.follower import Follower
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.report_wire import STREAM, Kept
 from safeconsumer.group.settings import Control
+from safeconsumer.group.survey import Survey
 from safeconsumer.group.topic_reader import Remade
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey
@@ -71,7 +72,7 @@ class Topics:
         """Return the group as it is now."""
         self.board.update(listen)
         asked = GroupFacts(state="Stable", members=members, committed={})
-        return self.board.view("g", asked, ALL, {})
+        return self.board.view("g", Survey(facts={"g": asked}), ALL)
 
 
 def names(reports):
