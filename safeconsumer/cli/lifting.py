@@ -125,10 +125,9 @@ def _owner(context: click.Context, source: str, owner: str | None) -> str:
 def _look(operator: Operator, asked: _Asked) -> Holds | None:
     # None: holds that cannot be read must still be liftable.
     try:
-        holds, _ = operator.holds(asked.group)
+        return operator.holds(asked.group)
     except (KafkaError, OSError, ControlTopicError):
         return None
-    return holds
 
 
 def _refuse_unnamed(operator: Operator, view: View) -> None:

@@ -21,6 +21,7 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import documents
+from safeconsumer.group.board import history_of
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import covered, partitions_text
@@ -239,20 +240,20 @@ def history(
     """
     with explained(context), _operator(connect, group) as operator:
         operator.read(is_strict=True)
-        times, until = operator.board.times, operator.board.read_until
-        records = operator.records(group)
+        board, times = operator.board, operator.board.times
+        ends, log = board.ends, tuple(board.records)
+        records = history_of(log, group)
         if group is not None and not records:
             refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
         skew = operator.settings.clock_skew
         found = entries(records, skew, times.proven, times.here)
         if output.is_json:
-            _, ends = operator.holds()  # first: what is written meanwhile is no gap
             facts = operator.facts()
             names = {source: one.name for source, one in facts.items()}
-            since = history_since(operator.log(), ends, names)
+            since = history_since(log, ends, names)
             cluster = cluster_id(operator.admin)
             document = history_document(
-                group, facts, found, since, until=until, cluster=cluster
+                group, facts, found, since, until=board.read_until, cluster=cluster
             )
             output.document(document)
             return

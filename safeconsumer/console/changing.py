@@ -362,7 +362,7 @@ def consent_to(others: Iterable[HoldRecord]) -> tuple[str, str]:
 
 def _read(state: State, operator: Operator, view: View) -> View:
     """Read the holds now: the follower may be behind, or cut off and not know it yet."""
-    found, _ = operator.holds(view.group)
+    found = operator.holds(view.group)
     newest = max((one.at or 0.0 for one in found), default=0.0)
     times = evolve(view.times, newest=max(view.times.newest, newest))
     skew = skew_of(state.follower.settings.clock_skew, view.reports)

@@ -18,9 +18,7 @@ from safeconsumer.group.board import (
     NAMED_FOR,
     OPERATOR,
     Board,
-    ControlRecord,
     Readable,
-    history_of,
 )
 from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.facts import GroupFacts, HoldRecord
@@ -163,43 +161,18 @@ class Operator:
         """
         return publish(self._producer, self.topic_of(source), changes, _WRITE_TIMEOUT)
 
-    def holds(
-        self, group: str | None = None
-    ) -> tuple[tuple[HoldRecord, ...], dict[str, int]]:
+    def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
-        Return the holds that are on the topics, of one group or of all.
+        Read the control topics; return the holds on them, of one group or of all.
 
         They are folded by offset, as members fold them; expired ones are among them.
-
-        Returns:
-            The holds, and the offset below which each control topic was read.
         """
-        ends = self._read_strictly()
-        return self.board.holds(group), ends
-
-    def records(self, group: str | None = None) -> tuple[HoldRecord, ...]:
-        """
-        Return all records that were read from the control topics, tombstones too.
-
-        Each topic's are in their own order; the two are merged by their times.
-        """
-        return history_of(self.log(), group)
-
-    def log(self) -> tuple[ControlRecord, ...]:
-        """
-        Return all records that were read from the control topics, as they were written.
-
-        Those that cannot be read are among them. Each topic's are in their own order.
-        """
-        self._read_strictly()
-        return tuple(self.board.records)
-
-    # ------------------------------------------------------------ reading
-
-    def _read_strictly(self) -> dict[str, int]:
         # Without the reports, of which there are many, and which no hold needs.
         settings = evolve(self.settings, status_topic=None)
-        return dict(self._read(settings, is_strict=True).ends or {})
+        self._read(settings, is_strict=True)
+        return self.board.holds(group)
+
+    # ------------------------------------------------------------ reading
 
     def _read(self, settings: Control, *, is_strict: bool) -> Readable:
         """Read the topics up to their ends; return how much of them can be read."""

@@ -175,7 +175,6 @@ def reporting(stage):
                 if stage.broker.kind != "embedded":
                     operator.group(team.group)
                 operator.holds(team.group)
-                operator.ends()
                 seconds.append(time.monotonic() - began)
                 assert len(found) == _MEMBERS
     name = f"status of {_MEMBERS} members"

@@ -234,8 +234,7 @@ class Writer:
 
     def holds(self, group):
         self.before()
-        ends = {self.settings.operator_topic: 10}
-        return self.still.known.views[group].holds, ends
+        return self.still.known.views[group].holds
 
     def topic_of(self, _):
         return self.settings.operator_topic

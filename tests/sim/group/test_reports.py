@@ -112,7 +112,7 @@ def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team):
 
     def standing():
         with Operator(team.broker.client_config, team.settings) as operator:
-            (one,), _ = operator.holds(team.group)
+            (one,) = operator.holds(team.group)
         return one
 
     def heard(member):
