@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
-from attrs import frozen
+from attrs import evolve, frozen
 from kafka import TopicPartition
 
 from safeconsumer.group.facts import GroupFacts
@@ -32,6 +32,8 @@ class _LastCommit:
     since: float
     # The silent member that owned it while it was held; None if there was none.
     by: str | None
+    # Whether it was the first look at that member so: the hold may be the younger one.
+    is_first: bool = False
     moved: Move | None = None
 
 
@@ -56,8 +58,8 @@ class CommitWatch:
         Note one look at a group; return which held offsets silent members have moved.
 
         A move counts only between two looks in both of which the partition was held and
-        owned by the same silent member: a commit from before the hold, or by the
-        previous owner, does not count.
+        owned by the same silent member, and not from the first such look on: a commit
+        from before the hold, or by the previous owner, does not count.
 
         Args:
             group: the group's name.
@@ -89,10 +91,11 @@ def _next(
     before: _LastCommit | None, offset: int, now: float, by: str | None
 ) -> _LastCommit:
     if before is None or before.by != by:
-        return _LastCommit(offset, now, by)
+        # 1. The cluster tells the offset. 2. The member commits. 3. Somebody holds the
+        # partition. 4. The hold is read: that commit was no sign of disobedience.
+        return _LastCommit(offset, now, by, is_first=True)
     if before.offset == offset:
-        return before
-    went_on = by is not None and offset > before.offset
-    return _LastCommit(
-        offset, now, by, Move(before.offset, offset) if went_on else None
-    )
+        return evolve(before, is_first=False)
+    went_on = by is not None and offset > before.offset and not before.is_first
+    moved = Move(before.offset, offset) if went_on else None
+    return _LastCommit(offset, now, by, moved=moved)

@@ -256,6 +256,10 @@ class Answer(Enum):
     UNKNOWN = "unknown"
 
 
+# The answer, the member that decides it, and the reason; as in a row.
+_Delivery = tuple[Answer, Member | None, str]
+
+
 @frozen(kw_only=True)
 class Row:
     """
@@ -702,7 +706,7 @@ class View:
             return member.name
         return None if self.unsettled else ""
 
-    def _delivery(self, tp: TopicPartition) -> tuple[Answer, Member | None, str]:
+    def _delivery(self, tp: TopicPartition) -> _Delivery:
         # In the middle of a rebalance only the members report what they own.
         owners = self._owners.get(tp, ())
         if self.unsettled:
@@ -719,14 +723,14 @@ class View:
             return _busy_of(one)
         return found[0] if found else self._unowned()
 
-    def _unowned(self) -> tuple[Answer, Member | None, str]:
+    def _unowned(self) -> _Delivery:
         # A consumer that assigns partitions to itself and does not report is not seen.
         for one in self.everybody:
             if not one.is_listed and one.report is not None and one.report.is_partial:
                 return Answer.UNKNOWN, one, _TOO_MANY
         return Answer.UNOWNED, None, ""
 
-    def _by(self, tp: TopicPartition, one: Member) -> tuple[Answer, Member, str]:
+    def _by(self, tp: TopicPartition, one: Member) -> _Delivery:
         """Return whether one of its owners delivers a partition, and why."""
         said = one.verdict.sentence
         if one.report is None or one.is_lost:
@@ -739,18 +743,15 @@ class View:
             return (Answer.QUIET if one.obeys else Answer.UNKNOWN), one, said
         return _of_loud(tp, one)
 
-    def _of_silent(self, tp: TopicPartition, one: Member) -> tuple[Answer, Member, str]:
+    def _of_silent(self, tp: TopicPartition, one: Member) -> _Delivery:
         # Only its commits can be seen. A member whose reports are unreadable may obey
         # all the same: it commits records that it had before.
         said, move = one.verdict.sentence, self.moves.get(tp)
         if move is not None and (one.is_lost or one.verdict == verdicts.SILENT):
             went_on = f"went on from {move.before:,} to {move.after:,}"
             return Answer.FLOWING, one, f"{said}; its committed offset {went_on}"
-        return (
-            (Answer.QUIET if self._died_quiet(tp, one) else Answer.UNKNOWN),
-            one,
-            said,
-        )
+        is_quiet = self._died_quiet(tp, one)
+        return Answer.QUIET if is_quiet else Answer.UNKNOWN, one, said
 
     def _died_quiet(self, tp: TopicPartition, one: Member) -> bool:
         # Its last report shows that it obeyed a hold which still stands. If it is
@@ -867,14 +868,14 @@ def _by_partition(
     return found
 
 
-def _busy_of(one: Member) -> tuple[Answer, Member, str]:
+def _busy_of(one: Member) -> _Delivery:
     if one.is_lost:
         return Answer.UNKNOWN, one, one.verdict.sentence
     is_stream = one.report is not None and one.report.kind == STREAM
     return Answer.FLOWING, one, _IN_BATCH if is_stream else _IN_HAND
 
 
-def _of_loud(tp: TopicPartition, one: Member) -> tuple[Answer, Member, str]:
+def _of_loud(tp: TopicPartition, one: Member) -> _Delivery:
     if tp in one.busy:
         return _busy_of(one)
     # Kafka's answer and the report are of two moments; a rebalance may come in between.

@@ -269,7 +269,7 @@ def test_what_a_silent_member_commits_is_watched():
         view = evolve(topics.view(), facts=asked, is_heard=is_heard)
         return watch.note("g", asked, view.held_by_silent)
 
-    assert moves(5) == {}
+    assert moves(5) == moves(5) == {}
     assert moves(9) == {TP: Move(5, 9)}
     assert moves(12, is_heard=False) == {}
 
@@ -343,6 +343,35 @@ def test_who_was_not_listened_to_is_not_silent(following):
     following.turn()
     assert names(one.snapshot().views["g"].reports) == []
     assert one.snapshot().trouble is None
+
+
+@pytest.mark.contract("G8")
+def test_a_commit_from_before_a_hold_is_no_sign_that_its_owner_goes_on(
+    following, monkeypatch
+):
+    """The hold is placed while the group is asked about; its answer is from before."""
+    owner, one = facts("silent", TP), following.follower
+    offsets = iter([5, 9, 12])
+
+    def survey_of(*_):
+        if following.fed.written[-1][0] != "ops":
+            following.fed.hold()
+            following.turn()
+        committed = {TP: next(offsets)}
+        asked = GroupFacts(state="Stable", members=(owner,), committed=committed)
+        return Survey(facts={"g": asked})
+
+    monkeypatch.setattr(module, "survey_of", survey_of)
+    monkeypatch.setattr(module, "ends_of", lambda *_: {})
+    monkeypatch.setattr(module, "with_lags", lambda survey, *_: survey)
+    one._names = frozenset(SETTINGS.all_topics)
+    following.fed.report("a")
+    following.turn()
+    moves = []
+    for _ in range(3):
+        one._ask_once(None, None, 0.0)
+        moves.append(one.snapshot().views["g"].moves)
+    assert moves == [{}, {}, {TP: Move(9, 12)}]
 
 
 @pytest.mark.parametrize(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])

@@ -37,22 +37,25 @@ def looked(watch, clock, look):
 @pytest.mark.parametrize(
     ("looks", "moved"),
     [
-        ([Look(5), Look(9)], Move(5, 9)),
+        ([Look(5), Look(5), Look(9)], Move(5, 9)),
+        # The hold may be younger than the first offset.
+        ([Look(5), Look(9)], None),
+        ([Look(5), Look(9), Look(12)], Move(9, 12)),
         # For a while, since it may commit seldom.
-        ([Look(5), Look(9), Look(9, after=20)], Move(5, 9)),
-        ([Look(5), Look(9), Look(9, after=20), Look(9, after=20)], None),
+        ([Look(5), Look(5), Look(9), Look(9, after=20)], Move(5, 9)),
+        ([Look(5), Look(5), Look(9), Look(9, after=20), Look(9, after=20)], None),
         # It was committed before the hold, or by another member.
-        ([Look(5, None), Look(9)], None),
-        ([Look(5, "first"), Look(9, "second")], None),
+        ([Look(5, None), Look(5, None), Look(9)], None),
+        ([Look(5, "first"), Look(5, "first"), Look(9, "second")], None),
         # kafka-python commits the position of who has not read anything yet.
         ([Look(None), Look(5)], None),
         # An operator has set it back.
-        ([Look(5), Look(0)], None),
+        ([Look(5), Look(5), Look(0)], None),
         # Who reports again is believed at once.
-        ([Look(5), Look(9), Look(9, None)], None),
+        ([Look(5), Look(5), Look(9), Look(9, None)], None),
         # Nobody knows what was committed meanwhile, and when.
-        ([Look(5), Look(5, is_answered=False)], None),
-        ([Look(5), Look(5, is_answered=False), Look(9)], None),
+        ([Look(5), Look(5), Look(5, is_answered=False)], None),
+        ([Look(5), Look(5), Look(5, is_answered=False), Look(9)], None),
     ],
     ids=short,
 )
