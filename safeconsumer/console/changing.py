@@ -111,7 +111,7 @@ def previewed(
         wanted = _laid(state, view, asked)
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
         raise Problem(400, str(error)) from error
-    state.follower.view(view.group)
+    state.follower.watch(view.group)
     cluster = _Asked(state, snapshot)
     return preview.preview(cluster, *_judged(cluster, wanted, wish["extends"]))
 

@@ -194,7 +194,7 @@ def lift(request: Request) -> Response:
     if not wanted:
         return _group_page(request, "tick at least one hold, to lift it")
     seen, lacking = changing.lifting(snapshot, name, wanted)
-    state.follower.view(name)
+    state.follower.watch(name)
     return _lift_page(request, name, seen, lacking)
 
 

@@ -108,7 +108,7 @@ class State:
                 f"no group {group!r} here, and no hold for it{unless}",
                 "check the spelling",
             )
-        self.follower.view(group)
+        self.follower.watch(group)
         view = snapshot.views[group]
         return view.aged(snapshot.age) if snapshot.is_old else view
 

@@ -189,7 +189,7 @@ class Follower:
             return evolve(known, trouble=_SLOW)
         return known
 
-    def view(self, group: str) -> None:
+    def watch(self, group: str) -> None:
         """Note that a group is being looked at: its lags are fetched for a while."""
         with self._lock:
             self._viewed[group] = time.monotonic()

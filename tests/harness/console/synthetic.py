@@ -33,7 +33,7 @@ class Still:
     def wait_for(self, *_):
         pass
 
-    def view(self, group):
+    def watch(self, group):
         pass
 
     def stand(self, group, *holds):
