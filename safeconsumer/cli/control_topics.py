@@ -24,8 +24,8 @@ from safeconsumer.audit.control import (
 from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.errors import Status
+from safeconsumer.group.board import ControlRecord
 from safeconsumer.group.clients import BOOTSTRAP_MS
-from safeconsumer.group.known import Past
 
 
 def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
@@ -74,7 +74,9 @@ def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is unty
 
 
 def history_since(
-    records: Iterable[Past], ends: Mapping[str, int], sources: Mapping[str, str]
+    records: Iterable[ControlRecord],
+    ends: Mapping[str, int],
+    sources: Mapping[str, str],
 ) -> dict[str, float]:
     """
     Return since when what an operator read of the control topics is complete.

@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from safeconsumer.cli.saying import printable
-from safeconsumer.group.facts import Standing
-from safeconsumer.group.judging import Member, partitions_text
-from safeconsumer.group.overview import PartitionRow, View, ended
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.partitions import partitions_text
 from safeconsumer.group.verdicts import (
     HOLD_ENDED,
     MAY_HAVE_ENDED,
@@ -14,6 +12,7 @@ from safeconsumer.group.verdicts import (
     Verdict,
     gone_text,
 )
+from safeconsumer.group.view import Member, Row, View
 from safeconsumer.holds.explain import counted
 
 _MANY = 100
@@ -37,23 +36,22 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
 
 def status_lines(view: View) -> list[str]:
     """Return the whole status of a group for people."""
-    picture = view.picture
-    lines = [f"group {view.group}: {picture.facts.state}, {_members_text(picture)}"]
-    lines += [f"not read: {one}" for one in picture.unread]
+    lines = [f"group {view.group}: {view.facts.state}, {_members_text(view)}"]
+    lines += [f"not read: {one}" for one in view.unread]
     lines.append(said(view.verdict))
-    if picture.standing:
+    if view.holds:
         lines.append("holds")
     lines += _hold_lines(view)
     if view.members:
         lines.append("members")
     lines += columns(map(_member_row, view.members))
-    lines += [f"  {gone_text(one)}" for one in picture.gone]
+    lines += [f"  {gone_text(one)}" for one in view.gone]
     if held := view.held:
         lines.append("held partitions")
-        lines += columns(_held_row(one, picture) for one in held[:_MANY])
+        lines += columns(_held_row(one, view) for one in held[:_MANY])
         if len(held) > _MANY:
             lines.append(f"  and {len(held) - _MANY} more: -o json shows all")
-    if unasked := picture.without_lag:
+    if unasked := view.without_lag:
         lines.append(f"lag unknown: {partitions_text(unasked)} cannot be asked")
     elif view.whole_lag is not None:
         lines.append(f"lag {view.whole_lag:,}")
@@ -62,18 +60,17 @@ def status_lines(view: View) -> list[str]:
 
 def _hold_lines(view: View) -> Iterator[str]:
     """Yield a line for each hold, and below them why some have ended, or may have."""
-    picture = view.picture
-    over: dict[str, list[Standing]] = {}
+    over: dict[str, list[HoldRecord]] = {}
     rows = []
-    for one in picture.standing:
-        verdict = ended(picture, [one])
+    for one in view.holds:
+        verdict = view.ended([one])
         words = "" if verdict is None else verdict.words
         rows.append((*one.cells(), words))
         if words and words != view.verdict.words:  # else the group's line says why
             over.setdefault(words, []).append(one)
     yield from columns(rows)
     for holds in over.values():
-        if (verdict := ended(picture, holds)) is not None:
+        if (verdict := view.ended(holds)) is not None:
             yield f"  {said(verdict)}"
 
 
@@ -87,8 +84,8 @@ def said(verdict: Verdict) -> str:
     return ": ".join(filter(None, (verdict.words, verdict.sentence)))
 
 
-def _members_text(picture: Picture) -> str:
-    count, reporting = picture.facts.member_count, picture.reporting
+def _members_text(view: View) -> str:
+    count, reporting = view.facts.member_count, view.reporting
     if count is None:
         return "members unknown"
     if reporting is None:
@@ -102,8 +99,8 @@ def _member_row(one: Member) -> tuple[str, ...]:
     return one.name, one.host, one.verdict.words, quiet, one.more
 
 
-def _held_row(one: PartitionRow, picture: Picture) -> tuple[str, ...]:
-    is_none = one.committed is None and picture.facts.has_committed
+def _held_row(one: Row, view: View) -> tuple[str, ...]:
+    is_none = one.committed is None and view.facts.has_committed
     lag = "nothing committed" if is_none else "lag unknown"
     if one.lag is not None:
         lag = f"lag {one.lag:,}"

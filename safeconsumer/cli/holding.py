@@ -23,13 +23,12 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.refusing import FUTURE
 from safeconsumer.errors.base import ControlTopicError, HoldSettingError
-from safeconsumer.group import judging
-from safeconsumer.group.documents import standing_document
+from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.extending import longer
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.partitions import partitions_text
 from safeconsumer.group.preview import (
     Consent,
     Objection,
@@ -45,6 +44,7 @@ from safeconsumer.group.preview import (
 from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.troubles import said
+from safeconsumer.group.view import View
 from safeconsumer.holds.explain import counted
 
 SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
@@ -194,9 +194,9 @@ def _tell_preview(output: Output, seen: Preview) -> None:
     output.lines([*_preview_lines(seen), "nothing was changed"])
 
 
-def as_standing(one: Acknowledged) -> Standing:
+def acknowledged_hold(one: Acknowledged) -> HoldRecord:
     """Return the hold that an acknowledgement shows."""
-    return Standing(
+    return HoldRecord(
         source=OPERATOR,
         key=one.change.key,
         hold=one.change.hold,
@@ -219,22 +219,22 @@ class _Placed:
         others: holds of other owners that cover some of these partitions.
     """
 
-    held: tuple[Standing, ...]
-    unchanged: tuple[Standing, ...]
-    renewed: tuple[Standing, ...]
-    replaced: tuple[Standing, ...]
+    held: tuple[HoldRecord, ...]
+    unchanged: tuple[HoldRecord, ...]
+    renewed: tuple[HoldRecord, ...]
+    replaced: tuple[HoldRecord, ...]
     covers: tuple[TopicPartition, ...]
-    others: tuple[Standing, ...]
+    others: tuple[HoldRecord, ...]
 
     def document(self) -> dict[str, Any]:
         """Return the result as plain JSON values."""
         return {
-            "held": [standing_document(one) for one in self.held],
-            "unchanged": [standing_document(one) for one in self.unchanged],
-            "renewed": [standing_document(one) for one in self.renewed],
-            "replaced": [standing_document(one) for one in self.replaced],
+            "held": [hold_document(one) for one in self.held],
+            "unchanged": [hold_document(one) for one in self.unchanged],
+            "renewed": [hold_document(one) for one in self.renewed],
+            "replaced": [hold_document(one) for one in self.replaced],
             "covers": [f"{tp.topic}:{tp.partition}" for tp in self.covers],
-            "also_held": [standing_document(one) for one in self.others],
+            "also_held": [hold_document(one) for one in self.others],
         }
 
     def lines(self) -> Iterator[str]:
@@ -247,16 +247,16 @@ class _Placed:
         ):
             if several:
                 yield heading
-                yield from group_text.columns(map(Standing.cells, several))
+                yield from group_text.columns(map(HoldRecord.cells, several))
         yield covers_text(self.covers)
         if self.others:
             yield "also held"
-            yield from group_text.columns(map(Standing.cells, self.others))
+            yield from group_text.columns(map(HoldRecord.cells, self.others))
 
 
 def _placed(wanted: Placing, done: Sequence[Acknowledged]) -> _Placed:
     written_now = {one.change.key for one in done}
-    held, own = tuple(map(as_standing, done)), wanted.own.values()
+    held, own = tuple(map(acknowledged_hold, done)), wanted.own.values()
     return _Placed(
         held=held,
         unchanged=tuple(one for one in own if one.key not in written_now),
@@ -289,7 +289,7 @@ def covers_text(covers: Sequence[Any]) -> str:
     """Describe what scopes cover now."""
     if not covers:
         return "warning: covers nothing that the group consumes now"
-    shown = judging.partitions_text(covers)
+    shown = partitions_text(covers)
     return f"covers {counted(len(covers), 'partition')} of the group now: {shown}"
 
 
@@ -297,18 +297,18 @@ def _wait(operator: Operator, wanted: Placing, limit: float) -> waiting.Outcome:
     return waiting.wait_until(
         operator,
         wanted.wish.group,
-        lambda picture: _is_quiet(picture, wanted),
+        lambda view: _is_quiet(view, wanted),
         limit,
     )
 
 
-def _is_quiet(picture: Picture, wanted: Placing) -> tuple[bool, str]:
-    there = {one.key for one in picture.standing if one.source == OPERATOR}
+def _is_quiet(view: View, wanted: Placing) -> tuple[bool, str]:
+    there = {one.key for one in view.holds if one.source == OPERATOR}
     gone = [one.key.scope for one in wanted.changes if one.key not in there]
-    if gone and picture.ends is not None:
+    if gone and view.ends is not None:
         message = f"lifted or expired meanwhile: {', '.join(gone[:5])}"
         raise waiting.InVainError(message)
-    return waiting.is_quiet(picture, wanted.wish.scopes)
+    return waiting.is_quiet(view, wanted.wish.scopes)
 
 
 @contextmanager
@@ -369,17 +369,17 @@ def extend(  # noqa: PLR0913 - one parameter per option
         found = scopes_of(scopes, group)
         with Operator(*connect()) as operator:
             operator.check()
-            picture = operator.look(group, is_strict=True, has_lags=False)
-            refusing.refuse_unknown(operator, picture)
+            view = operator.look(group, is_strict=True, has_lags=False)
+            refusing.refuse_unknown(operator, view)
             try:
-                todo = longer(picture, whose, map(str, found), seconds)
+                todo = longer(view, whose, map(str, found), seconds)
             except HoldSettingError as error:
                 raise CommandError(str(error), Status.FAILED) from error
             done = operator.write(OPERATOR, todo)
             with written("extended", done):
-                held = tuple(map(as_standing, done))
+                held = tuple(map(acknowledged_hold, done))
                 if output.is_json:
-                    output.document({"extended": list(map(standing_document, held))})
+                    output.document({"extended": list(map(hold_document, held))})
                 else:
-                    rows = group_text.columns(map(Standing.cells, held))
+                    rows = group_text.columns(map(HoldRecord.cells, held))
                     output.lines(["extended", *rows])

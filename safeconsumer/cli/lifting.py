@@ -18,18 +18,19 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns
-from safeconsumer.group.documents import standing_document
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.documents import hold_document
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.partitions import covered
 from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.report_wire import Kept, kept_text
-from safeconsumer.group.scopes import covered, partitions_of, scopes_of
+from safeconsumer.group.scopes import scopes_of
+from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import APP
 from safeconsumer.holds.scope import Scope
 
-Holds = tuple[Standing, ...]
+Holds = tuple[HoldRecord, ...]
 
 
 @frozen(kw_only=True)
@@ -124,17 +125,16 @@ def _owner(context: click.Context, source: str, owner: str | None) -> str:
 def _look(operator: Operator, asked: _Asked) -> Holds | None:
     # None: holds that cannot be read must still be liftable.
     try:
-        holds, _ = operator.standing(asked.group)
+        return operator.holds(asked.group)
     except (KafkaError, OSError, ControlTopicError):
         return None
-    return holds
 
 
-def _refuse_unnamed(operator: Operator, picture: Picture) -> None:
+def _refuse_unnamed(operator: Operator, view: View) -> None:
     # Nothing is held, as far as the topics tell.
-    refusing.refuse_unknown(operator, picture)
-    if picture.kept:
-        kept = kept_text(picture.kept)
+    refusing.refuse_unknown(operator, view)
+    if view.kept:
+        kept = kept_text(view.kept)
         message = f"nothing is on the topics; name the scopes that members keep: {kept}"
         raise CommandError(message, Status.FAILED)
 
@@ -165,12 +165,12 @@ def _refuse_typos(operator: Operator, asked: _Asked, seen: Holds) -> tuple[Kept,
     if not unheld:
         return ()
     try:
-        picture = operator.look(asked.group)
+        view = operator.look(asked.group)
     except (KafkaError, OSError, ControlTopicError):
         return ()  # write first; report afterwards what could not be read
-    refusing.refuse_unknown(operator, picture)
-    refusing.refuse_nothing(operator, picture, unheld, unless="")
-    return picture.kept
+    refusing.refuse_unknown(operator, view)
+    refusing.refuse_nothing(operator, view, unheld, unless="")
+    return view.kept
 
 
 @frozen(kw_only=True)
@@ -190,7 +190,7 @@ class _Lifted:
     keys: tuple[ControlKey, ...]
     held: frozenset[ControlKey] | None
     covers: tuple[TopicPartition, ...]
-    left: tuple[Standing, ...]
+    left: tuple[HoldRecord, ...]
 
     @property
     def has_lifted_nothing(self) -> bool:
@@ -221,7 +221,7 @@ class _Lifted:
                 for one in self.keys
             ],
             "covers": [f"{tp.topic}:{tp.partition}" for tp in self.covers],
-            "still_held": [standing_document(one) for one in self.left],
+            "still_held": [hold_document(one) for one in self.left],
         }
 
     def lines(self) -> list[str]:
@@ -233,7 +233,7 @@ class _Lifted:
             lines.append(f"{what} {one.scope} {self.source}:{one.owner}")
         lines.append(covers_text(self.covers))
         if self.left:
-            rows = group_text.columns(map(Standing.cells, self.left))
+            rows = group_text.columns(map(HoldRecord.cells, self.left))
             lines += ["still held", *rows]
         return lines
 
@@ -261,7 +261,7 @@ def _lifted(
         )
     reads = [one for key in keys if (one := patterns.read(key.scope)) is not None]
     scopes = [one.scope for one in reads]
-    covers = covered(scopes, partitions_of(after))
+    covers = covered(scopes, after.consumed)
     named = set(map(str, scopes))
     return _Lifted(
         source=asked.source,
@@ -270,7 +270,7 @@ def _lifted(
         covers=covers,
         left=tuple(
             one
-            for one in after.standing
+            for one in after.holds
             if one.key.scope in named or any(one.covers(tp) for tp in covers)
         ),
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.group import scopes
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.view import View
 from safeconsumer.holds.scope import Scope
 
 FUTURE = "(use --future to hold it for later)"
@@ -13,7 +13,7 @@ FUTURE = "(use --future to hold it for later)"
 
 def refuse_nothing(
     operator: Operator,
-    picture: Picture,
+    view: View,
     found: Sequence[Scope],
     *,
     unless: str = FUTURE,
@@ -23,20 +23,20 @@ def refuse_nothing(
 
     Args:
         operator: the connection.
-        picture: the picture of the group.
+        view: the group.
         found: the scopes.
         unless: the command's hint for scopes that are meant to cover nothing yet.
 
     Raises:
         CommandError: one covers nothing; the message suggests what was meant.
     """
-    said = scopes.mistakes(picture, found, operator.topics)
+    said = scopes.mistakes(view, found, operator.topics)
     if said:
         message = f"{said} {unless}".rstrip()
         raise CommandError(message)
 
 
-def refuse_unknown(operator: Operator, picture: Picture) -> None:
+def refuse_unknown(operator: Operator, view: View) -> None:
     """
     Check that the group exists, or has a hold.
 
@@ -44,8 +44,8 @@ def refuse_unknown(operator: Operator, picture: Picture) -> None:
         CommandError: there is no such group, and no hold for it; the message suggests
             which was meant.
     """
-    if not picture.is_known:
-        message = scopes.unknown_group(picture.group, operator.groups())
+    if not view.is_known:
+        message = scopes.unknown_group(view.group, operator.groups())
         raise CommandError(message)
 
 

@@ -9,13 +9,10 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.cli.errors import Status, status_of
-from safeconsumer.group import judging
-from safeconsumer.group.judging import Covering
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.overview import view_of
-from safeconsumer.group.picture import Picture
-from safeconsumer.group.scopes import covered, partitions_of
+from safeconsumer.group.partitions import Covering, covered, partitions_text
 from safeconsumer.group.troubles import said
+from safeconsumer.group.view import Answer, View
 from safeconsumer.holds.scope import Scope
 
 _LOOK_EVERY = 0.25
@@ -51,12 +48,12 @@ class InVainError(Exception):
     """Raised by a condition that cannot be met any more; its text says why."""
 
 
-# Returns whether a picture is in the wanted state, and a sentence about it.
-Condition = Callable[[Picture], tuple[bool, str]]
+# Returns whether a group is in the wanted state, and a sentence about it.
+Condition = Callable[[View], tuple[bool, str]]
 
 
 # Refuses, with the first look, what is not worth waiting for; may ask the cluster.
-Check = Callable[[Operator, Picture], None]
+Check = Callable[[Operator, View], None]
 
 
 def wait_until(
@@ -76,7 +73,7 @@ def wait_until(
     Args:
         operator: the connection.
         group: the group.
-        condition: judges a picture of it.
+        condition: judges a view of it.
         timeout: seconds.
         check: refuses what is not worth waiting for.
 
@@ -87,13 +84,13 @@ def wait_until(
     ends, trouble, last = None, None, (False, "")
     while True:
         was_well = trouble is None
-        picture, trouble = _looked(operator, group, began + timeout, check)
-        if picture is not None:
+        view, trouble = _looked(operator, group, began + timeout, check)
+        if view is not None:
             check = None
-            ends = picture.ends if ends is None else ends
-            known = None if picture.ends is None else ends
+            ends = view.ends if ends is None else ends
+            known = None if view.ends is None else ends
             try:
-                last = condition(evolve(picture, ends=known))
+                last = condition(evolve(view, ends=known))
             except InVainError as error:
                 last, timeout = (False, str(error)), 0.0
         waited = time.monotonic() - began
@@ -108,84 +105,77 @@ def wait_until(
 
 def _looked(
     operator: Operator, group: str, until: float, check: Check | None
-) -> tuple[Picture | None, KafkaError | OSError | None]:
+) -> tuple[View | None, KafkaError | OSError | None]:
     try:
-        picture = operator.look(group, has_lags=False, timeout=_left(until))
+        view = operator.look(group, has_lags=False, timeout=_left(until))
         if check is not None:
-            operator.within(_left(until), lambda one: check(one, picture))
+            operator.within(_left(until), lambda one: check(one, view))
     except (KafkaError, OSError) as error:
         if status_of(error) is not Status.UNREACHABLE:
             raise
         return None, error  # an outage may still end in time
-    return picture, None
+    return view, None
 
 
 def _left(until: float) -> float:
     return max(until - time.monotonic(), _LEAST_LOOK)
 
 
-def is_quiet(picture: Picture, scopes: Sequence[Covering]) -> tuple[bool, str]:
+def is_quiet(view: View, scopes: Sequence[Covering]) -> tuple[bool, str]:
     """Judge whether no record of the scopes, or of held partitions, is delivered."""
-    if picture.ends is None:
-        return False, f"it is unknown who is quiet: {'; '.join(picture.unread)}"
-    reached = judging.Judge(picture).quietness(scopes)
+    if view.ends is None:
+        return False, f"it is unknown who is quiet: {'; '.join(view.unread)}"
+    reached = view.quietness(scopes)
     return reached.is_reached, reached.sentence()
 
 
-def flows(
-    operator: Operator, picture: Picture, scopes: Sequence[Scope]
-) -> tuple[bool, str]:
+def flows(operator: Operator, view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """Judge as :func:`is_flowing`; of a topic that was deleted nothing flows."""
-    reached, sentence = is_flowing(picture, scopes)
+    reached, sentence = is_flowing(view, scopes)
     if reached:
-        names = {tp.topic for tp in _wanted(picture, scopes)}
+        names = {tp.topic for tp in _wanted(view, scopes)}
         if gone := operator.within(_LEAST_LOOK, lambda one: one.missing(names)):
             return False, f"not flowing: there is no topic {', '.join(gone)} any more"
     return reached, sentence
 
 
-def _wanted(picture: Picture, scopes: Sequence[Scope]) -> tuple[TopicPartition, ...]:
-    partitions = partitions_of(picture)
-    return covered(scopes, partitions) if scopes else partitions
+def _wanted(view: View, scopes: Sequence[Scope]) -> tuple[TopicPartition, ...]:
+    return covered(scopes, view.consumed) if scopes else view.consumed
 
 
-def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
+def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
     Judge whether all of the scopes is delivered again.
 
     Without scopes, all of the group is judged, but for topics that it has committed for
     and nobody of it reads any more.
     """
-    wanted = _wanted(picture, scopes)
-    holding = [one for one in picture.standing if any(one.covers(tp) for tp in wanted)]
+    wanted = _wanted(view, scopes)
+    holding = [one for one in view.holds if any(one.covers(tp) for tp in wanted)]
     if holding:
         names = ", ".join(f"{one.key.scope} by {one.key.owner}" for one in holding[:5])
         return False, f"held: {names}"
-    if picture.ends is None:
-        return False, f"it is unknown what flows: {'; '.join(picture.unread)}"
-    judge = judging.Judge(picture)
-    behind = [one for one in judge.present if not one.obeys]
+    if view.ends is None:
+        return False, f"it is unknown what flows: {'; '.join(view.unread)}"
+    behind = [one for one in view.present if not one.obeys]
     if behind:
-        told = (f"{one.name} {one.verdict.sentence}" for one in behind[:5])
-        return False, "; ".join(told)
-    left = () if scopes else _no_longer_read(judge, wanted)
+        reasons = (f"{one.name} {one.verdict.sentence}" for one in behind[:5])
+        return False, "; ".join(reasons)
+    left = () if scopes else _no_longer_read(view)
     wanted = tuple(tp for tp in wanted if tp.topic not in left)
-    still = {tp for tp in wanted if not judge.delivers(tp)}
+    still = {tp for tp in wanted if not any(one.delivers(tp) for one in view.present)}
     if still or not wanted:
-        shown = judging.partitions_text(still) or "any of it"
-        rows = view_of(picture).partitions if still else ()
+        shown = partitions_text(still) or "any of it"
+        rows = view.partitions if still else ()
         whys = dict.fromkeys(one.verdict.sentence for one in rows if one.tp in still)
         return False, "; ".join([f"not flowing: {shown}", *whys])
     besides = f"; nobody of the group reads {', '.join(left)}" if left else ""
-    return True, f"flowing: {judging.partitions_text(wanted)}{besides}"
+    return True, f"flowing: {partitions_text(wanted)}{besides}"
 
 
-def _no_longer_read(
-    judge: judging.Judge, partitions: Sequence[TopicPartition]
-) -> tuple[str, ...]:
-    # Where nobody owns anything, it is not for a topic that it does not flow.
-    unowned = [
-        tp for tp in partitions if judge.delivery(tp).answer is judging.Answer.UNOWNED
-    ]
-    read = {tp.topic for tp in set(partitions) - set(unowned)}
-    return tuple(sorted({tp.topic for tp in unowned} - read)) if read else ()
+def _no_longer_read(view: View) -> tuple[str, ...]:
+    """Return the topics without any owner; none if nobody owns anything."""
+    rows = [view.rows[tp] for tp in view.consumed if tp in view.rows]
+    unowned = {one.tp.topic for one in rows if one.answer is Answer.UNOWNED}
+    read = {one.tp.topic for one in rows if one.answer is not Answer.UNOWNED}
+    return tuple(sorted(unowned - read)) if read else ()

@@ -21,19 +21,14 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
+from safeconsumer.group.board import history_of
 from safeconsumer.group.history import entries, history_document
-from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.overview import View, row_of, view_of
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.partitions import covered, partitions_text
 from safeconsumer.group.report_wire import kept_text
-from safeconsumer.group.scopes import (
-    checked_group,
-    covered,
-    partitions_of,
-    scopes_of,
-)
+from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.verdicts import NOTHING_HELD
+from safeconsumer.group.view import View
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
@@ -78,14 +73,14 @@ def status(
 
 
 def _show_group(operator: Operator, group: str, output: Output) -> None:
-    picture = operator.look(group)
-    if picture.ends is None:
+    view = operator.look(group)
+    if view.ends is None:
         refusing.refuse_before_init(operator)
-    refusing.refuse_unknown(operator, picture)
+    refusing.refuse_unknown(operator, view)
     if output.is_json:
-        output.document(documents.status_document(view_of(picture)))
+        output.document(documents.status_document(view))
         return
-    output.lines(group_text.status_lines(view_of(picture)))
+    output.lines(group_text.status_lines(view))
 
 
 def _operator(connect: Connect, group: str | None) -> Operator:
@@ -96,10 +91,9 @@ def _operator(connect: Connect, group: str | None) -> Operator:
 
 
 def _show_groups(operator: Operator, output: Output, *, is_held: bool) -> None:
-    pictures = operator.survey()
-    if not any(one.ends for one in pictures):
+    every = operator.survey()
+    if not any(one.ends for one in every):
         refusing.refuse_before_init(operator)
-    every = [row_of(one) for one in pictures]
     found = [one for one in every if not is_held or one.verdict != NOTHING_HELD]
     if not every:
         _check_readable(operator)
@@ -110,7 +104,7 @@ def _show_groups(operator: Operator, output: Output, *, is_held: bool) -> None:
         nobody = "no groups that you may see, and no holds"
         output.lines([nobody if not every else "nothing is held"])
         return
-    unread = dict.fromkeys(why for one in pictures for why in one.unread)
+    unread = dict.fromkeys(why for one in every for why in one.unread)
     heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "NOW")
     shown = group_text.columns([heading, *map(_group_row, found)], "")
     output.lines([*(f"unknown: {why}" for why in unread), *shown])
@@ -119,21 +113,21 @@ def _show_groups(operator: Operator, output: Output, *, is_held: bool) -> None:
 def _check_readable(operator: Operator) -> None:
     # Who may read no holds is told that, and not that there are none.
     with suppress(ControlTopicError):
-        operator.standing()
+        operator.holds()
 
 
 def _group_row(one: View) -> tuple[str, ...]:
-    facts, standing = one.picture.facts, one.picture.standing
-    count, reporting = facts.member_count, one.picture.reporting
+    facts, holds = one.facts, one.holds
+    count, reporting = facts.member_count, one.reporting
     members = "unknown" if count is None else str(count)
     # Also before the first hold: whoever is about to place it sees who will obey.
-    if count and (standing or reporting):
+    if count and (holds or reporting):
         members += ", reports unknown" if reporting is None else f", {reporting} report"
     return (
         one.group,
         "no such group yet" if facts.state == "Dead" else facts.state,
         members,
-        "unknown" if one.picture.ends is None else str(len(standing) or "-"),
+        "unknown" if one.ends is None else str(len(holds) or "-"),
         utc(one.next_expiry) if one.next_expiry else "-",
         group_text.short(one.verdict),
     )
@@ -179,16 +173,16 @@ def wait(
         found = scopes_of(texts, group)
         with Operator(*connect()) as operator:
 
-            def judge(seen: Picture) -> tuple[bool, str]:
+            def judge(view: View) -> tuple[bool, str]:
                 if what == "flowing":
-                    return waiting.flows(operator, seen, found)
-                return _is_quiet(seen, found)
+                    return waiting.flows(operator, view, found)
+                return _is_quiet(view, found)
 
-            def check(one: Operator, seen: Picture) -> None:
-                if seen.ends is None:
+            def check(one: Operator, view: View) -> None:
+                if view.ends is None:
                     refusing.refuse_before_init(one)
-                refusing.refuse_unknown(one, seen)
-                refusing.refuse_nothing(one, seen, found, unless="")
+                refusing.refuse_unknown(one, view)
+                refusing.refuse_nothing(one, view, found, unless="")
 
             left = max(0.0, began + limit - time.monotonic())  # after the login
             reached = waiting.wait_until(operator, group, judge, left, check)
@@ -204,22 +198,20 @@ def _condition(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return words[0], tuple(words[1:])
 
 
-def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
-    held = picture.lasting
-    if not found and not held and picture.ends is not None:
-        message = (
-            f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"
-        )
-        if picture.kept:
-            message += f". Kept by members: {kept_text(picture.kept)}"
+def _is_quiet(view: View, found: Sequence[Scope]) -> tuple[bool, str]:
+    held = view.lasting
+    if not found and not held and view.ends is not None:
+        message = f"nothing of {view.group!r} is held: pause it first, or name a SCOPE"
+        if view.kept:
+            message += f". Kept by members: {kept_text(view.kept)}"
         raise CommandError(message, Status.FAILED)
-    reached, sentence = waiting.is_quiet(picture, found or held)
+    reached, sentence = waiting.is_quiet(view, found or held)
     loose = [
         tp
-        for tp in covered(found, partitions_of(picture))
+        for tp in covered(found, view.consumed)
         if not any(one.covers(tp) for one in held)
     ]
-    if reached and loose and not Judge(picture).present:
+    if reached and loose and not view.present:
         shown = partitions_text(loose)
         sentence += f"; no hold covers {shown}: whoever starts delivers it"
         return False, sentence
@@ -247,20 +239,21 @@ def history(
     of the control topics.
     """
     with explained(context), _operator(connect, group) as operator:
-        _, told = operator.told(is_strict=True)
-        records = operator.records(group)
+        operator.read(is_strict=True)
+        board, times = operator.board, operator.board.times
+        ends, log = board.ends, tuple(board.records)
+        records = history_of(log, group)
         if group is not None and not records:
             refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
-        times, skew = told.times, operator.settings.clock_skew
+        skew = operator.settings.clock_skew
         found = entries(records, skew, times.proven, times.here)
         if output.is_json:
-            _, ends = operator.standing()  # first: what is written meanwhile is no gap
             facts = operator.facts()
             names = {source: one.name for source, one in facts.items()}
-            since = history_since(operator.log(), ends, names)
+            since = history_since(log, ends, names)
             cluster = cluster_id(operator.admin)
             document = history_document(
-                group, facts, found, since, until=told.read_until, cluster=cluster
+                group, facts, found, since, until=board.read_until, cluster=cluster
             )
             output.document(document)
             return

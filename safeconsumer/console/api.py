@@ -14,7 +14,7 @@ from safeconsumer.console.changing import Submission, typed
 from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
-from safeconsumer.group.documents import group_document, standing_document
+from safeconsumer.group.documents import group_document, hold_document
 from safeconsumer.group.follower import Snapshot
 
 _MOST_BODY_BYTES = 256 * 1024
@@ -62,10 +62,10 @@ def holds(request: Request) -> Response:
     if name is not None:
         state.view(snapshot, name)
     found = [
-        standing_document(one)
-        for group, picture in snapshot.pictures.items()
+        hold_document(one)
+        for group, view in snapshot.views.items()
         if name in {None, group}
-        for one in picture.standing
+        for one in view.holds
     ]
     return _json(snapshot, holds=found)
 
@@ -198,7 +198,7 @@ def _json(snapshot: Snapshot, **members: object) -> Response:
         "is_complete": snapshot.is_complete,
         "trouble": snapshot.trouble.said if snapshot.trouble else None,
         "unread": list(snapshot.unread),
-        "now": snapshot.now,
+        "now": snapshot.times.now,
         "remade": list(snapshot.remade),
     }
     return JSONResponse({"known": known, **members})

@@ -21,15 +21,15 @@ from safeconsumer.errors.base import (
     ScopeSyntaxError,
 )
 from safeconsumer.group import preview
-from safeconsumer.group.documents import standing_document
+from safeconsumer.group.documents import hold_document
 from safeconsumer.group.extending import longer
-from safeconsumer.group.facts import NO_GROUP, Standing
+from safeconsumer.group.facts import NO_GROUP, HoldRecord
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
+from safeconsumer.group.view import View, skew_of
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
 _SEEN_WITHIN = 2.0
@@ -99,7 +99,7 @@ def previewed(
     """
     if not wish["scopes"]:
         raise Problem(400, "give a scope to hold: orders:3, orders, re:ord.* or @all")
-    picture = _picture(snapshot, wish["group"])
+    view = _view(snapshot, wish["group"])
     try:
         asked = preview.wish_of(
             group=wish["group"],
@@ -108,17 +108,17 @@ def previewed(
             reason=wish["reason"],
             for_=wish["for"] or None,
         )
-        wanted = _laid(state, picture, asked)
+        wanted = _laid(state, view, asked)
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
         raise Problem(400, str(error)) from error
-    state.follower.view(picture.group)
-    cluster = _Asked(state, snapshot, picture)
+    state.follower.watch(view.group)
+    cluster = _Asked(state, snapshot)
     return preview.preview(cluster, *_judged(cluster, wanted, wish["extends"]))
 
 
-def _laid(state: State, picture: Picture, wish: Wish) -> Placing:
+def _laid(state: State, view: View, wish: Wish) -> Placing:
     return preview.placing(
-        picture,
+        view,
         wish,
         skew=state.follower.settings.clock_skew,
         host=state.setup.host,
@@ -145,37 +145,29 @@ def _extending(wanted: Placing, offset: str) -> Placing:
     if wish.seconds is None:
         raise Problem(400, "say for how long, counted from now")
     try:
-        (change,) = longer(
-            wanted.picture, wish.owner, map(str, wish.scopes), wish.seconds
-        )
+        (change,) = longer(wanted.view, wish.owner, map(str, wish.scopes), wish.seconds)
     except HoldSettingError as error:
         raise Problem(400, str(error)) from error
     return evolve(wanted, changes=(change,), own={change: own[0]}, is_extending=True)
 
 
-def _picture(snapshot: Snapshot, group: str) -> Picture:
-    known = snapshot.pictures.get(group) or Picture(
-        group=group,
-        facts=NO_GROUP,
-        standing=(),
-        reports=(),
-        ends=None,
-        lags={},
-        now=snapshot.now,
-        taken_at=snapshot.heard_at,
-        unread=snapshot.unread,
+def _view(snapshot: Snapshot, group: str) -> View:
+    known = snapshot.views.get(group) or View(
+        group=group, facts=NO_GROUP, unread=snapshot.unread
     )
     missing: tuple[str, ...] = ()
     if snapshot.trouble:
         missing = (f"what has changed meanwhile. {snapshot.trouble.said}",)
     elif not snapshot.is_complete:
         missing = ("what the console has not read yet",)
-    return evolve(known, now=_time_of(snapshot), unread=(*known.unread, *missing))
+    known = evolve(known, unread=(*known.unread, *missing))
+    return _timed(known, snapshot)
 
 
-def _time_of(snapshot: Snapshot) -> float | None:
+def _timed(view: View, snapshot: Snapshot) -> View:
     # If the broker does not answer, its last known time is out of date.
-    return None if snapshot.trouble else snapshot.now
+    now = None if snapshot.trouble else snapshot.times.now
+    return evolve(view, times=evolve(view.times, now=now))
 
 
 @frozen
@@ -184,11 +176,10 @@ class _Asked:
 
     state: State
     snapshot: Snapshot
-    picture: Picture
 
     def groups(self) -> Sequence[str]:
-        pictures = self.snapshot.pictures.items()
-        return tuple(name for name, one in pictures if one.is_known)
+        views = self.snapshot.views.items()
+        return tuple(name for name, one in views if one.is_known)
 
     def topics(self) -> Sequence[str]:
         return self._asked(("topics",), lambda operator: operator.topics(), ())
@@ -225,9 +216,8 @@ def place(sent: Submission, shown: Preview) -> Outcome:
 
 def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided":
     state, snapshot = sent.state, sent.state.snapshot()
-    picture = evolve(shown.placing.picture, now=_time_of(snapshot))
-    known = _read(state, operator, picture)
-    cluster = _Asked(state, snapshot, known)
+    known = _read(state, operator, _timed(shown.placing.view, snapshot))
+    cluster = _Asked(state, snapshot)
     wanted = _laid(state, known, shown.placing.wish)
     wanted, against = _judged(cluster, wanted, typed(sent.given)["extends"])
     seen = evolve(shown, placing=wanted, objections=against)
@@ -252,10 +242,10 @@ def _why_not(seen: Preview, agreed: str | None) -> str:
 # ---------------------------------------------------------------- lifting
 
 
-def find(picture: Picture, given: Mapping[str, str]) -> Standing | None:
+def find(view: View, given: Mapping[str, str]) -> HoldRecord | None:
     """Return the hold that a query names; None if there is no such hold."""
     named = (given.get("scope"), given.get("owner"), given.get("source", OPERATOR))
-    for one in picture.standing:
+    for one in view.holds:
         if (one.key.scope, one.key.owner, one.source) == named:
             return one
     return None
@@ -270,13 +260,13 @@ def lifting(
     Raises:
         Problem: none of them exists, or they are of two kinds.
     """
-    return _lifted(_picture(snapshot, group), wanted)
+    return _lifted(_view(snapshot, group), wanted)
 
 
 def _lifted(
-    picture: Picture, wanted: Sequence[Mapping[str, str]]
+    view: View, wanted: Sequence[Mapping[str, str]]
 ) -> tuple[Lifting, Problem | None]:
-    found = [find(picture, one) for one in wanted]
+    found = [find(view, one) for one in wanted]
     holds = tuple(one for one in found if one is not None)
     lacking = None
     if gone := [
@@ -293,7 +283,7 @@ def _lifted(
             raise lacking
     if len({one.source for one in holds}) != 1:
         raise Problem(400, "choose holds of operators, or of members")
-    return preview.lifting(picture, holds), lacking
+    return preview.lifting(view, holds), lacking
 
 
 def lift(sent: Submission, wanted: Sequence[Mapping[str, str]]) -> Outcome:
@@ -317,8 +307,8 @@ def lift(sent: Submission, wanted: Sequence[Mapping[str, str]]) -> Outcome:
 def _lifting(
     sent: Submission, operator: Operator, wanted: Sequence[Mapping[str, str]]
 ) -> "_Decided":
-    picture = _picture(sent.state.snapshot(), sent.given.get("group", ""))
-    seen, lacking = _lifted(_read(sent.state, operator, picture), wanted)
+    view = _view(sent.state.snapshot(), sent.given.get("group", ""))
+    seen, lacking = _lifted(_read(sent.state, operator, view), wanted)
     if lacking is not None:
         said: tuple[str, str] | None = (
             f"Nothing was lifted; {lacking.title}",
@@ -327,7 +317,7 @@ def _lifting(
     else:
         said = _against(sent, seen.holds, wanted)
     if said is not None:
-        plan = {**seen.document(), "holds": list(map(standing_document, seen.holds))}
+        plan = {**seen.document(), "holds": list(map(hold_document, seen.holds))}
         raise Refused(seen, plan, *said)
     todo = tuple(Change(one.key, None) for one in seen.holds)
     source, plan = seen.holds[0].source, seen.document()
@@ -335,7 +325,7 @@ def _lifting(
 
 
 def _against(
-    sent: Submission, holds: Sequence[Standing], wanted: Sequence[Mapping[str, str]]
+    sent: Submission, holds: Sequence[HoldRecord], wanted: Sequence[Mapping[str, str]]
 ) -> tuple[str, str] | None:
     is_named = True
     for hold, one in zip(holds, wanted, strict=True):
@@ -356,12 +346,12 @@ def _against(
     return None
 
 
-def anothers(holds: Iterable[Standing], owner: str) -> list[Standing]:
+def anothers(holds: Iterable[HoldRecord], owner: str) -> list[HoldRecord]:
     """Return the holds that another owner placed."""
     return [one for one in holds if (one.source, one.key.owner) != (OPERATOR, owner)]
 
 
-def consent_to(others: Iterable[Standing]) -> tuple[str, str]:
+def consent_to(others: Iterable[HoldRecord]) -> tuple[str, str]:
     """Return what to type to lift other owners' holds, and the owners."""
     scopes = " ".join(one.key.scope for one in others)
     return scopes, ", ".join(dict.fromkeys(one.key.owner for one in others))
@@ -370,13 +360,14 @@ def consent_to(others: Iterable[Standing]) -> tuple[str, str]:
 # ---------------------------------------------------------------- writing
 
 
-def _read(state: State, operator: Operator, picture: Picture) -> Picture:
+def _read(state: State, operator: Operator, view: View) -> View:
     """Read the holds now: the follower may be behind, or cut off and not know it yet."""
-    found, _ = operator.standing(picture.group)
-    now = evolve(picture, standing=found).times.proven
-    skew = skew_of(state.follower.settings.clock_skew, picture.reports)
-    standing = tuple(one for one in found if one.in_force(now, skew))
-    return evolve(picture, standing=standing)
+    found = operator.holds(view.group)
+    newest = max((one.at or 0.0 for one in found), default=0.0)
+    times = evolve(view.times, newest=max(view.times.newest, newest))
+    skew = skew_of(state.follower.settings.clock_skew, view.reports)
+    holds = tuple(one for one in found if one.in_force(times.proven, skew))
+    return evolve(view, holds=holds, times=times)
 
 
 class Refused(Problem):

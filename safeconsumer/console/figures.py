@@ -8,12 +8,10 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from safeconsumer.console.state import State
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.judging import Judge
-from safeconsumer.group.overview import PartitionRow, View
-from safeconsumer.group.picture import Picture
 from safeconsumer.group.verdicts import Level
+from safeconsumer.group.view import Row, View
 from safeconsumer.metrics import table
 from safeconsumer.metrics.prometheus import Base, family
 from safeconsumer.metrics.reading import Sample
@@ -26,7 +24,7 @@ _MOMENT = 1.0
 # Seconds before the end of a hold from which on somebody should know of it.
 _SOON = 900.0
 
-_Topics: TypeAlias = Mapping[str, Sequence[PartitionRow]]
+_Topics: TypeAlias = Mapping[str, Sequence[Row]]
 # Seconds after which topics delete records, by name; None if age deletes none.
 _Limits: TypeAlias = Mapping[str, float | None]
 
@@ -74,7 +72,7 @@ def _all(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
 
 
 def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
-    views = state.held_views(snapshot)
+    views = {group: one for group, one in snapshot.views.items() if one.holds}
     held = {group: _held_topics(view.held) for group, view in sorted(views.items())}
     limits = _limits(state, {topic for topics in held.values() for topic in topics})
     for group, topics in held.items():
@@ -83,9 +81,9 @@ def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
             labels = {"group": group, "topic": topic}
             yield _Figure("group_topic_held", labels, 1)
             yield from _topic_lag(labels, rows)
-    for group, picture in sorted(snapshot.pictures.items()):
-        if group not in held and picture.reports:
-            yield from _of_free(picture)
+    for group, view in sorted(snapshot.views.items()):
+        if group not in held and view.reports:
+            yield from _of_group(view, {_free_state(view): len(view.rows)})
 
 
 def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
@@ -99,60 +97,54 @@ def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
     return state.limits
 
 
-def _held_topics(rows: Iterable[PartitionRow]) -> _Topics:
-    held: dict[str, list[PartitionRow]] = {}
+def _held_topics(rows: Iterable[Row]) -> _Topics:
+    held: dict[str, list[Row]] = {}
     for row in rows:
         held.setdefault(row.tp.topic, []).append(row)
     return held
 
 
 def _of_held(view: View, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
-    free = _free_state(view.picture)
+    free = _free_state(view)
     counts = Counter(_partition_state(row, free) for row in view.partitions)
-    yield from _of_group(Judge(view.picture), counts)
+    yield from _of_group(view, counts)
     if view.held or view.verdict.level is not Level.WAITING:
         is_quiet = view.verdict.level is Level.QUIET
         yield _Figure("group_quiet", {"group": view.group}, int(is_quiet))
-    yield from _margin(view.picture, topics, limits)
+    yield from _margin(view, topics, limits)
 
 
-def _of_free(picture: Picture) -> Iterator[_Figure]:
-    judge = Judge(picture)
-    yield from _of_group(judge, {_free_state(picture): len(judge.partitions)})
-
-
-def _of_group(judge: Judge, partitions: Mapping[str, int]) -> Iterator[_Figure]:
-    group = judge.picture.group
-    members = Counter(one.verdict.words for one in judge.present)
+def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
+    members = Counter(one.verdict.words for one in view.present)
     for name, states, counts in (
         ("group_members", table.MEMBER_STATES, members),
         ("group_partitions", table.PARTITION_STATES, partitions),
     ):
         for state in states:
-            labels = {"group": group, "state": state}
+            labels = {"group": view.group, "state": state}
             yield _Figure(name, labels, counts.get(state, 0))
-    yield from _holds(judge.picture)
+    yield from _holds(view)
 
 
-def _free_state(picture: Picture) -> str:
-    return "unknown" if picture.ends is None else "flowing"
+def _free_state(view: View) -> str:
+    return "unknown" if view.ends is None else "flowing"
 
 
-def _partition_state(row: PartitionRow, free: str) -> str:
+def _partition_state(row: Row, free: str) -> str:
     if not row.holds:
         return free
     level = row.verdict.level
     return {Level.ALARM: "held_flowing", Level.QUIET: "quiet"}.get(level, "unknown")
 
 
-def _holds(picture: Picture) -> Iterator[_Figure]:
-    if picture.ends is None:
+def _holds(view: View) -> Iterator[_Figure]:
+    if view.ends is None:
         return
-    group = {"group": picture.group}
-    endless = [one for one in picture.standing if one.hold and one.hold.ttl_ms is None]
+    group = {"group": view.group}
+    endless = [one for one in view.holds if one.hold and one.hold.ttl_ms is None]
     for source in table.SOURCES:
         labels = {**group, "source": source}
-        holds = [one for one in picture.standing if one.source == source]
+        holds = [one for one in view.holds if one.source == source]
         unlimited = [one for one in endless if one.source == source]
         yield _Figure("group_holds", labels, len(holds))
         yield _Figure("group_unlimited_holds", labels, len(unlimited))
@@ -160,15 +152,15 @@ def _holds(picture: Picture) -> Iterator[_Figure]:
     if since:
         name = "group_oldest_unlimited_hold_timestamp_seconds"
         yield _Figure(name, group, min(since))
-    ends = [one.expires_at for one in picture.lasting if one.expires_at is not None]
+    ends = [one.expires_at for one in view.lasting if one.expires_at is not None]
     if ends:
         yield _Figure("group_next_expiry_timestamp_seconds", group, min(ends))
-    now = picture.times.here
-    soon = [one for one in picture.lasting if _ends_soon(one, now)]
+    now = view.times.here
+    soon = [one for one in view.lasting if _ends_soon(one, now)]
     yield _Figure("group_expiring_holds", group, len(soon))
 
 
-def _ends_soon(hold: Standing, now: float) -> bool:
+def _ends_soon(hold: HoldRecord, now: float) -> bool:
     """Tell whether a hold ends soon, and nobody has chosen that end just now."""
     ends, written = hold.expires_at, hold.at
     if ends is None or written is None:
@@ -176,16 +168,14 @@ def _ends_soon(hold: Standing, now: float) -> bool:
     return written + _SOON < now < ends < now + _SOON
 
 
-def _topic_lag(
-    labels: dict[str, str], rows: Sequence[PartitionRow]
-) -> Iterator[_Figure]:
+def _topic_lag(labels: dict[str, str], rows: Sequence[Row]) -> Iterator[_Figure]:
     lags = [one.lag for one in rows if one.lag is not None]
     if len(lags) == len(rows):
         yield _Figure("group_held_lag_records", labels, sum(lags))
 
 
-def _margin(picture: Picture, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
-    now = picture.times.here
+def _margin(view: View, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
+    now = view.times.here
     margins = [
         hold.since + limit - now
         for topic, rows in topics.items()
@@ -195,5 +185,5 @@ def _margin(picture: Picture, topics: _Topics, limits: _Limits) -> Iterator[_Fig
         if hold.since is not None
     ]
     if margins:
-        labels = {"group": picture.group}
+        labels = {"group": view.group}
         yield _Figure("group_retention_margin_seconds", labels, min(margins))

@@ -24,10 +24,10 @@ from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.history import entries
-from safeconsumer.group.overview import headline
 from safeconsumer.group.preview import Lifting, Preview
 from safeconsumer.group.report_wire import kept_text
-from safeconsumer.group.verdicts import LEVELS, Level, gone_text
+from safeconsumer.group.verdicts import Level, gone_text
+from safeconsumer.group.view import headline
 from safeconsumer.holds.explain import utc
 
 STATIC = Path(__file__).parent / "static"
@@ -73,13 +73,7 @@ def groups(request: Request) -> Response:
         if wanted.lower() in one.group.lower()
         and not (is_held and one.verdict.level is Level.FLOWS)
     ]
-    rows.sort(
-        key=lambda one: (
-            LEVELS.index(one.verdict.level),
-            not one.picture.standing,
-            one.group,
-        )
-    )
+    rows.sort(key=lambda one: (one.verdict.rank, not one.holds, one.group))
     return _page(
         request,
         "groups.html",
@@ -110,7 +104,7 @@ def _group_page(request: Request, error: str = "") -> Response:
         error=error,
         title=view.group,
         view=view,
-        gone=list(map(gone_text, view.picture.gone)),
+        gone=list(map(gone_text, view.gone)),
         **_paged(request, view.partitions, "partitions"),
     )
 
@@ -200,7 +194,7 @@ def lift(request: Request) -> Response:
     if not wanted:
         return _group_page(request, "tick at least one hold, to lift it")
     seen, lacking = changing.lifting(snapshot, name, wanted)
-    state.follower.view(name)
+    state.follower.watch(name)
     return _lift_page(request, name, seen, lacking)
 
 
@@ -224,7 +218,7 @@ def _do_lift(request: Request, sent: Submission) -> Response:
         except Problem:  # it was lifted, and something else failed
             raise problem from None
         return _lift_page(request, group, seen, problem)
-    left = state.snapshot().pictures.get(group)  # perhaps only the holds made it known
+    left = state.snapshot().views.get(group)  # perhaps only the holds made it known
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
     return RedirectResponse(page, 303)

@@ -12,18 +12,11 @@ from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.overview import View, row_of, view_of
-from safeconsumer.group.picture import Picture
 from safeconsumer.group.settings import Control
+from safeconsumer.group.view import View
 
 # The most requests or changes at a time.
 _ASKERS = 8
-
-
-@frozen(eq=False)
-class _Kept:
-    picture: Picture
-    view: View
 
 
 @frozen(kw_only=True)
@@ -87,7 +80,6 @@ class State:
     commands: SharedConnection = field(init=False)
     questions: SharedConnection = field(init=False)
     limits: dict[str, float | None] = field(factory=dict, init=False)
-    _views: dict[str, _Kept] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.commands = SharedConnection(self.connect)
@@ -99,16 +91,8 @@ class State:
 
     def rows(self, snapshot: Snapshot) -> list[View]:
         """Return one row for each group; if the snapshot is old, with the state unknown."""
-        self._forget(snapshot)
-        found = [
-            self._view(snapshot, group) if picture.standing else row_of(picture)
-            for group, picture in snapshot.pictures.items()
-        ]
+        found = [*snapshot.views.values()]
         return [one.aged(snapshot.age) for one in found] if snapshot.is_old else found
-
-    def _forget(self, snapshot: Snapshot) -> None:
-        for group in self._views.keys() - snapshot.pictures.keys():
-            self._views.pop(group, None)
 
     def view(self, snapshot: Snapshot, group: str) -> View:
         """
@@ -117,37 +101,16 @@ class State:
         Raises:
             Problem: there is no group with that name, and no hold for it.
         """
-        if group not in snapshot.pictures:
+        if group not in snapshot.views:
             unless = "" if snapshot.is_complete else ", as far as is known yet"
             raise Problem(
                 404,
                 f"no group {group!r} here, and no hold for it{unless}",
                 "check the spelling",
             )
-        self.follower.view(group)
-        view = self._view(snapshot, group)
+        self.follower.watch(group)
+        view = snapshot.views[group]
         return view.aged(snapshot.age) if snapshot.is_old else view
-
-    def held_views(self, snapshot: Snapshot) -> dict[str, View]:
-        """
-        Return everything about each held group, for programs.
-
-        It makes no further request.
-        """
-        self._forget(snapshot)
-        return {
-            group: self._view(snapshot, group)
-            for group, picture in snapshot.pictures.items()
-            if picture.standing
-        }
-
-    def _view(self, snapshot: Snapshot, group: str) -> View:
-        picture, known = snapshot.pictures[group], self._views.get(group)
-        if known is not None and known.picture is picture:
-            return known.view
-        view = view_of(picture)
-        self._views[group] = _Kept(picture, view)
-        return view
 
     def close(self) -> None:
         """Close the connections, except one on which a request still waits."""

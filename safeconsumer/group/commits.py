@@ -6,14 +6,13 @@ partitions to itself is no member for Kafka: if it does not report, it is not se
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
-from attrs import frozen
+from attrs import evolve, frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import GroupFacts, Standing
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.facts import GroupFacts
 
 # Seconds; a consumer that was seen to commit may do so seldom.
 _MOVED_FOR = 30.0
@@ -27,26 +26,14 @@ class Move:
     after: int
 
 
-def held_by_silent(
-    facts: GroupFacts, reports: Collection[Report], holds: Collection[Standing]
-) -> dict[TopicPartition, str]:
-    """Return held partitions whose owner does not report, each with its member id."""
-    ids = {one.member_id for one in reports}
-    return {
-        tp: one.member_id
-        for one in facts.members
-        if one.member_id not in ids
-        for tp in one.assigned
-        if any(hold.covers(tp) for hold in holds)
-    }
-
-
 @frozen
-class _Seen:
+class _LastCommit:
     offset: int
     since: float
     # The silent member that owned it while it was held; None if there was none.
     by: str | None
+    # Whether it was the first look at that member so: the hold may be the younger one.
+    is_first: bool = False
     moved: Move | None = None
 
 
@@ -62,7 +49,7 @@ class CommitWatch:
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or time.monotonic
-        self._looks: dict[str, dict[TopicPartition, _Seen]] = {}
+        self._looks: dict[str, dict[TopicPartition, _LastCommit]] = {}
 
     def note(
         self, group: str, facts: GroupFacts, silent: Mapping[TopicPartition, str]
@@ -71,26 +58,27 @@ class CommitWatch:
         Note one look at a group; return which held offsets silent members have moved.
 
         A move counts only between two looks in both of which the partition was held and
-        owned by the same silent member: a commit from before the hold, or by the
-        previous owner, does not count.
+        owned by the same silent member, and not from the first such look on: a commit
+        from before the hold, or by the previous owner, does not count.
 
         Args:
             group: the group's name.
             facts: what the cluster answered.
-            silent: the result of :func:`held_by_silent`; empty if reports are not read.
+            silent: held partitions whose owner does not report, each with its member id;
+                empty if reports are not read.
         """
         if not facts.has_committed:
             self._looks.pop(group, None)
             return {}
         now, before = self._clock(), self._looks.get(group, {})
-        seen = {
+        found = {
             tp: _next(before.get(tp), offset, now, silent.get(tp))
             for tp, offset in facts.committed.items()
         }
-        self._looks[group] = seen
+        self._looks[group] = found
         return {
             tp: one.moved
-            for tp, one in seen.items()
+            for tp, one in found.items()
             if one.moved is not None and now - one.since <= _MOVED_FOR
         }
 
@@ -99,10 +87,15 @@ class CommitWatch:
         self._looks = {name: one for name, one in self._looks.items() if name in groups}
 
 
-def _next(before: _Seen | None, offset: int, now: float, by: str | None) -> _Seen:
+def _next(
+    before: _LastCommit | None, offset: int, now: float, by: str | None
+) -> _LastCommit:
     if before is None or before.by != by:
-        return _Seen(offset, now, by)
+        # 1. The cluster tells the offset. 2. The member commits. 3. Somebody holds the
+        # partition. 4. The hold is read: that commit was no sign of disobedience.
+        return _LastCommit(offset, now, by, is_first=True)
     if before.offset == offset:
-        return before
-    went_on = by is not None and offset > before.offset
-    return _Seen(offset, now, by, Move(before.offset, offset) if went_on else None)
+        return evolve(before, is_first=False)
+    went_on = by is not None and offset > before.offset and not before.is_first
+    moved = Move(before.offset, offset) if went_on else None
+    return _LastCommit(offset, now, by, moved=moved)

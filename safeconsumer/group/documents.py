@@ -4,13 +4,12 @@ from typing import Any
 
 from attrs import asdict
 
-from safeconsumer.group.facts import Standing
-from safeconsumer.group.judging import Member
-from safeconsumer.group.overview import PartitionRow, View
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.verdicts import Verdict
+from safeconsumer.group.view import Member, Row, View
 
 
-def standing_document(one: Standing) -> dict[str, object]:
+def hold_document(one: HoldRecord) -> dict[str, object]:
     """Return a hold as plain JSON values."""
     return {
         "group": one.key.group,
@@ -36,14 +35,13 @@ def verdict_document(one: Verdict) -> dict[str, str]:
 
 def group_document(view: View) -> dict[str, Any]:
     """Return what a list of groups shows of one as plain JSON values."""
-    picture = view.picture
     return {
         "group": view.group,
         **verdict_document(view.verdict),
-        "state": picture.facts.state,
-        "members": picture.facts.member_count,
-        "reporting": picture.reporting,
-        "holds": None if picture.ends is None else len(picture.standing),
+        "state": view.facts.state,
+        "members": view.facts.member_count,
+        "reporting": view.reporting,
+        "holds": None if view.ends is None else len(view.holds),
         "held": len(view.held),
         "quiet": view.quiet,
         "flowing": list(view.flowing),
@@ -54,17 +52,16 @@ def group_document(view: View) -> dict[str, Any]:
 
 def status_document(view: View) -> dict[str, Any]:
     """Return the whole status of a group as plain JSON values."""
-    picture = view.picture
     return {
         **group_document(view),
-        "now": picture.now,
-        "unread": list(picture.unread),
-        "ends": None if picture.ends is None else dict(picture.ends),
+        "now": view.times.now,
+        "unread": list(view.unread),
+        "ends": None if view.ends is None else dict(view.ends),
         "whole_lag": view.whole_lag,
-        "holds": [standing_document(one) for one in picture.standing],
+        "holds": [hold_document(one) for one in view.holds],
         "by_member": [_member_document(one) for one in view.members],
         "by_partition": [_partition_document(one) for one in view.held],
-        "gone": [asdict(one) for one in picture.gone],
+        "gone": [asdict(one) for one in view.gone],
     }
 
 
@@ -79,7 +76,7 @@ def _member_document(one: Member) -> dict[str, object]:
     }
 
 
-def _partition_document(one: PartitionRow) -> dict[str, object]:
+def _partition_document(one: Row) -> dict[str, object]:
     return {
         "partition": one.name,
         **verdict_document(one.verdict),

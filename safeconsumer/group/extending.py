@@ -5,16 +5,16 @@ from collections.abc import Iterable
 from attrs import evolve
 
 from safeconsumer.errors.base import HoldSettingError
-from safeconsumer.group.facts import Standing
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.preview import own_of
 from safeconsumer.group.publisher import Change, changes, new_hold
+from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlHold
 from safeconsumer.holds.explain import utc
 
 
 def longer(
-    picture: Picture, owner: str, scopes: Iterable[str], seconds: float | None
+    view: View, owner: str, scopes: Iterable[str], seconds: float | None
 ) -> tuple[Change, ...]:
     """
     Return the changes that let an owner's holds of these scopes end later.
@@ -22,7 +22,7 @@ def longer(
     The holds keep their id, their reason, and the time at which they were placed.
 
     Args:
-        picture: the picture of the group.
+        view: the group.
         owner: the owner of the holds.
         scopes: their scopes.
         seconds: for how long, from now. If no member reports the broker's time they may
@@ -32,22 +32,22 @@ def longer(
         HoldSettingError: one does not exist, has ended or may have, has no end, or ends
             later than that.
     """
-    asked = changes(picture.group, owner, scopes, ControlHold())
-    own = own_of(picture, asked)
-    return tuple(_longer(one, own.get(one), seconds, picture) for one in asked)
+    asked = changes(view.group, owner, scopes, ControlHold())
+    own = own_of(view, asked)
+    return tuple(_longer(one, own.get(one), seconds, view) for one in asked)
 
 
 def _longer(
-    change: Change, own: Standing | None, seconds: float | None, picture: Picture
+    change: Change, own: HoldRecord | None, seconds: float | None, view: View
 ) -> Change:
-    scope, times = change.key.scope, picture.times
+    scope, times = change.key.scope, view.times
     if own is None or own.hold is None:
         message = (
             f"{scope} is not held by {change.key.owner}: place it, or name its owner. "
             "Nothing was changed"
         )
         raise HoldSettingError(message)
-    if over := _over(own, picture):
+    if over := _over(own, view):
         message = f"{scope} {over}: pause places it again. Nothing was changed"
         raise HoldSettingError(message)
     if own.hold.ttl_ms is None:
@@ -67,11 +67,11 @@ def _longer(
     return Change(change.key, hold).held_since(own.since)
 
 
-def _over(own: Standing, picture: Picture) -> str:
+def _over(own: HoldRecord, view: View) -> str:
     """Return that a hold has ended, or may have; empty if neither clock has it ended."""
-    end, lifted = own.expires_at, picture.lifted_by([own])
+    end, lifted = own.expires_at, view.lifted_by([own])
     if end is not None and lifted is not None:
         return f"ended at {utc(end)}, and members lift it until {utc(lifted)}"
-    if end is not None and own.is_over(picture.times.here):
+    if end is not None and own.is_over(view.times.here):
         return f"may have ended at {utc(end)}"
     return ""

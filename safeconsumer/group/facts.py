@@ -12,9 +12,9 @@ from safeconsumer.holds.explain import utc
 
 
 @frozen(kw_only=True)
-class Standing:
+class HoldRecord:
     """
-    A hold as it is in a control topic, or a tombstone.
+    The record of a hold in a control topic, or a tombstone.
 
     Attributes:
         source: ``operator`` or ``group``, after the topic it is on.
@@ -24,6 +24,8 @@ class Standing:
             none: then each member counts from when it read it.
         offset: its offset in the topic.
         topic: the topic's name; empty where only the kind is known.
+        incarnation: how often the topic was created again before, as far as its reader
+            knows: a topic that is created again has the offsets of the earlier one.
     """
 
     source: str
@@ -32,6 +34,17 @@ class Standing:
     at: float | None
     offset: int
     topic: str = ""
+    incarnation: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its place in the topic's order."""
+        return self.incarnation, self.offset
+
+    @property
+    def order(self) -> tuple[tuple[int, int], bool, float]:
+        """Decides which of two is later; of two in one place, the one that holds is."""
+        return self.place, self.hold is not None, self.at or -1.0
 
     @property
     def since(self) -> float | None:

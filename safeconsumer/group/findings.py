@@ -9,14 +9,13 @@ from kafka.errors import KafkaError
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns, scopes, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
+from safeconsumer.group.board import Board, Readable
 from safeconsumer.group.facts import UNKNOWN
-from safeconsumer.group.judging import UNSEEN, Judge, Member
-from safeconsumer.group.known import Seen, Told
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report, kept_text
 from safeconsumer.group.troubles import said
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Finding
+from safeconsumer.group.view import UNSEEN, Member, View
 from safeconsumer.holds.explain import counted, utc
 
 _INIT = "safeconsumer control init"
@@ -68,9 +67,8 @@ def _findings(
             what = f"no control topic is there: {named}"
             yield Finding(rank=BAD, what=what, do=_INIT)
             # Without a topic for reports nobody reports.
-            yield from _of_group(
-                operator, group, Seen(ends=None, is_heard=True), Told()
-            )
+            nothing = Readable(ends=None, is_heard=True)
+            yield from _of_group(operator, group, nothing)
         return
     of_holds = found[: len(operator.settings.topics)]
     for facts in of_holds:
@@ -79,22 +77,22 @@ def _findings(
     for facts in found[len(of_holds) :]:
         yield from _status_topic(facts)
     yield from acl_findings(operator, operators)
-    seen, told = operator.told(is_strict=fit)
+    readable = operator.read(is_strict=fit)
     if fit:
-        yield from _holds(told, group)
-    yield from _of_group(operator, group, seen, told)
+        yield from _holds(operator.board, group)
+    yield from _of_group(operator, group, readable)
 
 
 def _of_group(
-    operator: Operator, group: str | None, seen: Seen, told: Told
+    operator: Operator, group: str | None, readable: Readable
 ) -> Iterator[Finding]:
     if group is None:
         return
-    picture = operator.picture(group, operator.group(group), seen, told)
-    if not picture.is_known:
+    view = operator.view(group, operator.group(group), readable)
+    if not view.is_known:
         what = scopes.unknown_group(group, operator.groups())
         yield Finding(rank=BAD, what=what, do="look for a typing error")
-    yield from member_findings(picture)
+    yield from member_findings(view)
 
 
 def _re2() -> Finding:
@@ -144,11 +142,10 @@ def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]
         yield Finding(rank=GOOD, what=f"{facts.name}: settings are right")
 
 
-def _holds(told: Told, group: str | None) -> Iterator[Finding]:
-    times = told.times
-    standing = [one for one in told.standing if group in {None, one.key.group}]
-    yield Finding(rank=GOOD, what=f"on the topics: {counted(len(standing), 'hold')}")
-    for one in standing:
+def _holds(board: Board, group: str | None) -> Iterator[Finding]:
+    times, holds = board.times, board.holds(group)
+    yield Finding(rank=GOOD, what=f"on the topics: {counted(len(holds), 'hold')}")
+    for one in holds:
         label = f"{one.key.scope} {one.source}:{one.key.owner} of {one.key.group}"
         read = patterns.read_key(one.key)
         if read.trouble is not None:
@@ -189,16 +186,15 @@ _ADVICE = {
 }
 
 
-def member_findings(picture: Picture) -> Iterator[Finding]:
+def member_findings(view: View) -> Iterator[Finding]:
     """Check what each member of a group obeys."""
-    for why in picture.unread:
+    for why in view.unread:
         yield Finding(rank=BAD, what=f"unknown: {why}", do="check the rights and ACLs")
-    judge = Judge(picture)
-    yield from _membership(judge)
-    for one in judge.everybody:
+    yield from _membership(view)
+    for one in view.everybody:
         if one.verdict != verdicts.UNHEARD:
-            yield from _member(picture, one)
-    for gone in picture.gone:
+            yield from _member(view, one)
+    for gone in view.gone:
         yield Finding(
             rank=NOTE,
             what=verdicts.gone_text(gone),
@@ -208,26 +204,26 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
         )
 
 
-def _membership(judge: Judge) -> Iterator[Finding]:
-    picture, why = judge.picture, judge.unsettled
-    if why and picture.facts.state not in {UNKNOWN, "Empty", "Dead"}:
-        what = f"{picture.group}: {why}; who obeys is not known"
+def _membership(view: View) -> Iterator[Finding]:
+    why = view.unsettled
+    if why and view.facts.state not in {UNKNOWN, "Empty", "Dead"}:
+        what = f"{view.group}: {why}; who obeys is not known"
         yield Finding(rank=NOTE, what=what, do="look again")
     elif why:
         yield Finding(
             rank=BAD,
-            what=f"{picture.group}: {why}; who obeys is not known",
+            what=f"{view.group}: {why}; who obeys is not known",
             do="plain clients obey no hold, whatever their protocol: look who uses "
             f"this group, and give them {_CONTROL}",
         )
-    elif picture.is_known and not judge.everybody:
+    elif view.is_known and not view.everybody:
         yield Finding(
             rank=NOTE,
-            what=f"nobody is in {picture.group}; {UNSEEN}, and obeys no hold",
+            what=f"nobody is in {view.group}; {UNSEEN}, and obeys no hold",
         )
 
 
-def _member(picture: Picture, one: Member) -> Iterator[Finding]:
+def _member(view: View, one: Member) -> Iterator[Finding]:
     label = f"member {one.name} on {one.host}"
     if one.has_gone:
         what = f"{label} reported lately, and is not in the group any more"
@@ -239,30 +235,30 @@ def _member(picture: Picture, one: Member) -> Iterator[Finding]:
         rank, do = _ADVICE[one.verdict.words]
         yield Finding(rank=rank, what=f"{label} {one.verdict.sentence}", do=do)
     elif one.report is not None:
-        yield _obedience(picture, one.report, label)
+        yield _obedience(view, one.report, label)
     if one.report is not None and not one.has_gone:
         yield from _clock_and_records(one.report, label)
 
 
-def _obedience(picture: Picture, report: Report, label: str) -> Finding:
-    obeyed, standing = counted(report.holds, "hold"), len(picture.standing)
+def _obedience(view: View, report: Report, label: str) -> Finding:
+    obeyed, held = counted(report.holds, "hold"), len(view.holds)
     # It may have told of holds that expired since.
     at = report.at_ms / 1000 + report.clock_offset - _AT_ONCE
-    over = sum(one.in_force(at, picture.skew) for one in picture.just_over)
-    if report.kept or report.holds > standing + over:
+    over = sum(one.in_force(at, view.skew) for one in view.just_over)
+    if report.kept or report.holds > held + over:
         named = f" ({kept_text(report.kept)})" if report.kept else ""
         return Finding(
             rank=BAD,
-            what=f"{label} obeys {obeyed}, the topics have {standing}: they were lost "
+            what=f"{label} obeys {obeyed}, the topics have {held}: they were lost "
             f"or made again{named}",
             do="place them again with pause, or lift them with resume, by their "
             "scope and owner",
         )
-    if report.holds < len(picture.lasting):
+    if report.holds < len(view.lasting):
         return Finding(
             rank=BAD,
             what=f"{label} has read all, and obeys {obeyed} where the topics have "
-            f"{len(picture.lasting)}",
+            f"{len(view.lasting)}",
             do="see its log and restart it; its holds() shows which are missing",
         )
     return Finding(rank=GOOD, what=f"{label} obeys everything")

@@ -6,38 +6,18 @@ decides, not times: these are carried along, for people and for expiry.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from attrs import frozen
 
 from safeconsumer.group import patterns, wire
-from safeconsumer.group.facts import Standing
-from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.wire import ControlKey
 
 # The time of a record without one: old clients write such, and producers may.
 NO_TIME_MS = -1
 
-
-@frozen(order=True)
-class Register:
-    """
-    The latest record about one hold. The order of the fields decides which is later.
-
-    Attributes:
-        stamp: the topic's incarnation and the record's offset.
-        is_held: of two with the same stamp, the one that is held wins.
-        at_ms: the broker's time of the record, milliseconds since the epoch.
-        body: the other fields, as they were written.
-    """
-
-    stamp: tuple[int, int]
-    is_held: bool
-    at_ms: int = 0
-    body: bytes = b""
-
-
-_NEVER_HEARD = Register((-1, -1), is_held=False)
 
 # The topic and the bytes of the key: there is only one way to write a key.
 _SourceKey = tuple[str, bytes]
@@ -53,42 +33,24 @@ class Written:
     at_ms: int
 
 
-@frozen
-class Entry:
-    """
-    What one record says about one hold.
-
-    Attributes:
-        topic: the control topic.
-        key: the hold's key.
-        register: the record's place in the topic's order, and its time.
-        hold: the hold; None if the record lifts it.
-    """
-
-    topic: str
-    key: ControlKey
-    register: Register
-    hold: ControlHold | None
-
-
 @frozen(kw_only=True)
 class Taken:
     """
     The result of taking over some records.
 
     Attributes:
-        fresh: what is new, one entry for each key.
+        fresh: what is new, one record for each key.
         skipped: how many records could not be read; of all groups' those are not
             counted that a later one of their key has replaced.
     """
 
-    fresh: tuple[Entry, ...]
+    fresh: tuple[HoldRecord, ...]
     skipped: int
 
 
 class Fold:
     """
-    Registers of one group's holds, or of all groups', fed with records in any order.
+    The last records of one group's holds, or of all groups', fed in any order.
 
     Of several records of one key the last in the topic's order counts, in whatever
     order they arrive here. A topic that was created again begins a new incarnation: its
@@ -107,7 +69,7 @@ class Fold:
     def __init__(self, sources: Mapping[str, str], group: str | None = None) -> None:
         self._sources = sources
         self._group = group
-        self._registers: dict[_SourceKey, Register] = {}
+        self._last: dict[_SourceKey, HoldRecord] = {}
         self._incarnations = dict.fromkeys(sources, 0)
         self._through = dict.fromkeys(sources, (0, 0))
         self._lifted: dict[str, set[bytes]] = {name: set() for name in sources}
@@ -123,7 +85,7 @@ class Fold:
         by_key: dict[bytes | None, list[Written]] = {}
         for record in records:
             by_key.setdefault(record.key, []).append(record)
-        fresh: list[Entry] = []
+        fresh: list[HoldRecord] = []
         skipped = 0
         for data, several in by_key.items():
             key = wire.decode_key(data)
@@ -133,7 +95,7 @@ class Fold:
             skipped += unreadable
             written = topic, data or b""
             if one is not None and self._is_news(written, one):
-                self._registers[written] = one.register
+                self._last[written] = one
                 fresh.append(one)
                 if one.hold is None:
                     self._lifted[topic].add(written[1])
@@ -143,24 +105,24 @@ class Fold:
 
     def _latest(
         self, topic: str, records: Sequence[Written]
-    ) -> tuple[Entry | None, int]:
+    ) -> tuple[HoldRecord | None, int]:
         """Return the last record of a key that can be read, and how many cannot."""
         incarnation = self._incarnations[topic]
         latest, skipped = None, 0
         for record in sorted(records, key=attrgetter("offset"), reverse=True):
-            one = entry_of(topic, record, incarnation)
+            one = read_record(self._sources[topic], topic, record, incarnation)
             skipped += one is None
             latest = latest or one
             if latest is not None and self._group is None:
                 break
         return latest, skipped
 
-    def _is_news(self, written: _SourceKey, one: Entry) -> bool:
-        known = self._registers.get(written)
+    def _is_news(self, written: _SourceKey, one: HoldRecord) -> bool:
+        known = self._last.get(written)
         if known is None:
-            # Its register existed when it was read, and has been forgotten since.
-            return one.register.stamp >= self._through[written[0]]
-        return known < one.register
+            # It was known when it was read, and has been forgotten since.
+            return one.place >= self._through[written[0]]
+        return known.order < one.order
 
     def begin_again(self, topic: str) -> None:
         """Note that the topic was created again: its offsets start over, its holds stay."""
@@ -179,42 +141,49 @@ class Fold:
             return
         self._through[topic] = through
         lifted = self._lifted[topic]
-        over = [key for key in lifted if self._registers[topic, key].stamp < through]
+        over = [key for key in lifted if self._last[topic, key].place < through]
         lifted.difference_update(over)
         for key in over:
-            del self._registers[topic, key]
+            del self._last[topic, key]
 
-    def heard(self, topic: str, key: ControlKey) -> Entry:
-        """Return the last entry of one hold; an entry that is not held if there was none."""
-        register = self._registers.get((topic, wire.encode_key(key)), _NEVER_HEARD)
-        body = wire.decode_hold(register.body) if register.is_held else None
-        return Entry(topic, key, register, body)
+    def last(self, topic: str, key: ControlKey) -> HoldRecord:
+        """Return the last record of one hold; one that holds nothing if there was none."""
+        never = HoldRecord(
+            source=self._sources[topic],
+            key=key,
+            hold=None,
+            at=None,
+            offset=-1,
+            topic=topic,
+            incarnation=-1,
+        )
+        return self._last.get((topic, wire.encode_key(key)), never)
 
-    def is_outlived(self, one: Entry) -> bool:
-        """Tell whether the topic was created again since, so that it may lack an entry."""
-        return one.register.stamp[0] < self._incarnations[one.topic]
+    def is_outlived(self, one: HoldRecord) -> bool:
+        """Tell whether the topic was created again since, so that it may lack a record."""
+        return one.incarnation < self._incarnations[one.topic]
 
-    def held(self) -> Iterator[Entry]:
-        """Return every hold that is not lifted, in the order in which each first arrived."""
-        for (topic, written), register in self._registers.items():
-            key = wire.decode_key(written)
-            if register.is_held and key is not None:
-                yield Entry(topic, key, register, wire.decode_hold(register.body))
+    def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
+        """
+        Return every hold that is not lifted, of one group or of all.
 
-    def standing(self, group: str | None = None) -> tuple[Standing, ...]:
-        """Return every hold that is not lifted, of one group or of all, for operators."""
+        They are in the order in which each first arrived.
+        """
         return tuple(
-            as_standing(self._sources[one.topic], one)
-            for one in self.held()
-            if group is None or one.key.group == group
+            one
+            for one in self._last.values()
+            if one.hold is not None and group in {None, one.key.group}
         )
 
 
-def entry_of(topic: str, record: Written, incarnation: int = 0) -> Entry | None:
+def read_record(
+    source: str, topic: str, record: Written, incarnation: int = 0
+) -> HoldRecord | None:
     """
     Return what a record says; None if it cannot be read.
 
     Args:
+        source: the kind of holds that the topic has.
         topic: its topic.
         record: the record.
         incarnation: how often the topic was created again before it was written.
@@ -227,29 +196,18 @@ def entry_of(topic: str, record: Written, incarnation: int = 0) -> Entry | None:
     is_known = not is_held or key.version > wire.VERSION
     if not is_known and patterns.read(key.scope) is None:
         return None
-    register = Register(
-        stamp=(incarnation, record.offset),
-        is_held=is_held,
-        at_ms=record.at_ms,
-        body=record.value or b"",
-    )
-    return Entry(topic, key, register, hold)
-
-
-def as_standing(source: str, one: Entry) -> Standing:
-    """Return an entry in the form for operators."""
-    at_ms = one.register.at_ms
-    return Standing(
+    return HoldRecord(
         source=source,
-        key=one.key,
-        hold=one.hold,
-        at=None if at_ms < 0 else at_ms / 1000,
-        offset=one.register.stamp[1],
-        topic=one.topic,
+        key=key,
+        hold=hold,
+        at=None if record.at_ms == NO_TIME_MS else record.at_ms / 1000,
+        offset=record.offset,
+        topic=topic,
+        incarnation=incarnation,
     )
 
 
-def side_by_side(records: Iterable[Standing]) -> tuple[Standing, ...]:
+def side_by_side(records: Iterable[HoldRecord]) -> tuple[HoldRecord, ...]:
     """
     Merge both topics' records by their times, oldest first.
 
@@ -257,7 +215,7 @@ def side_by_side(records: Iterable[Standing]) -> tuple[Standing, ...]:
         records: each topic's in its own order, which is kept: a broker's clock may have
             gone back.
     """
-    by_source: dict[str, list[Standing]] = {}
+    by_source: dict[str, list[HoldRecord]] = {}
     for one in records:
         by_source.setdefault(one.source, []).append(one)
     return tuple(heapq.merge(*by_source.values(), key=lambda one: one.at or 0.0))

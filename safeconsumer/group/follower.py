@@ -14,11 +14,15 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, topics
+from safeconsumer.group.board import (
+    NAMED_FOR,
+    Board,
+    ControlRecord,
+    Readable,
+    history_of,
+)
 from safeconsumer.group.commits import CommitWatch, Move
-from safeconsumer.group.facts import Standing
-from safeconsumer.group.known import NAMED_FOR, Known, Past, Seen, Told, history_of
-from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.picture import NO_TIMES, Picture, Times
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
     AWAY,
@@ -28,6 +32,7 @@ from safeconsumer.group.survey import (
     with_lags,
 )
 from safeconsumer.group.topic_reader import TopicReader
+from safeconsumer.group.view import NO_TIMES, Times, View
 
 log = logging.getLogger("safeconsumer.group")
 
@@ -76,9 +81,8 @@ class Snapshot:
 
     Attributes:
         version: increases by one with each snapshot.
-        pictures: the pictures of groups, by consumer group.
+        views: the groups, by name.
         records: the records read from the control topics, tombstones too.
-        now: the broker's time, in seconds since the epoch; None if it is unknown.
         times: the times by which it is judged whether a hold has ended.
         heard_at: a moment by our monotonic clock: everything that the cluster had
             acknowledged by then is included, as it was then or later.
@@ -90,9 +94,8 @@ class Snapshot:
     """
 
     version: int = 0
-    pictures: Mapping[str, Picture] = field(factory=dict)
-    records: tuple[Past, ...] = ()
-    now: float | None = None
+    views: Mapping[str, View] = field(factory=dict)
+    records: tuple[ControlRecord, ...] = ()
     times: Times = NO_TIMES
     heard_at: float
     is_complete: bool = False
@@ -110,7 +113,7 @@ class Snapshot:
         """Whether it is too old to say anything about the present."""
         return self.age >= OLD_AFTER
 
-    def history(self, group: str | None = None) -> tuple[Standing, ...]:
+    def history(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """Return the records still on the control topics, of one group or of all."""
         return history_of(self.records, group)
 
@@ -145,8 +148,7 @@ class Follower:
     def __init__(self, base: Mapping[str, Any], settings: Control) -> None:
         self._base = {"client_id": "safeconsumer-console", **base}
         self.settings = settings
-        self._known = Known(settings, LogClock(), _MOST_RECORDS)
-        self._told = Told()
+        self._board = Board(settings, most=_MOST_RECORDS)
         self._reader = TopicReader(self._base, settings.status_topic, NAMED_FOR)
         # When everything was read, and why that is not so any more.
         self._read_at: float | None = None
@@ -187,7 +189,7 @@ class Follower:
             return evolve(known, trouble=_SLOW)
         return known
 
-    def view(self, group: str) -> None:
+    def watch(self, group: str) -> None:
         """Note that a group is being looked at: its lags are fetched for a while."""
         with self._lock:
             self._viewed[group] = time.monotonic()
@@ -197,7 +199,7 @@ class Follower:
         tp = TopicPartition(topic, 0)
         with self._published:
             return self._published.wait_for(
-                lambda: self._known.positions.get(tp, 0) > offset, timeout
+                lambda: self._board.positions.get(tp, 0) > offset, timeout
             )
 
     # ------------------------------------------------------------ threads
@@ -229,10 +231,10 @@ class Follower:
             admin = clients.admin(self._base)
             closing.callback(admin.close)
             closing.callback(self._reader.close)
-            ids = self._readable(admin)
+            ids = self._topic_ids(admin)
             remade = self._reader.begin(list(ids), ids=ids)
             with self._lock:
-                self._known.begin_again(remade)
+                self._board.begin_again(remade)
                 self._names = frozenset(ids)
             look_at = time.monotonic() + _LOOK_FOR_STATUS
             while not self._stopping.is_set():
@@ -240,10 +242,10 @@ class Follower:
                 if time.monotonic() >= look_at:
                     look_at = time.monotonic() + _LOOK_FOR_STATUS
                     is_all = self._names.issuperset(self.settings.all_topics)
-                    if not is_all and self._readable(admin).keys() != self._names:
+                    if not is_all and self._topic_ids(admin).keys() != self._names:
                         return
 
-    def _readable(self, admin: KafkaAdminClient) -> dict[str, object]:
+    def _topic_ids(self, admin: KafkaAdminClient) -> dict[str, object]:
         ids, troubles = topics.readable(admin, self.settings)
         if self.settings.operator_topic not in ids:
             raise troubles[0]
@@ -253,13 +255,13 @@ class Follower:
     def _turn(self) -> None:
         polled = self._reader.turn(_POLL_MS)
         with self._lock:
-            self._known.take(polled, self._reader.positions)
+            self._board.feed(polled, self._reader.positions)
             was_lost = self._reading_trouble is not None
             if self._reader.is_complete:
                 self._read_at = time.monotonic() - self._reader.silence()
                 self._reading_trouble = None
             self._is_changed = self._is_changed or bool(polled)
-            is_urgent = was_lost or not self._known.sources.keys().isdisjoint(polled)
+            is_urgent = was_lost or not self._board.sources.keys().isdisjoint(polled)
             is_time = self._is_changed and time.monotonic() >= self._publish_at
             if is_urgent or is_time:
                 self._publish()
@@ -281,23 +283,28 @@ class Follower:
         self, admin: KafkaAdminClient, asker: KafkaConsumer, began: float
     ) -> None:
         with self._lock:
-            told = self._told
             viewed = self._viewed.items()
             self._viewed = {one: at for one, at in viewed if at > began - _VIEWED}
-            wanted = {*self._viewed, *(one.key.group for one in told.standing)}
-        survey = survey_of(admin, told.groups)
+            wanted = {*self._viewed, *self._board.held}
+            groups = self._board.groups
+        survey = survey_of(admin, groups)
         control = [TopicPartition(name, 0) for name in self.settings.topics]
         ends = ends_of(control, admin, asker)
         survey = with_lags(survey, wanted, admin, asker)
         with self._lock:
             self._commits.keep(survey.facts.keys())
             self._asked = _Asked(
-                survey=survey,
-                moves=told.moves(self._commits, survey.facts, is_heard=self._is_heard),
-                at=began,
-                ends=ends,
+                survey=survey, moves=self._moves(survey), at=began, ends=ends
             )
             self._publish()
+
+    def _moves(self, survey: Survey) -> Mapping[str, Mapping[TopicPartition, Move]]:
+        readable = self._readable
+        views = (self._board.view(one, survey, readable) for one in survey.facts)
+        return {
+            one.group: self._commits.note(one.group, one.facts, one.held_by_silent)
+            for one in views
+        }
 
     # ------------------------------------------------------------ publishing
 
@@ -306,15 +313,20 @@ class Follower:
         return self._read_at is not None and self._reading_trouble is None
 
     @property
-    def _is_heard(self) -> bool:
-        return self.settings.status_topic in self._names
+    def _readable(self) -> Readable:
+        """How much of the topics can be read. Ask under the lock."""
+        return Readable(
+            ends=self._board.ends if self._is_listened_to else None,
+            is_heard=self.settings.status_topic in self._names,
+            unread=self._unread,
+        )
 
     def _heard_at(self) -> float:
         """Return the moment as of which everything is known. Call it under the lock."""
         asked, known = self._asked, self._snapshot.heard_at
         if self._read_at is None or asked.at is None:
             return known
-        at = self._known.positions
+        at = self._board.positions
         is_read = all(
             tp in asked.ends and at.get(tp, 0) >= asked.ends[tp]
             for tp in map(TopicPartition, self.settings.topics, (0, 0))
@@ -326,39 +338,32 @@ class Follower:
         began = time.monotonic()
         # While the topics are not read, nobody counts as silent.
         if self._is_listened_to:
-            self._told = self._known.told()
-        told, asked = self._told, self._asked
+            self._board.update()
+        asked = self._asked
         self._snapshot = Snapshot(
             version=self._snapshot.version + 1,
-            pictures=self._pictures(),
-            records=tuple(self._known.records),
-            now=told.now,
-            times=told.times,
+            views=self._views(),
+            records=tuple(self._board.records),
+            times=self._board.times,
             heard_at=self._heard_at(),
             is_complete=self._read_at is not None and asked.at is not None,
             trouble=self._reading_trouble or asked.trouble,
             unread=(*self._unread, *asked.survey.unlisted),
-            remade=self._known.remade(told),
+            remade=self._board.remade,
         )
         self._is_changed = False
         done = time.monotonic()
         self._publish_at = done + max(_PUBLISH_EVERY, (done - began) / _PUBLISH_SHARE)
         self._published.notify_all()
 
-    def _pictures(self) -> dict[str, Picture]:
-        seen = Seen(
-            ends=self._known.ends if self._is_listened_to else None,
-            is_heard=self._is_heard,
-            unread=self._unread,
-            moves=self._asked.moves,
-        )
-        survey, skew = self._asked.survey, self.settings.clock_skew
-        groups = {*survey.facts, *self._told.groups}
-        known = self._snapshot.pictures
-        return {
-            group: known[group] if _is_same(known.get(group), one) else one
-            for group, one in self._told.pictures(groups, survey, skew, seen).items()
-        }
+    def _views(self) -> dict[str, View]:
+        survey, moves, readable = self._asked.survey, self._asked.moves, self._readable
+        found: dict[str, View] = {}
+        for group in sorted({*survey.facts, *self._board.groups}):
+            one = self._board.view(group, survey, readable, moves.get(group))
+            known = self._snapshot.views.get(group)
+            found[group] = known if known and _is_same(known, one) else one
+        return found
 
 
 def _rest_after(took: float) -> float:
@@ -366,17 +371,13 @@ def _rest_after(took: float) -> float:
     return max(_SURVEY_EVERY, min(took / _SURVEY_SHARE, OLD_AFTER / 2 - took))
 
 
-_TIMES = ("now", "newest", "wall", "taken_at")
-
-
-def _is_same(known: Picture | None, one: Picture) -> bool:
-    # A picture in which only the time has changed is not judged again.
-    if known is None or known.lasting != one.lasting:
-        return False
-    if known.maybe_over != one.maybe_over:
-        return False
-    times = {name: getattr(known, name) for name in _TIMES}
-    return known == evolve(one, **times)
+def _is_same(known: View, one: View) -> bool:
+    # A view in which only the time has changed is not judged again.
+    return (
+        known.lasting == one.lasting
+        and known.maybe_over == one.maybe_over
+        and known == evolve(one, times=known.times)
+    )
 
 
 def _trouble(error: Exception) -> Trouble:

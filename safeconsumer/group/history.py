@@ -6,8 +6,8 @@ from typing import Any
 from attrs import evolve, frozen
 
 from safeconsumer.group import patterns
-from safeconsumer.group.documents import standing_document
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.documents import hold_document
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.topics import Facts
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.explain import utc
@@ -29,11 +29,11 @@ class Entry:
         record: the record.
         has_expired: whether it ended by itself, and nothing extended or lifted it before.
         may_have_expired: whether it did by this machine's clock, and no record proves it;
-            as ``Picture.maybe_over`` tells.
+            as ``View.maybe_over`` tells.
     """
 
     what: str
-    record: Standing
+    record: HoldRecord
     has_expired: bool = False
     may_have_expired: bool = False
 
@@ -56,7 +56,7 @@ class Entry:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON values; ``covers`` is what members obey."""
-        said = standing_document(self.record)
+        said = hold_document(self.record)
         covers = str(patterns.read_key(self.record.key).scope)
         what = {
             "what": self.what,
@@ -108,7 +108,7 @@ def _topic(source: str, facts: Facts, since: float) -> dict[str, Any]:
 
 
 def entries(
-    records: Iterable[Standing],
+    records: Iterable[HoldRecord],
     skew: float,
     now: float | None = None,
     here: float | None = None,
@@ -147,11 +147,11 @@ def entries(
     return tuple(found)
 
 
-def _stands(one: Standing, at: float | None, skew: float) -> bool:
+def _stands(one: HoldRecord, at: float | None, skew: float) -> bool:
     return at is None or one.in_force(at, skew)
 
 
-def _what(one: Standing, stood: ControlHold | None) -> str | None:
+def _what(one: HoldRecord, stood: ControlHold | None) -> str | None:
     if one.hold is None:
         return None if stood is None else LIFTED
     if stood is None:

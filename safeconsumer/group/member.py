@@ -19,10 +19,10 @@ from safeconsumer.group.publisher import (
 from safeconsumer.group.reader import Reader
 from safeconsumer.group.reports import (
     Client,
+    ControlStatus,
     LazyProducer,
     MemberReports,
     Reporter,
-    Seen,
 )
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState, as_hold
@@ -248,8 +248,8 @@ class GroupControl:
             clock=self._clock,
         )
 
-    def _look(self) -> Seen:
-        return Seen(
+    def _look(self) -> ControlStatus:
+        return ControlStatus(
             state="ready" if self._reader.is_ready else "unavailable",
             skipped=self._state.skipped,
             applied=self._reader.positions(),

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from typing import Any, Self, TypeVar
 
@@ -13,20 +13,16 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, topics
-from safeconsumer.group.commits import CommitWatch
-from safeconsumer.group.facts import GroupFacts, Standing
-from safeconsumer.group.known import (
+from safeconsumer.group.board import (
     GROUP,
     NAMED_FOR,
     OPERATOR,
-    Known,
-    Past,
-    Seen,
-    Told,
-    history_of,
+    Board,
+    Readable,
 )
+from safeconsumer.group.commits import CommitWatch
+from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, publish
 from safeconsumer.group.reports import LazyProducer
 from safeconsumer.group.settings import Control
@@ -39,6 +35,7 @@ from safeconsumer.group.survey import (
 )
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
+from safeconsumer.group.view import View
 
 __all__ = ["GROUP", "OPERATOR", "Operator"]
 
@@ -66,6 +63,7 @@ class Operator:
     Attributes:
         base: how the cluster is reached.
         settings: the names of the control topics.
+        board: what was read of the topics.
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
@@ -91,7 +89,7 @@ class Operator:
         )
         self._admin: KafkaAdminClient | None = None
         self._asker: KafkaConsumer | None = None
-        self._known = Known(settings, self._clock)
+        self.board = Board(settings, self._clock)
         self._reader = TopicReader(self.base, settings.status_topic, NAMED_FOR)
         self._other: Operator | None = None
         self._is_fit = False
@@ -163,46 +161,21 @@ class Operator:
         """
         return publish(self._producer, self.topic_of(source), changes, _WRITE_TIMEOUT)
 
-    def standing(
-        self, group: str | None = None
-    ) -> tuple[tuple[Standing, ...], dict[str, int]]:
+    def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
-        Return the holds that are on the topics, of one group or of all.
+        Read the control topics; return the holds on them, of one group or of all.
 
         They are folded by offset, as members fold them; expired ones are among them.
-
-        Returns:
-            The holds, and the offset below which each control topic was read.
         """
-        ends = self._read_strictly()
-        return self._known.standing(group), ends
-
-    def records(self, group: str | None = None) -> tuple[Standing, ...]:
-        """
-        Return all records that were read from the control topics, tombstones too.
-
-        Each topic's are in their own order; the two are merged by their times.
-        """
-        return history_of(self.log(), group)
-
-    def log(self) -> tuple[Past, ...]:
-        """
-        Return all records that were read from the control topics, as they were written.
-
-        Those that cannot be read are among them. Each topic's are in their own order.
-        """
-        self._read_strictly()
-        return tuple(self._known.records)
+        # Without the reports, of which there are many, and which no hold needs.
+        settings = evolve(self.settings, status_topic=None)
+        self._read(settings, is_strict=True)
+        return self.board.holds(group)
 
     # ------------------------------------------------------------ reading
 
-    def _read_strictly(self) -> dict[str, int]:
-        # Without the reports, of which there are many, and which no hold needs.
-        settings = evolve(self.settings, status_topic=None)
-        return dict(self._read(settings, is_strict=True).ends or {})
-
-    def _read(self, settings: Control, *, is_strict: bool) -> Seen:
-        """Read the topics up to their ends; say what of them could not be read."""
+    def _read(self, settings: Control, *, is_strict: bool) -> Readable:
+        """Read the topics up to their ends; return how much of them can be read."""
         ids, troubles = topics.readable(self.admin, settings)
         if is_strict and troubles and self.settings.operator_topic not in ids:
             raise troubles[0]
@@ -211,11 +184,11 @@ class Operator:
         except kafka_errors.TopicAuthorizationFailedError as error:
             if is_strict:
                 raise
-            return Seen(ends=None, is_heard=False, unread=(str(error),))
-        return Seen(
-            ends=self._known.ends if self.settings.operator_topic in ids else None,
+            return Readable(ends=None, is_heard=False, unread=(str(error),))
+        return Readable(
+            ends=self.board.ends if self.settings.operator_topic in ids else None,
             is_heard=self.settings.status_topic in ids,
-            unread=[str(one) for one in troubles],
+            unread=tuple(map(str, troubles)),
         )
 
     def _read_on(self, ids: Mapping[str, object]) -> None:
@@ -233,8 +206,8 @@ class Operator:
         remade = self._asked(
             lambda asker: self._reader.begin(list(ids), asker=asker, ids=ids)
         )
-        self._known.begin_again(remade)
-        self._known.take({}, self._reader.positions)
+        self.board.begin_again(remade)
+        self.board.feed({}, self._reader.positions)
         before = dict(self._reader.positions)
         while not self._turn_until(lambda: self._reader.is_complete, _READ_TIMEOUT):
             if self._reader.positions == before:
@@ -248,17 +221,17 @@ class Operator:
         while not is_enough():
             if time.monotonic() > deadline:
                 return False
-            self._known.take(self._reader.turn(_POLL_MS), self._reader.positions)
+            self.board.feed(self._reader.turn(_POLL_MS), self._reader.positions)
         return True
 
     def _listen(self) -> float | None:
         """Wait for the next report; return its time."""
-        known, before = self._known, self._known.reported_at
+        board, before = self.board, self.board.reported_at
         now, seconds = time.monotonic(), 2 * self.settings.status_interval + 0.5
         self._silent_at = now + seconds
         left = min(seconds, self._until - now)
-        is_told = self._turn_until(lambda: known.reported_at != before, left)
-        return known.reported_at if is_told else None
+        has_come = self._turn_until(lambda: board.reported_at != before, left)
+        return board.reported_at if has_come else None
 
     def _asked(self, ask: Callable[[KafkaConsumer], T]) -> T:
         # A fetch that waits for news keeps the reader's connection busy.
@@ -311,12 +284,12 @@ class Operator:
         is_strict: bool = False,
         has_lags: bool = True,
         timeout: float | None = None,
-    ) -> Picture:
+    ) -> View:
         """
         Return all that can be known of a group now.
 
         Without a control topic or a status topic, or the right to read one, the rest is
-        returned all the same, and the picture names what is missing.
+        returned all the same, and the view names what is missing.
 
         Args:
             group: the consumer group.
@@ -329,19 +302,17 @@ class Operator:
             KafkaTimeoutError: it was not answered within ``timeout``.
         """
         if timeout is None:
-            seen = self._look(group, is_strict=is_strict, has_lags=has_lags)
+            view = self._look(group, is_strict=is_strict, has_lags=has_lags)
         else:
             until = time.monotonic() + timeout - _ANSWER_SECONDS
-            seen = self.within(
+            view = self.within(
                 timeout,
                 lambda one: one._look_until(  # noqa: SLF001 - an Operator, too
                     until, group, is_strict=is_strict, has_lags=has_lags
                 ),
             )
-        told = Told(standing=seen.standing, reports=seen.reports)
-        facts = {group: seen.facts}
-        moves = told.moves(self._commits, facts, is_heard=seen.is_heard)
-        return evolve(seen, moved_by_silent=moves[group])
+        moves = self._commits.note(group, view.facts, view.held_by_silent)
+        return evolve(view, moves=moves)
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
         """
@@ -372,7 +343,7 @@ class Operator:
 
     def _look_until(
         self, until: float, group: str, *, is_strict: bool, has_lags: bool
-    ) -> Picture:
+    ) -> View:
         # That nobody reports in this time is not the broker's fault.
         self._until = until
         try:
@@ -380,70 +351,66 @@ class Operator:
         finally:
             self._until = math.inf
 
-    def _look(self, group: str, *, is_strict: bool, has_lags: bool) -> Picture:
+    def _look(self, group: str, *, is_strict: bool, has_lags: bool) -> View:
         facts = self.group(group)
-        seen, told = self.told(is_strict=is_strict)
-        return self.picture(group, facts, seen, told, has_lags=has_lags)
+        readable = self.read(is_strict=is_strict)
+        return self.view(group, facts, readable, has_lags=has_lags)
 
-    def picture(
+    def view(
         self,
         group: str,
         facts: GroupFacts,
-        seen: Seen,
-        told: Told,
+        readable: Readable,
         *,
         has_lags: bool = False,
-    ) -> Picture:
-        """Put together what is known of a group; its lags are asked for."""
+    ) -> View:
+        """Show a group by what was read last; its lags are asked for."""
         survey = Survey(facts={group: facts})
         if has_lags:
             survey = self._asked(
                 lambda asker: with_lags(survey, [group], self.admin, asker)
             )
-        return self._pictures([group], survey, seen, told)[group]
+        return self.board.view(group, survey, readable)
 
-    def survey(self) -> tuple[Picture, ...]:
+    def survey(self) -> tuple[View, ...]:
         """
         Return what is known of every group at once, and of groups that are only held.
 
         The lags are those of groups of which something is held.
         """
-        seen, told = self.told()
-        survey = survey_of(self.admin, told.groups)
-        if held := {one.key.group for one in told.standing}:
+        readable = self.read()
+        survey = survey_of(self.admin, self.board.groups)
+        if held := self.board.held:
             survey = self._asked(
                 lambda asker: with_lags(survey, held, self.admin, asker)
             )
-        seen = evolve(seen, unread=[*seen.unread, *survey.unlisted])
-        found = self._pictures(survey.facts, survey, seen, told)
-        return tuple(found.values())
+        readable = evolve(readable, unread=(*readable.unread, *survey.unlisted))
+        return tuple(
+            self.board.view(one, survey, readable) for one in sorted(survey.facts)
+        )
 
-    def told(self, *, is_strict: bool = False) -> tuple[Seen, Told]:
+    def read(self, *, is_strict: bool = False) -> Readable:
         """
-        Read the topics; return how much of them could be read, and what they say.
+        Bring the board up to date; return how much of the topics can be read.
 
         Args:
             is_strict: raise if the control topics cannot be read.
         """
-        seen = self._read(self.settings, is_strict=is_strict)
-        if seen.ends is not None and not is_strict and not self._is_fit:
+        readable = self._read(self.settings, is_strict=is_strict)
+        if readable.ends is not None and not is_strict and not self._is_fit:
             # A topic made for other data has no holds on it either.
             try:
                 self.check()
             except ControlTopicError as error:
-                seen = evolve(seen, ends=None, unread=[*seen.unread, str(error)])
-        told = self._known.told(self._listen)
-        if told.now is None and time.monotonic() < (self._silent_at or 0.0):
+                unread = (*readable.unread, str(error))
+                readable = evolve(readable, ends=None, unread=unread)
+        self.board.update(self._listen)
+        is_timed = self.board.times.now is not None
+        if not is_timed and time.monotonic() < (self._silent_at or 0.0):
             # They may still report: nobody has listened for long enough.
-            why = "no report has come yet: give it more time"
-            unread = [*seen.unread, why]
-            seen = evolve(seen, ends=None, is_heard=False, unread=unread)
-        return seen, told
-
-    def _pictures(
-        self, groups: Iterable[str], survey: Survey, seen: Seen, told: Told
-    ) -> dict[str, Picture]:
-        return told.pictures(groups, survey, self.settings.clock_skew, seen)
+            unread = (*readable.unread, "no report has come yet: give it more time")
+            return Readable(ends=None, is_heard=False, unread=unread)
+        return readable
 
     def broker_version(self) -> tuple[int, ...]:
         """Return the Kafka version whose protocols the cluster speaks."""

@@ -13,14 +13,14 @@ from kafka import TopicPartition
 
 from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.group import scopes
-from safeconsumer.group.documents import standing_document
+from safeconsumer.group.board import OPERATOR
+from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of, words_of
-from safeconsumer.group.facts import Standing
-from safeconsumer.group.judging import Judge, partitions_text
-from safeconsumer.group.operator import OPERATOR
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.partitions import covered, partitions_text
 from safeconsumer.group.publisher import Change, changes, new_hold
 from safeconsumer.group.verdicts import Level
+from safeconsumer.group.view import View
 from safeconsumer.holds.explain import counted, utc
 from safeconsumer.holds.hold import checked_reason
 from safeconsumer.holds.scope import Everything, Scope
@@ -30,7 +30,7 @@ Point = tuple[str, str]
 
 
 class Cluster(Protocol):
-    """Answers what no picture has. Unknown values are left out of its answers."""
+    """Answers what no view has. Unknown values are left out of its answers."""
 
     def groups(self) -> Sequence[str]:
         """Return the names of all groups."""
@@ -114,7 +114,7 @@ class Placing:
     A wish together with the holds that exist already.
 
     Attributes:
-        picture: the picture of the group.
+        view: the group.
         wish: what to hold.
         changes: the records to write, one for each scope.
         skew: seconds by which members may lift the holds later.
@@ -124,18 +124,18 @@ class Placing:
             them is the same.
     """
 
-    picture: Picture
+    view: View
     wish: Wish
     changes: tuple[Change, ...]
     skew: float
     covers: tuple[TopicPartition, ...]
-    own: Mapping[Change, Standing]
+    own: Mapping[Change, HoldRecord]
     is_extending: bool = False
 
     @property
-    def replaces(self) -> tuple[Standing, ...]:
+    def replaces(self) -> tuple[HoldRecord, ...]:
         """The existing holds of ``own`` that differ from the wish, and have not ended."""
-        now = self.picture.times.proven
+        now = self.view.times.proven
         return tuple(
             one
             for change, one in self.own.items()
@@ -143,7 +143,7 @@ class Placing:
         )
 
     @property
-    def unchanged(self) -> tuple[Standing, ...]:
+    def unchanged(self) -> tuple[HoldRecord, ...]:
         """The existing holds that are the same, and have ended by no clock."""
         return tuple(
             one
@@ -152,7 +152,7 @@ class Placing:
         )
 
     @property
-    def renewed(self) -> tuple[Standing, ...]:
+    def renewed(self) -> tuple[HoldRecord, ...]:
         """The existing holds that are the same, and that have ended, or may have."""
         return tuple(
             one
@@ -160,16 +160,16 @@ class Placing:
             if self._is_same(change, one) and not self._is_lasting(one)
         )
 
-    def _is_same(self, change: Change, one: Standing) -> bool:
+    def _is_same(self, change: Change, one: HoldRecord) -> bool:
         wanted, hold = change.hold, one.hold
         if wanted is None or hold is None or self.is_extending:
             return False
         return (wanted.reason, wanted.ttl_ms) == (hold.reason, hold.ttl_ms)
 
-    def _is_lasting(self, one: Standing) -> bool:
+    def _is_lasting(self, one: HoldRecord) -> bool:
         if one.hold is None or one.hold.ttl_ms is None:
             return True
-        here = self.picture.times.here
+        here = self.view.times.here
         return one.expires_at is not None and not one.is_over(here)
 
     def todo(self, *, is_replacing: bool) -> tuple[Change, ...]:
@@ -179,19 +179,19 @@ class Placing:
         return tuple(one for one in self.changes if one.key not in keys)
 
     @property
-    def others(self) -> tuple[Standing, ...]:
+    def others(self) -> tuple[HoldRecord, ...]:
         """The holds of other owners that cover some of the same partitions."""
         own, named = tuple(self.own.values()), set(map(str, self.wish.scopes))
         return tuple(
             one
-            for one in self.picture.standing
+            for one in self.view.holds
             if one not in own
             and (one.key.scope in named or any(one.covers(tp) for tp in self.covers))
         )
 
 
 def placing(
-    picture: Picture,
+    view: View,
     wish: Wish,
     *,
     skew: float,
@@ -202,7 +202,7 @@ def placing(
     Compare a wish with the existing holds.
 
     Args:
-        picture: the picture of the group.
+        view: the group.
         wish: what to hold.
         skew: seconds by which members may lift the holds later.
         host: where it is placed, shown with the hold.
@@ -213,24 +213,24 @@ def placing(
     """
     hold = new_hold(wish.reason, wish.seconds, host, principal)
     wanted = changes(wish.group, wish.owner, map(str, wish.scopes), hold)
-    standing = own_of(picture, wanted)
-    own = {change.held_since(one.since): one for change, one in standing.items()}
+    existing = own_of(view, wanted)
+    own = {change.held_since(one.since): one for change, one in existing.items()}
     stays = {change.key: change for change in own}
     wanted = tuple(stays.get(one.key, one) for one in wanted)
     return Placing(
-        picture=picture,
+        view=view,
         wish=wish,
         changes=wanted,
         skew=skew,
-        covers=scopes.covered(wish.scopes, scopes.partitions_of(picture)),
+        covers=covered(wish.scopes, view.consumed),
         own=own,
     )
 
 
-def own_of(picture: Picture, wanted: Iterable[Change]) -> dict[Change, Standing]:
+def own_of(view: View, wanted: Iterable[Change]) -> dict[Change, HoldRecord]:
     """Return the existing operators' holds with the same owner and scope."""
-    standing = {one.key: one for one in picture.standing if one.source == OPERATOR}
-    return {one: standing[one.key] for one in wanted if one.key in standing}
+    holds = {one.key: one for one in view.holds if one.source == OPERATOR}
+    return {one: holds[one.key] for one in wanted if one.key in holds}
 
 
 # ---------------------------------------------------------------- what needs a yes
@@ -262,12 +262,12 @@ class Objection:
 
 def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
     """Yield what keeps a wish from being carried out at once."""
-    picture, group = one.picture, one.wish.group
-    if not picture.is_known:
+    view, group = one.view, one.wish.group
+    if not view.is_known:
         meant = scopes.near(group, cluster.groups()) or "; look for a typing error"
         said = f"no group {group!r} here{meant}"
         yield Objection(Consent.FUTURE, said, f"Hold {group} before it exists")
-    elif said := scopes.mistakes(picture, one.wish.scopes, cluster.topics):
+    elif said := scopes.mistakes(view, one.wish.scopes, cluster.topics):
         agreed = "Hold what the group does not consume now"
         yield Objection(Consent.FUTURE, said, agreed)
     yield from replacing(one)
@@ -344,7 +344,7 @@ class Preview:
         seconds = one.wish.seconds
         if seconds is None:
             return "waiting", "would last until it is resumed"
-        now = one.picture.now
+        now = one.view.times.now
         at = "" if now is None else f", until {utc(now + seconds)}"
         late = f", or {words_of(one.skew)} longer" if one.skew >= 1 else ""
         return "note", f"would last {words_of(seconds)}{at}{late}"
@@ -379,9 +379,9 @@ class Preview:
             "points": _points_document(self.points),
             "covers": _names(one.covers),
             "waiting": self.waiting,
-            "others": list(map(standing_document, one.others)),
-            "replaces": list(map(standing_document, one.replaces)),
-            "unchanged": list(map(standing_document, one.unchanged)),
+            "others": list(map(hold_document, one.others)),
+            "replaces": list(map(hold_document, one.replaces)),
+            "unchanged": list(map(hold_document, one.unchanged)),
             "seconds": one.wish.seconds,
             "to_agree": self.to_agree,
         }
@@ -400,24 +400,24 @@ def preview(cluster: Cluster, one: Placing, against: Iterable[Objection]) -> Pre
     return Preview(
         placing=one,
         objections=tuple(against),
-        disobeying=tuple(_disobeying(one.picture, covers)),
-        waiting=_sum(one.picture.lags, covers),
+        disobeying=tuple(_disobeying(one.view, covers)),
+        waiting=_sum(one.view.lags, covers),
         retention=cluster.retention(sorted({tp.topic for tp in covers})),
     )
 
 
-def _disobeying(picture: Picture, covers: Sequence[TopicPartition]) -> Iterator[Point]:
-    judge, wanted = Judge(picture), frozenset(covers)
-    for one in judge.everybody if covers else ():
+def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]:
+    wanted = frozenset(covers)
+    for one in view.everybody if covers else ():
         if not one.obeys:
             owned = one.owned & wanted
             flows = f"; {partitions_text(owned)} may go on flowing" if owned else ""
             is_loud = owned and one.verdict.level is Level.UNKNOWN
             said = f"would not obey: {one.name} {one.verdict.sentence}{flows}"
             yield "alarm" if is_loud else "waiting", said
-    if covers and judge.unsettled:
-        yield "unknown", f"who obeys is unknown: {judge.unsettled}"
-    for why in picture.unread:
+    if covers and view.unsettled:
+        yield "unknown", f"who obeys is unknown: {view.unsettled}"
+    for why in view.unread:
         yield "unknown", f"unknown: {why}"
 
 
@@ -437,10 +437,10 @@ class Lifting:
         waiting: records that wait in the partitions that flow again; None if unknown.
     """
 
-    holds: tuple[Standing, ...]
+    holds: tuple[HoldRecord, ...]
     covers: tuple[TopicPartition, ...]
     kept: tuple[TopicPartition, ...]
-    others: tuple[Standing, ...]
+    others: tuple[HoldRecord, ...]
     waiting: int | None
 
     @property
@@ -463,26 +463,26 @@ class Lifting:
             "points": _points_document(self.points),
             "covers": _names(self.covers),
             "waiting": self.waiting,
-            "others": list(map(standing_document, self.others)),
+            "others": list(map(hold_document, self.others)),
         }
 
 
-def lifting(picture: Picture, holds: Collection[Standing]) -> Lifting:
+def lifting(view: View, holds: Collection[HoldRecord]) -> Lifting:
     """Describe what lifting holds of a group would do."""
-    covers = scopes.covered(holds, scopes.partitions_of(picture))
+    covers = covered(holds, view.consumed)
     others = tuple(
         one
-        for one in picture.standing
+        for one in view.holds
         if one not in holds and any(one.covers(tp) for tp in covers)
     )
-    kept = scopes.covered(others, covers)
+    kept = covered(others, covers)
     free = tuple(tp for tp in covers if tp not in frozenset(kept))
     return Lifting(
         holds=tuple(holds),
         covers=free,
         kept=kept,
         others=others,
-        waiting=_sum(picture.lags, free),
+        waiting=_sum(view.lags, free),
     )
 
 

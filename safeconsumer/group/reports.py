@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
+from safeconsumer.group.partitions import ranges
 from safeconsumer.group.report_wire import Kept, Report
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES, Hold
@@ -53,7 +54,7 @@ _GOODBYE = 0.5
 
 
 @frozen(kw_only=True)
-class Seen:
+class ControlStatus:
     """
     What a report says of the control topics.
 
@@ -224,7 +225,7 @@ class MemberReports:
         *,
         group: str,
         client_id: str,
-        look: Callable[[], Seen],
+        look: Callable[[], ControlStatus],
         client: Client,
         skew: float,
     ) -> None:
@@ -293,18 +294,6 @@ def member_name(client_id: str) -> str:
     """Return a name for reports that no other member has."""
     shown = report_wire.for_people(client_id)[:_MOST_NAME]
     return f"{shown}-{uuid.uuid4().hex[:12]}"
-
-
-def ranges(
-    partitions: Iterable[TopicPartition],
-) -> Mapping[str, tuple[tuple[int, int], ...]]:
-    """Return partitions as ranges of numbers by topic."""
-    numbers: dict[str, list[int]] = {}
-    for tp in partitions:
-        numbers.setdefault(tp[0], []).append(tp[1])
-    return {
-        topic: report_wire.ranges_of(found) for topic, found in sorted(numbers.items())
-    }
 
 
 class LazyProducer:

@@ -7,8 +7,9 @@ from itertools import islice
 from kafka import TopicPartition
 
 from safeconsumer.errors.base import HoldSettingError, ScopeSyntaxError
-from safeconsumer.group import judging, patterns, wire
-from safeconsumer.group.picture import Picture
+from safeconsumer.group import patterns, wire
+from safeconsumer.group.partitions import covered, partitions_text
+from safeconsumer.group.view import View
 from safeconsumer.holds import ranges
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope
 
@@ -58,23 +59,8 @@ def checked_group(group: str) -> str:
     raise HoldSettingError(message)
 
 
-def partitions_of(picture: Picture) -> tuple[TopicPartition, ...]:
-    """Return what a group owns or has committed for, also in the middle of a rebalance."""
-    # In a rebalance only the members' reports say what they own.
-    reported = judging.assigned(picture.reports)
-    return tuple(sorted({*picture.facts.partitions, *reported}))
-
-
-def covered(
-    scopes: Iterable[judging.Covering], partitions: Iterable[TopicPartition]
-) -> tuple[TopicPartition, ...]:
-    """Return the given partitions that a scope covers."""
-    scopes = tuple(scopes)
-    return tuple(tp for tp in partitions if any(one.covers(tp) for one in scopes))
-
-
 def mistakes(
-    picture: Picture, scopes: Iterable[Scope], topics: Callable[[], Sequence[str]]
+    view: View, scopes: Iterable[Scope], topics: Callable[[], Sequence[str]]
 ) -> str:
     """
     Describe the scopes that cover nothing, each with what may have been meant.
@@ -82,11 +68,11 @@ def mistakes(
     ``@all`` is never a mistake, whatever it covers.
 
     Args:
-        picture: the picture of the group.
+        view: the group.
         scopes: the scopes as they were typed.
         topics: returns the names of all topics; called only if they help.
     """
-    here = partitions_of(picture)
+    here = view.consumed
     empty = [
         one
         for one in scopes
@@ -98,7 +84,7 @@ def mistakes(
         topic = one.topic if isinstance(one, Partition) else one
         said.setdefault((topic, _hint(one, here, known)), []).append(one)
     told = [
-        f"{_cover_nothing(several)} that {picture.group} consumes{hint}"
+        f"{_cover_nothing(several)} that {view.group} consumes{hint}"
         for (_, hint), several in said.items()
     ]
     more = [f"and {len(told) - _FEW} more scopes"] if len(told) > _FEW else []
@@ -113,7 +99,7 @@ def _cover_nothing(several: Sequence[Scope]) -> str:
         for one in several
         if isinstance(one, Partition)
     )
-    return f"{judging.partitions_text(partitions)} cover nothing"
+    return f"{partitions_text(partitions)} cover nothing"
 
 
 def near(name: str, names: Iterable[str]) -> str:
@@ -135,7 +121,7 @@ def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) ->
         return f"; it consumes {_some(own)}{meant}"
     topic = str(getattr(scope, "topic", ""))
     if topic in own:
-        numbers = judging.partitions_text(tp for tp in here if tp.topic == topic)
+        numbers = partitions_text(tp for tp in here if tp.topic == topic)
         return f": it has {numbers}"
     if topic == "all":
         return ": everything is @all"

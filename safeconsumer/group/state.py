@@ -8,7 +8,8 @@ from attrs import evolve, field, frozen
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.broker_clock import BrokerClock
-from safeconsumer.group.fold import NO_TIME_MS, Entry, Fold, Written
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.hold import GROUP, OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
@@ -26,7 +27,7 @@ class _Change:
 
 class ControlState:
     """
-    Folds control records into registers, and registers into the ledger's holds.
+    Folds control records, and makes the ledger's holds of them.
 
     Of several records of one key the last in the topic's order counts, in whatever
     order they arrive here: a member gets its own writes twice.
@@ -75,7 +76,7 @@ class ControlState:
     def restore(self, topic: str, keys: Iterable[ControlKey]) -> None:
         """Make the ledger obey the last known records again, after a change was tried."""
         with self._lock:
-            self._apply([self._fold.heard(topic, key) for key in keys])
+            self._apply([self._fold.last(topic, key) for key in keys])
 
     def read_through(self, topic: str, offset: int) -> None:
         """Note that everything below an offset was absorbed, so that tombstones may go."""
@@ -92,7 +93,7 @@ class ControlState:
         with self._lock:
             keys = {
                 self._key(one)
-                for one in self._fold.held()
+                for one in self._fold.holds()
                 if self._fold.is_outlived(one)
             }
         if not keys:
@@ -123,11 +124,11 @@ class ControlState:
 
     # ------------------------------------------------------------ applying
 
-    def _apply(self, entries: Iterable[Entry]) -> None:
+    def _apply(self, records: Iterable[HoldRecord]) -> None:
         change = _Change()
         moment = self._ledger.now()
-        for one in entries:
-            key = self._scope_and_owner(one.topic, one.key, tell=one.register.is_held)
+        for one in records:
+            key = self._scope_and_owner(one.topic, one.key, tell=one.hold is not None)
             hold = self._hold(key, one, moment)
             if hold is None or is_over(hold, moment):
                 change.remove.append(key)
@@ -137,18 +138,16 @@ class ControlState:
             self._ledger.follow(change.place, change.remove)
 
     def _hold(
-        self, key: HoldKey, one: Entry, moment: tuple[float, float]
+        self, key: HoldKey, one: HoldRecord, moment: tuple[float, float]
     ) -> Hold | None:
         if one.hold is None:
             return None
-        offset = one.register.stamp[1]
-        if one.register.at_ms == NO_TIME_MS:
+        now, at = self._clock.time(moment), one.at
+        if at is None:
             # It begins when it is read: late, never early.
-            hold = as_hold(key, one.hold, moment[1], moment[1], moment, self._skew)
-            return evolve(hold, record=(None, offset))
-        at, now = one.register.at_ms / 1000, self._clock.time(moment)
+            now = at = moment[1]
         hold = as_hold(key, one.hold, at, now, moment, self._skew)
-        return evolve(hold, record=(at, offset))
+        return evolve(hold, record=(one.at, one.offset))
 
     def tell_time(self) -> None:
         """
@@ -161,10 +160,10 @@ class ControlState:
             there = {hold.key for hold in self._ledger.view().holds if hold.is_remote}
             timed = [
                 hold
-                for one in self._fold.held()
+                for one in self._fold.holds()
                 if one.hold is not None
                 and one.hold.ttl_ms is not None
-                and one.register.at_ms != NO_TIME_MS
+                and one.at is not None
                 and (hold := self._hold(self._key(one), one, moment)) is not None
             ]
             self._ledger.move(hold for hold in timed if hold.key in there)
@@ -176,7 +175,7 @@ class ControlState:
             if place:
                 self._ledger.follow(place, ())
 
-    def _key(self, one: Entry) -> HoldKey:
+    def _key(self, one: HoldRecord) -> HoldKey:
         return self._scope_and_owner(one.topic, one.key, tell=False)
 
     def _scope_and_owner(

@@ -44,6 +44,11 @@ class Verdict:
     words: str
     sentence: str = ""
 
+    @property
+    def rank(self) -> int:
+        """Its place among the levels; 0 is the worst."""
+        return LEVELS.index(self.level)
+
     def of(self, **names: object) -> "Verdict":
         """Return it with the names in its sentence filled in."""
         return evolve(self, sentence=self.sentence.format(**names))

@@ -17,7 +17,7 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.group import events as control_events
 from safeconsumer.group import topics as topic_facts
 from safeconsumer.group.fold import Written
-from safeconsumer.group.reports import Seen
+from safeconsumer.group.reports import ControlStatus
 from safeconsumer.group.state import ControlState
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import Holds
@@ -216,9 +216,9 @@ class ControlFollower:
         self._told = ""
         self._checked_at = 0.0
 
-    def seen(self) -> Seen:
+    def seen(self) -> ControlStatus:
         """Return how far the control topics are read."""
-        return Seen(
+        return ControlStatus(
             state="ready" if self._is_ready else "unavailable",
             skipped=self._state.skipped,
             applied={

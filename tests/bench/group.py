@@ -174,8 +174,7 @@ def reporting(stage):
                 found = operator.look(team.group).reports
                 if stage.broker.kind != "embedded":
                     operator.group(team.group)
-                operator.standing(team.group)
-                operator.ends()
+                operator.holds(team.group)
                 seconds.append(time.monotonic() - began)
                 assert len(found) == _MEMBERS
     name = f"status of {_MEMBERS} members"

@@ -159,7 +159,7 @@ def committed(team, served):
 def reasons(served):
     """Return why what stands is held, as the topic has it."""
     with served.state.commands.lend() as operator:
-        return [str(one.hold.reason) for one in operator.standing()[0] if one.hold]
+        return [str(one.hold.reason) for one in operator.holds() if one.hold]
 
 
 @pytest.mark.embedded_broker

@@ -5,7 +5,6 @@ from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli import waiting
 from safeconsumer.group.follower import Follower
-from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.scope import Everything
 from tests.harness.kafka.patience import patient
@@ -33,11 +32,11 @@ def test_a_group_of_the_new_protocol_is_not_called_empty(team):
         consumer.subscribe([team.topic])
         wait_for(lambda: consumer.poll(0.1), "a first record", pause=0)
         with Operator(team.broker.client_config, team.quick) as operator:
-            picture = operator.look(team.group)
+            view = operator.look(team.group)
             listed = [one for one in operator.survey() if one.group == team.group]
-        states = [one.facts.state for one in (picture, *listed)]
+        states = [one.facts.state for one in (view, *listed)]
         assert states == ["Unknown", "Unknown"]
-        assert not Judge(picture).quietness([Everything()]).is_reached
+        assert not view.quietness([Everything()]).is_reached
         consumer.commit(asynchronous=False)
         with (
             Follower(team.broker.client_config, team.quick) as following,
@@ -45,11 +44,11 @@ def test_a_group_of_the_new_protocol_is_not_called_empty(team):
         ):
 
             def is_like():
-                seen = following.snapshot().pictures.get(team.group)
+                seen = following.snapshot().views.get(team.group)
                 return seen is not None and seen.facts == operator.group(team.group)
 
             wait_for(is_like, "what a command sees")
-            committed = following.snapshot().pictures[team.group].facts.committed
+            committed = following.snapshot().views[team.group].facts.committed
             assert committed
     finally:
         consumer.close()
@@ -62,9 +61,7 @@ def test_a_broker_that_stops_answering(team):
     with Operator(team.broker.client_config, team.quick) as operator:
 
         def look(seconds):
-            return len(
-                operator.within(seconds, lambda one: one.standing(team.group)[0])
-            )
+            return len(operator.within(seconds, lambda one: one.holds(team.group)))
 
         assert look(20.0) == 1
         silence = team.broker.hold("ListOffsets", client_id="safeconsumer-cli")

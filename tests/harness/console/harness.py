@@ -20,7 +20,7 @@ from safeconsumer.console.state import Setup, State
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.settings import Control
-from tests.harness.console.synthetic import Still, alone, picture, standing
+from tests.harness.console.synthetic import Still, alone, hold_of, viewed
 from tests.harness.waiting import wait_for
 
 TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
@@ -232,10 +232,9 @@ class Writer:
     def retention(self, names):
         return dict.fromkeys(names)
 
-    def standing(self, group):
+    def holds(self, group):
         self.before()
-        ends = {self.settings.operator_topic: 10}
-        return self.still.known.pictures[group].standing, ends
+        return self.still.known.views[group].holds
 
     def topic_of(self, _):
         return self.settings.operator_topic
@@ -252,9 +251,9 @@ def writing(still, **changed):
 
 def groups():
     return alone(
-        picture(4, is_held=False),
-        picture(5, is_held=True),
-        picture(50, is_held=True, is_obeyed=False),
+        viewed(4, is_held=False),
+        viewed(5, is_held=True),
+        viewed(50, is_held=True, is_obeyed=False),
     )
 
 
@@ -262,6 +261,6 @@ def held_by(*owners):
     """Make a group that each owner holds a partition of."""
     holds = []
     for number, owner in enumerate(owners):
-        one = standing(HELD, f"topic-005:{number}")
+        one = hold_of(HELD, f"topic-005:{number}")
         holds.append(evolve(one, key=evolve(one.key, owner=owner), offset=number))
-    return alone(evolve(picture(5, is_held=True), standing=tuple(holds)))
+    return alone(evolve(viewed(5, is_held=True), holds=tuple(holds)))

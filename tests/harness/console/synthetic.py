@@ -6,13 +6,13 @@ from attrs import define, evolve, field
 from kafka import TopicPartition
 
 from safeconsumer.group import wire
-from safeconsumer.group.facts import GroupFacts, MemberFacts, Standing
+from safeconsumer.group.board import ControlRecord
+from safeconsumer.group.facts import GroupFacts, HoldRecord, MemberFacts
 from safeconsumer.group.fold import Written
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.known import Past
-from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
+from safeconsumer.group.view import Times, View
 from safeconsumer.group.wire import ControlHold, ControlKey
 
 GROUPS, MEMBERS, PARTITIONS = 200, 5, 25
@@ -33,24 +33,24 @@ class Still:
     def wait_for(self, *_):
         pass
 
-    def view(self, group):
+    def watch(self, group):
         pass
 
     def stand(self, group, *holds):
         """Let these be the holds of a group that stand, from now on."""
-        changed = evolve(self.known.pictures[group], standing=holds)
+        changed = evolve(self.known.views[group], holds=holds)
         self.known = evolve(
             self.known,
             version=self.known.version + 1,
             heard_at=time.monotonic(),
-            pictures={**self.known.pictures, group: changed},
+            views={**self.known.views, group: changed},
         )
 
 
 def past(*several):
     """Return holds and lifts as records of their control topic."""
     return tuple(
-        Past(
+        ControlRecord(
             one.source,
             Written(
                 wire.encode_key(one.key),
@@ -63,8 +63,8 @@ def past(*several):
     )
 
 
-def standing(group, scope="@all"):
-    return Standing(
+def hold_of(group, scope="@all"):
+    return HoldRecord(
         source="operator",
         key=ControlKey(group, "alice", scope),
         hold=ControlHold("id", "the database moves", 3_600_000),
@@ -73,7 +73,7 @@ def standing(group, scope="@all"):
     )
 
 
-def picture(number, *, is_held, is_obeyed=True):
+def viewed(number, *, is_held, is_obeyed=True):
     """Make a group of five members, each with five partitions."""
     group, topic = f"group-{number:03}", f"topic-{number:03}"
     each = PARTITIONS // MEMBERS
@@ -105,38 +105,37 @@ def picture(number, *, is_held, is_obeyed=True):
             )
         )
     partitions = [TopicPartition(topic, one) for one in range(PARTITIONS)]
-    return Picture(
+    return View(
         group=group,
         facts=GroupFacts(
             state="Stable",
             members=tuple(members),
             committed=dict.fromkeys(partitions, 1000),
         ),
-        standing=(standing(group),) if is_held else (),
+        holds=(hold_of(group),) if is_held else (),
         reports=tuple(reports),
         ends=ENDS,
         lags=dict.fromkeys(partitions, 3),
-        now=time.time(),
-        taken_at=time.monotonic(),
+        times=Times(time.time()),
     )
 
 
 def big():
     """Make 200 groups with 1,000 members and 5,000 partitions; a fifth of them held."""
-    pictures = [
-        picture(number, is_held=number % 5 == 0, is_obeyed=number % 50 != 0)
+    views = [
+        viewed(number, is_held=number % 5 == 0, is_obeyed=number % 50 != 0)
         for number in range(GROUPS)
     ]
-    return alone(*pictures)
+    return alone(*views)
 
 
-def alone(*pictures):
+def alone(*views):
     """Make a cluster with these groups, and no other."""
     return Still(
         Snapshot(
             version=1,
-            pictures={one.group: one for one in pictures},
-            now=time.time(),
+            views={one.group: one for one in views},
+            times=Times(time.time()),
             heard_at=time.monotonic(),
             is_complete=True,
         )

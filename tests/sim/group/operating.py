@@ -3,7 +3,6 @@
 from safeconsumer import Control
 from safeconsumer.group import clients, topics
 from safeconsumer.group import operator as operators
-from safeconsumer.group.judging import Judge
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.holds.scope import ALL
 from tests.sim.lab import GROUP
@@ -49,13 +48,13 @@ class Operator:
     def quietness(self):
         """Tell which members are known to obey."""
         with self.looking() as looking:
-            return Judge(looking.look(GROUP)).quietness([ALL])
+            return looking.look(GROUP).quietness([ALL])
 
     def wait_until_quiet(self, scope=ALL, seconds=100.0):
         """Look, less and less often, until members are known to obey."""
         end, pause = self._lab.now + seconds, 0.2
         with self.looking() as looking:
-            while not Judge(looking.look(GROUP)).quietness([scope]).is_reached:
+            while not looking.look(GROUP).quietness([scope]).is_reached:
                 assert self._lab.now < end, f"not quiet within {seconds:g} s"
                 self._lab.sleep(pause)
                 pause *= 1.1

@@ -78,12 +78,12 @@ def test_the_console_stays_up_to_date_about_the_others(lab, *, is_frozen):
     with Follower(lab.connection, CONTROL) as follower:
         lab.until(lambda: known_all(follower.snapshot()))
         lose(lab, is_frozen=is_frozen)
-        lab.until(lambda: "away" not in known(follower.snapshot().pictures), 30)
+        lab.until(lambda: "away" not in known(follower.snapshot().views), 30)
         ages = []
         for _ in range(30):
             lab.sleep(1)
             seen = follower.snapshot()
-            assert (seen.trouble, known(seen.pictures)) == (None, {"here", "there"})
+            assert (seen.trouble, known(seen.views)) == (None, {"here", "there"})
             ages.append(seen.age)
         assert max(ages) < OLD_AFTER
         (why,) = seen.unread
@@ -94,7 +94,7 @@ def test_the_console_stays_up_to_date_about_the_others(lab, *, is_frozen):
 
 def known_all(seen):
     """Tell whether everything is known of all three groups."""
-    return seen.is_complete and known(seen.pictures) == _GROUPS.keys()
+    return seen.is_complete and known(seen.views) == _GROUPS.keys()
 
 
 @in_both
@@ -106,7 +106,7 @@ def test_what_any_broker_can_answer_is_asked_of_another(lab, *, is_frozen):
     began = lab.now
     with operator.looking() as looking:
         seen = looking.look("here")
-        assert (seen.facts.state, len(seen.standing)) == ("Empty", 1)
+        assert (seen.facts.state, len(seen.holds)) == ("Empty", 1)
         assert looking.groups()
         assert looking.topics()
     assert lab.now - began < 15.0

@@ -153,7 +153,7 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(team, monkeypatc
     looking = Operator.look
 
     def refuse(self, group, **options):
-        if any(one.hold is not None for one in self.records()):
+        if self.holds():
             raise TopicAuthorizationFailedError(team.settings.operator_topic)
         return looking(self, group, **options)
 
@@ -180,7 +180,7 @@ def test_a_resume_is_written_though_nothing_can_be_read(team, monkeypatch):
     """What it lifts must not stay for want of a look at committed offsets."""
     team.operator_holds(team.topic)
     with monkeypatch.context() as patch:
-        for name in ("standing", "group"):
+        for name in ("holds", "group"):
             patch.setattr(Operator, name, refusing)
         ended = run(
             team, "resume", team.topic, "--group", team.group, "--owner", "alice"
@@ -300,7 +300,7 @@ def test_without_the_status_topic_the_rest_is_known(team, monkeypatch):
 
 @played()
 def test_doctor_tells_what_it_found_before_the_cluster_went_away(team, monkeypatch):
-    monkeypatch.setattr(Operator, "told", refusing)
+    monkeypatch.setattr(Operator, "read", refusing)
     for form in ((), ("-o", "json")):
         ended = run(team, "doctor", *form)
         assert ended.exit_code == Status.REFUSED
@@ -388,7 +388,8 @@ def test_a_click_reads_no_reports(team):
     with Polled(member), Operator(team.broker.client_config, team.settings) as one:
         team.operator_holds("@all")
         team.broker.lab.cluster.on_request = note
-        (found,), ends = one.standing(team.group)
+        (found,) = one.holds(team.group)
+        ends = one.board.ends
         assert (found.key.scope, ends) == (
             "@all",
             dict.fromkeys(ends, 0) | {team.settings.operator_topic: 1},
@@ -396,7 +397,7 @@ def test_a_click_reads_no_reports(team):
         assert read == set(team.settings.topics)
         seen = one.look(team.group)
         assert team.settings.status_topic in read
-        assert (seen.reporting, len(seen.standing)) == (1, 1)
+        assert (seen.reporting, len(seen.holds)) == (1, 1)
 
 
 @played()

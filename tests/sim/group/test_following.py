@@ -47,19 +47,19 @@ def test_it_sees_what_a_command_sees(team):
     with Polled(*members), follower(team) as following, operator:
 
         def is_like(snapshot):
-            picture = snapshot.pictures.get(team.group)
-            if picture is None or not is_well(snapshot):
+            view = snapshot.views.get(team.group)
+            if view is None or not is_well(snapshot):
                 return False
             looked = operator.look(team.group)
-            ids = [{one.member_id for one in it.reports} for it in (picture, looked)]
+            ids = [{one.member_id for one in it.reports} for it in (view, looked)]
             return (
-                picture.facts == looked.facts
-                and picture.standing == looked.standing
-                and picture.ends == looked.ends
+                view.facts == looked.facts
+                and view.holds == looked.holds
+                and view.ends == looked.ends
                 and ids[0] == ids[1]
             )
 
-        until(following, is_like, "the same picture")
+        until(following, is_like, "the same view")
 
 
 @played()
@@ -70,10 +70,10 @@ def test_a_group_that_is_held_before_it_exists(team):
     with follower(team) as following, operator:
 
         def is_like(snapshot):
-            picture = snapshot.pictures.get(team.group)
-            return picture is not None and picture.facts == operator.group(team.group)
+            view = snapshot.views.get(team.group)
+            return view is not None and view.facts == operator.group(team.group)
 
-        seen = until(following, is_like, "the same facts").pictures[team.group]
+        seen = until(following, is_like, "the same facts").views[team.group]
         assert (seen.facts.is_known, seen.unread) == (False, ())
 
 
@@ -120,10 +120,10 @@ def test_a_status_topic_that_is_made_later_is_read(team, monkeypatch):
         known = until(
             following, lambda one: is_well(one) and one.unread, "what is missing"
         )
-        picture = known.pictures[team.group]
-        assert len(picture.standing) == 1
-        assert f"no topic late-{team.group}" in picture.unread[0]
-        assert picture.reporting is None
+        view = known.views[team.group]
+        assert len(view.holds) == 1
+        assert f"no topic late-{team.group}" in view.unread[0]
+        assert view.reporting is None
         team.create(str(settings.status_topic), topics.STATUS_SETTINGS)
         until(following, lambda one: is_well(one) and not one.unread, "the topic")
 

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from safeconsumer import Drain, Pump, SafeConsumer, Worker
-from safeconsumer.group.judging import Judge
 from safeconsumer.holds.scope import ALL, Partition
 from tests.harness.listing import short
 from tests.sim.group.operating import CONTROL, Operator
@@ -383,7 +382,7 @@ def test_a_member_that_cannot_report_is_not_quiet_once_its_hold_may_have_ended(l
     with operator.looking() as looking:
         for _ in range(7):
             lab.append(tp, 1, 300)
-            assert not Judge(looking.look(GROUP)).quietness([ALL]).is_reached
+            assert not looking.look(GROUP).quietness([ALL]).is_reached
             lab.sleep(10)
     one.stop()
 

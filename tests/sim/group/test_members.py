@@ -8,7 +8,6 @@ import pytest
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import topics
-from safeconsumer.group.overview import view_of
 from safeconsumer.group.wire import ControlKey, encode_key
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import GROUP
@@ -306,8 +305,8 @@ def test_a_killed_member_that_was_quiet_stays_quiet(lab, settings):
                 operator.hold("t")  # the dead one had applied the first
                 is_held_again = True
                 lab.sleep(1)
-            view = view_of(looking.look(GROUP))
-            if view.picture.facts.state == "Stable":
+            view = looking.look(GROUP)
+            if view.facts.state == "Stable":
                 owners = {one.owner for one in view.partitions}
                 seen.append((owners, view.verdict.words))
             lab.sleep(1)
@@ -334,7 +333,7 @@ def test_a_static_member_that_starts_again_is_quiet_when_it_has_reported(lab):
     with operator.looking() as looking:
         began = lab.now
         while lab.now < began + 70:
-            assert view_of(looking.look(GROUP)).verdict.words == "quiet"
+            assert looking.look(GROUP).verdict.words == "quiet"
             lab.sleep(5)
     again.stop()
 

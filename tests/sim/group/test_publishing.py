@@ -8,6 +8,7 @@ import pytest
 from kafka.producer.future import FutureRecordMetadata
 
 from safeconsumer.errors import ControlWriteError
+from safeconsumer.group.board import history_of
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.harness.group.team import LIMIT
@@ -29,7 +30,9 @@ def lifting(team, *scopes):
 def logged(team):
     """Tell what the operators' topic has, by scope, and whether it holds."""
     with operator(team) as here:
-        return [(one.key.scope, one.hold is not None) for one in here.records()]
+        here.holds()
+        records = history_of(here.board.records, None)
+        return [(one.key.scope, one.hold is not None) for one in records]
 
 
 @pytest.mark.parametrize("is_placing", [True, False])

@@ -9,7 +9,6 @@ from kafka import ConsumerRebalanceListener
 from safeconsumer.errors import BlockingCallInListenerError, ControlWriteError
 from safeconsumer.group import events as control_events
 from safeconsumer.group import verdicts
-from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.polling import poll_until
@@ -113,7 +112,7 @@ def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team):
 
     def standing():
         with Operator(team.broker.client_config, team.settings) as operator:
-            (one,), _ = operator.standing(team.group)
+            (one,) = operator.holds(team.group)
         return one
 
     def heard(member):
@@ -181,5 +180,5 @@ def test_a_static_member_that_was_closed_has_stopped(team):
     consumer.close()
     with Operator(team.broker.client_config, team.quick) as operator:
         wait_for(lambda: not operator.look(team.group).reports, "its last report")
-        (found,) = Judge(operator.look(team.group)).members
+        (found,) = operator.look(team.group).members
     assert found.verdict == verdicts.STOPPED

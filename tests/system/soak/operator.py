@@ -10,6 +10,7 @@ from kafka.errors import KafkaError
 
 from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import SafeConsumerError
+from safeconsumer.group.board import history_of
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
@@ -55,11 +56,12 @@ class Operating:
                 while not self._write(scope, is_held=False):
                     time.sleep(_REST)
             now = time.time()
-            _, ends = self._operator.standing()
-            records, facts = self._operator.records(), self._operator.facts()
-            found = entries(records, 0.0, now)
+            self._operator.holds()
+            board, facts = self._operator.board, self._operator.facts()
+            log = tuple(board.records)
+            found = entries(history_of(log, None), 0.0, now)
             names = {source: one.name for source, one in facts.items()}
-            since = history_since(self._operator.log(), ends, names)
+            since = history_since(log, board.ends, names)
             # Nobody holds anything after this.
             told = history_document(None, facts, found, since, until=math.inf)
             self._history.write_text(json.dumps(told))

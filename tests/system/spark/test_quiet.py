@@ -145,9 +145,9 @@ class desk:  # noqa: N801 - reads as a function
         return self._look
 
     def _look(self, topic):
-        picture = self._desk.look(self._group)
-        assert all(one.kind == STREAM for one in picture.reports)
-        return waiting.is_quiet(picture, [scopes.topic(topic)])
+        view = self._desk.look(self._group)
+        assert all(one.kind == STREAM for one in view.reports)
+        return waiting.is_quiet(view, [scopes.topic(topic)])
 
     def __exit__(self, *_):
         self._desk.close()

@@ -21,9 +21,9 @@ from safeconsumer.audit.control import (
 from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import JournalError
 from safeconsumer.group import wire
-from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
+from safeconsumer.group.board import ControlRecord
+from safeconsumer.group.fold import Fold, Written, side_by_side
 from safeconsumer.group.history import entries, history_document
-from safeconsumer.group.known import Past
 from safeconsumer.group.topics import Facts
 from tests.harness.audit.telling import Telling, verdict_on
 from tests.harness.chance import by_day
@@ -92,10 +92,10 @@ def history(log, group=None):
     """Return what the command prints of these records."""
     fold = Fold(SOURCES)
     several = [
-        as_standing(SOURCES[topic], entry)
+        record
         for topic, one in log
-        for entry in fold.take(topic, (one,)).fresh
-        if group in {None, entry.key.group}
+        for record in fold.take(topic, (one,)).fresh
+        if group in {None, record.key.group}
     ]
     found = entries(side_by_side(several), 0.0, 1e9)
     since = dict.fromkeys(FACTS, 940.0)
@@ -120,7 +120,7 @@ def test_members_and_the_audit_agree(drawn, at):
             fold.take(topic, (one,))
     obeyed = {
         (one.source, one.key.group, one.key.owner, wire.encode_key(one.key))
-        for one in fold.standing()
+        for one in fold.holds()
         if one.in_force(at + 0.5, 0.0)
     }
     spans = holds_of(decoded([two for two in log if two[1].at_ms <= at * 1000]))
@@ -188,7 +188,7 @@ def test_a_log_is_complete_since_nothing_was_taken_from_it(records, end, since):
     places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
     assert complete_since(places, end, 900.0) == since
     several = [
-        Past("operator", Written(key, value, at, 100_000 + at * 1000))
+        ControlRecord("operator", Written(key, value, at, 100_000 + at * 1000))
         for at, key, value in records
     ]
     with pytest.MonkeyPatch.context() as patched:

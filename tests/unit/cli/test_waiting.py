@@ -11,7 +11,7 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.group.operator import Operator
-from tests.unit.group.test_judging import picture
+from tests.unit.group.test_view import viewed
 
 
 def test_the_login_is_in_the_time(monkeypatch):
@@ -45,7 +45,7 @@ def test_a_wait_for_what_can_no_longer_be_ends_at_once(monkeypatch):
 
     def look(*_, **__):
         passed[0] += 0.5
-        return picture()
+        return viewed()
 
     def judge(_):
         message = "lifted meanwhile"

@@ -17,10 +17,11 @@ from safeconsumer.console import figures as module
 from safeconsumer.console.figures import Figures, _all
 from safeconsumer.group import follower
 from safeconsumer.group.facts import UNKNOWN, GroupFacts
+from safeconsumer.group.view import Times
 from safeconsumer.metrics import table
 from safeconsumer.testing._ports import free_port
 from tests.harness.console.harness import console_of, groups
-from tests.harness.console.synthetic import Limited, alone, big, picture, standing
+from tests.harness.console.synthetic import Limited, alone, big, hold_of, viewed
 from tests.harness.metrics.scraping import console_values
 from tests.harness.waiting import wait_for
 
@@ -86,15 +87,6 @@ def test_every_group_that_is_held_or_reports_has_its_figures():
     assert sum(one.value for one in states) == 4 * 25
 
 
-def test_groups_that_are_gone_are_forgotten():
-    still = groups()
-    state = console_of(still, Limited).state
-    list(_all(state, state.snapshot()))
-    still.known = evolve(still.known, pictures={})
-    list(_all(state, state.snapshot()))
-    assert not state._views
-
-
 def figures_of(seen):
     """Return figures by name and state."""
     state = console_of(alone(seen), Limited).state
@@ -120,7 +112,7 @@ def with_one_late(held):
 
 
 def held_elsewhere(held):
-    return evolve(held, standing=(standing(held.group, "other"),))
+    return evolve(held, holds=(hold_of(held.group, "other"),))
 
 
 @pytest.mark.parametrize(
@@ -145,13 +137,13 @@ def held_elsewhere(held):
 )
 def test_what_is_not_known_to_be_well_is_not_said_to_be(seen, expected):
     """Of a group that is held, of five members with five partitions each."""
-    found = figures_of(seen(picture(0, is_held=True)))
+    found = figures_of(seen(viewed(0, is_held=True)))
     assert {name: found.get(f"group_{name}") for name in expected} == expected
 
 
 def test_where_holds_cannot_be_read_nothing_is_said_to_flow():
     """A partition that may be held was counted as one that is not."""
-    found = figures_of(evolve(picture(0, is_held=False), ends=None))
+    found = figures_of(evolve(viewed(0, is_held=False), ends=None))
     assert found["group_partitions flowing"] == 0
     assert found["group_partitions unknown"] == 25
 
@@ -162,28 +154,29 @@ def margin_of(seen):
 
 def test_the_margin_of_a_group_whose_members_are_all_gone():
     """Nobody tells the broker's time, and data waits all the same."""
-    held = picture(0, is_held=True)
+    held = viewed(0, is_held=True)
     facts = evolve(held.facts, state="Empty", members=())
-    gone = evolve(held, now=None, reports=(), facts=facts)
+    gone = evolve(held, times=Times(None, held.holds[0].at), reports=(), facts=facts)
     margin = margin_of(gone)
     assert 3500 < margin <= 3600
 
 
 def test_the_margin_by_a_clock_that_is_behind():
-    held = evolve(picture(0, is_held=True), now=None)
-    (hold,) = held.standing
+    held = viewed(0, is_held=True)
+    (hold,) = held.holds
     later = evolve(hold, at=time.time() + 7200, offset=10)
     body = evolve(later.hold, since_ms=int(hold.at * 1000))
-    margin = margin_of(evolve(held, standing=(evolve(later, hold=body),)))
+    times = Times(None, later.at)
+    margin = margin_of(evolve(held, holds=(evolve(later, hold=body),), times=times))
     assert -3700 < margin <= -3600
 
 
 def test_the_margin_of_what_was_renewed():
-    held = picture(0, is_held=True)
-    (hold,) = held.standing
-    assert held.now is not None
-    body = evolve(hold.hold, since_ms=int((held.now - 3000) * 1000))
-    margin = margin_of(evolve(held, standing=(evolve(hold, hold=body),)))
+    held = viewed(0, is_held=True)
+    (hold,) = held.holds
+    assert held.times.now is not None
+    body = evolve(hold.hold, since_ms=int((held.times.now - 3000) * 1000))
+    margin = margin_of(evolve(held, holds=(evolve(hold, hold=body),)))
     # A hold's time is in whole milliseconds.
     assert margin == pytest.approx(600, abs=0.0011)
 
@@ -201,24 +194,24 @@ def test_the_margin_of_what_was_renewed():
 )
 def test_holds_that_expire_soon_are_counted(ends, count):
     """Written so many seconds ago, they end in so many: each, whatever others do."""
-    held = picture(0, is_held=True)
-    (hold,) = held.standing
-    assert held.now is not None
+    held = viewed(0, is_held=True)
+    (hold,) = held.holds
+    assert held.times.now is not None
 
     def written(ago, left):
         ttl = None if left is None else (ago + left) * 1000
-        return evolve(hold, at=held.now - ago, hold=evolve(hold.hold, ttl_ms=ttl))
+        return evolve(hold, at=held.times.now - ago, hold=evolve(hold.hold, ttl_ms=ttl))
 
-    standing = tuple(written(ago, left) for ago, left in ends)
-    assert figures_of(evolve(held, standing=standing))["group_expiring_holds"] == count
+    holds = tuple(written(ago, left) for ago, left in ends)
+    assert figures_of(evolve(held, holds=holds))["group_expiring_holds"] == count
 
 
 def test_when_the_oldest_endless_hold_was_placed():
     name = "group_oldest_unlimited_hold_timestamp_seconds"
-    held = picture(0, is_held=True)
+    held = viewed(0, is_held=True)
     assert name not in figures_of(held)
-    endless = tuple(map(without_end, held.standing))
-    found = figures_of(evolve(held, standing=endless))
+    endless = tuple(map(without_end, held.holds))
+    found = figures_of(evolve(held, holds=endless))
     assert found[name] == min(one.since or 0 for one in endless)
 
 

@@ -20,9 +20,9 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Trouble
-from safeconsumer.group.picture import Times
 from safeconsumer.group.preview import Consent, Objection
 from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold
 from tests.harness.console.harness import (
     FREE,
@@ -35,7 +35,7 @@ from tests.harness.console.harness import (
     held_by,
     writing,
 )
-from tests.harness.console.synthetic import alone, past, picture, standing
+from tests.harness.console.synthetic import alone, hold_of, past, viewed
 from tests.harness.waiting import wait_for
 
 
@@ -87,7 +87,7 @@ def test_a_hold_that_changed_since_the_preview_is_not_replaced(change):
     console, writer = writing(still)
     wish = {"group": HELD, "scopes": "topic-005:0", "reason": "db", "for": "9h"}
     agreed = console.plan(**wish)["agreement"]
-    (hold,) = still.known.pictures[HELD].standing
+    (hold,) = still.known.views[HELD].holds
     still.stand(HELD, evolve(hold, **change))
     refused = console.post("pause", **wish, agreed=agreed)
     assert (refused.status_code, writer.written) == (409, [])
@@ -103,7 +103,7 @@ def preview_of(objection, *replaced, typed="9h", more=()):
 
 
 MISSED = Objection(Consent.FUTURE, "no topic 'a' here", "Hold it")
-HOLD = standing(HELD, "a:1")
+HOLD = hold_of(HELD, "a:1")
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ def test_an_agreement_to_everything_holds_for_new_partitions():
 
 def extending(served, **wish):
     """Return the preview of letting alice's hold of the group last longer."""
-    offset = str(served.state.snapshot().pictures[HELD].standing[0].offset)
+    offset = str(served.state.snapshot().views[HELD].holds[0].offset)
     given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": offset}
     return page(served, "/place", **{**given, **wish})
 
 
 def test_a_hold_is_extended():
     still = groups()
-    (held,) = still.known.pictures[HELD].standing
+    (held,) = still.known.views[HELD].holds
     served, writer = writing(still)
     with served.client() as client:
         link = "extends=9"
@@ -179,7 +179,7 @@ def test_an_extension_that_is_sent_twice_is_done_once():
         given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
         form = carried(client.get("/place", params={**given, "for": "9h"}))
         assert client.post("/place", data=form).status_code == 303
-        still.stand(HELD, evolve(standing(HELD), offset=20))
+        still.stand(HELD, evolve(hold_of(HELD), offset=20))
         assert client.post("/place", data=form).status_code == 409
         assert len(writer.written) == 1
 
@@ -199,11 +199,11 @@ def test_an_extension_that_is_none(wish, said):
 
 
 def test_only_ones_own_hold_with_an_end_is_extended():
-    bobs, endless = standing(HELD, "b:1"), standing(HELD, "b:2")
+    bobs, endless = hold_of(HELD, "b:1"), hold_of(HELD, "b:2")
     assert endless.hold is not None
     bobs = evolve(bobs, key=evolve(bobs.key, owner="bob"))
     endless = evolve(endless, hold=evolve(endless.hold, ttl_ms=None))
-    held = evolve(picture(5, is_held=True), standing=(bobs, endless))
+    held = evolve(viewed(5, is_held=True), holds=(bobs, endless))
     served, _ = writing(alone(held))
     assert "Extend" not in page(served, "/group", group=HELD)
     assert "is held until it is resumed" in extending(
@@ -240,7 +240,7 @@ def test_one_of_several_that_has_changed_keeps_all():
     with served.client() as client:
         boxes = chosen(page(served, "/group", group=HELD))
         form = carried(client.get("/lift", params={"group": HELD, "hold": boxes}))
-        first, second = still.known.pictures[HELD].standing
+        first, second = still.known.views[HELD].holds
         still.stand(HELD, first, evolve(second, offset=7))
         refused = client.post("/lift", data=form)
         assert (refused.status_code, writer.written) == (409, [])
@@ -255,7 +255,7 @@ def test_one_of_several_that_is_gone_is_named():
     with served.client() as client:
         boxes = chosen(page(served, "/group", group=HELD))
         form = carried(client.get("/lift", params={"group": HELD, "hold": boxes}))
-        still.stand(HELD, still.known.pictures[HELD].standing[0])
+        still.stand(HELD, still.known.views[HELD].holds[0])
         asked = client.get("/lift", params={"group": HELD, "hold": boxes})
         assert "not held: topic-005:1 of alice" in asked.text
         refused = client.post("/lift", data=form)
@@ -299,7 +299,7 @@ def test_what_waits_for_a_group_is_summed():
 
 def test_a_group_that_only_streams_obey_is_shown_and_held():
     """A stream is no member for Kafka; its group is no typing error for all that."""
-    known = picture(4, is_held=False)
+    known = viewed(4, is_held=False)
     stream = evolve(
         known.reports[0], member="s", member_id="", generation=-1, kind=STREAM
     )
@@ -334,8 +334,8 @@ def test_what_is_sent_twice_is_done_once():
         form = carried(client.get("/place", params=wish))
         assert client.post("/place", data=form).status_code == 303
         (made,) = writer.written
-        at = still.known.pictures[FREE].now
-        still.stand(FREE, evolve(standing(FREE, "topic-004"), hold=made.hold, at=at))
+        at = still.known.views[FREE].times.now
+        still.stand(FREE, evolve(hold_of(FREE, "topic-004"), hold=made.hold, at=at))
         assert client.post("/place", data=form).status_code == 303
         assert len(writer.written) == 1
     still = held_by("alice")
@@ -430,24 +430,13 @@ def test_an_alarm_stays_one():
 @pytest.mark.contract("G8")
 def test_what_is_held_is_unknown_where_the_topics_cannot_be_read():
     """The page of a group said beside it that nothing is held, the list "none"."""
-    blind = evolve(picture(0, is_held=False), ends=None)
+    blind = evolve(viewed(0, is_held=False), ends=None)
     console = console_of(alone(blind))
     one = page(console, "/group", group=blind.group)
     every = page(console, "/")
     assert "Nothing is held" not in one + every
     assert ">none<" not in every
     assert "What is held is unknown." in one
-
-
-def test_groups_that_are_gone_are_forgotten():
-    """Names of groups may be made of a date: none of them comes back."""
-    still = groups()
-    state = console_of(still).state
-    state.rows(still.known)
-    assert state._views
-    still.known = evolve(still.known, pictures={})
-    state.rows(still.known)
-    assert not state._views
 
 
 def test_the_age_is_in_the_tag_of_a_page():
@@ -470,12 +459,12 @@ HOSTILE = (
 
 def test_names_full_of_markup_are_text():
     """Owners and reasons come from whoever may write; so do group names."""
-    one = standing(HOSTILE, "a:1")
+    one = hold_of(HOSTILE, "a:1")
     assert one.hold is not None
     hostile = evolve(one, hold=evolve(one.hold, reason=HOSTILE))
-    known = alone(evolve(picture(5, is_held=True), group=HOSTILE, standing=(hostile,)))
+    known = alone(evolve(viewed(5, is_held=True), group=HOSTILE, holds=(hostile,)))
     printable = HOSTILE.replace("\u202e", "")  # what a record can have
-    there = evolve(standing(FREE, "a:1"), hold=evolve(one.hold, reason=printable))
+    there = evolve(hold_of(FREE, "a:1"), hold=evolve(one.hold, reason=printable))
     known.known = evolve(known.known, records=past(there))
     query = {"group": HOSTILE, "scopes": "a:1", "reason": HOSTILE}
     named = "scope=a%3A1&owner=alice&source=operator"
@@ -490,16 +479,16 @@ def test_names_full_of_markup_are_text():
 
 def test_a_table_says_since_when_and_not_when_it_was_extended():
     """What has piled up since is what the column is read for."""
-    one = standing(HELD)
+    one = hold_of(HELD)
     assert one.hold is not None
     one = evolve(one, hold=evolve(one.hold, since_ms=1_600_000_000_000))
-    it, _ = writing(alone(evolve(picture(5, is_held=True), standing=(one,))))
+    it, _ = writing(alone(evolve(viewed(5, is_held=True), holds=(one,))))
     assert 'datetime="2020-09-13' in page(it, "/group", group=HELD)
 
 
 def test_history_is_in_the_topics_order():
     """The latest first; a broker's clock may go back, or not move at all."""
-    one, known = standing(HELD), groups()
+    one, known = hold_of(HELD), groups()
     known.known = evolve(
         known.known,
         records=past(
@@ -522,12 +511,14 @@ def test_history_is_in_the_topics_order():
 
 
 def test_history_says_until_when_and_what_expired():
-    one, known = standing(HELD), groups()
+    one, known = hold_of(HELD), groups()
     several = [
         evolve(one, at=at, offset=at, hold=ControlHold(str(at), "x", 60_000))
         for at in (1_000_000_000, 1_100_000_000)
     ]
-    known.known = evolve(known.known, records=past(*several), now=1_100_000_030.0)
+    known.known = evolve(
+        known.known, records=past(*several), times=Times(1_100_000_030.0)
+    )
     served, _ = writing(known)
     text = page(served, "/history")
     ends = re.findall(r', (until|expired) <time datetime="([^"]*)"', text)
@@ -540,16 +531,16 @@ def test_history_says_until_when_and_what_expired():
 @pytest.mark.parametrize(
     ("times", "word"),
     [
-        (Times(1_000_000_000.0, 1_000_000_050.0), "until"),
-        (Times(1_000_000_000.0, 1_100_000_000.0), "may have ended"),
-        (Times(1_100_000_000.0, 1_100_000_000.0), "expired"),
+        (Times(None, 1_000_000_000.0, 1_000_000_050.0), "until"),
+        (Times(None, 1_000_000_000.0, 1_100_000_000.0), "may have ended"),
+        (Times(None, 1_100_000_000.0, 1_100_000_000.0), "expired"),
     ],
     ids=["by no clock", "by this machine's alone", "a record proves it"],
 )
 def test_what_expired_is_marked_though_no_member_reports(times, word):
     hold = ControlHold("id", "x", 60_000)
-    one, known = evolve(standing(HELD), at=1_000_000_000, hold=hold), groups()
-    known.known = evolve(known.known, records=past(one), now=None, times=times)
+    one, known = evolve(hold_of(HELD), at=1_000_000_000, hold=hold), groups()
+    known.known = evolve(known.known, records=past(one), times=times)
     served, _ = writing(known)
     assert f", {word} <time" in page(served, "/history")
 

@@ -3,12 +3,14 @@
 from typing import NamedTuple
 
 import pytest
+from attrs import evolve
 from kafka import TopicPartition
 
-from safeconsumer.group.commits import CommitWatch, Move, held_by_silent
+from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.report_wire import Report
-from tests.harness.console.synthetic import standing
+from safeconsumer.group.view import View
+from tests.harness.console.synthetic import hold_of
 from tests.harness.listing import short
 
 TP = TopicPartition("t", 0)
@@ -35,22 +37,25 @@ def looked(watch, clock, look):
 @pytest.mark.parametrize(
     ("looks", "moved"),
     [
-        ([Look(5), Look(9)], Move(5, 9)),
+        ([Look(5), Look(5), Look(9)], Move(5, 9)),
+        # The hold may be younger than the first offset.
+        ([Look(5), Look(9)], None),
+        ([Look(5), Look(9), Look(12)], Move(9, 12)),
         # For a while, since it may commit seldom.
-        ([Look(5), Look(9), Look(9, after=20)], Move(5, 9)),
-        ([Look(5), Look(9), Look(9, after=20), Look(9, after=20)], None),
+        ([Look(5), Look(5), Look(9), Look(9, after=20)], Move(5, 9)),
+        ([Look(5), Look(5), Look(9), Look(9, after=20), Look(9, after=20)], None),
         # It was committed before the hold, or by another member.
-        ([Look(5, None), Look(9)], None),
-        ([Look(5, "first"), Look(9, "second")], None),
+        ([Look(5, None), Look(5, None), Look(9)], None),
+        ([Look(5, "first"), Look(5, "first"), Look(9, "second")], None),
         # kafka-python commits the position of who has not read anything yet.
         ([Look(None), Look(5)], None),
         # An operator has set it back.
-        ([Look(5), Look(0)], None),
+        ([Look(5), Look(5), Look(0)], None),
         # Who reports again is believed at once.
-        ([Look(5), Look(9), Look(9, None)], None),
+        ([Look(5), Look(5), Look(9), Look(9, None)], None),
         # Nobody knows what was committed meanwhile, and when.
-        ([Look(5), Look(5, is_answered=False)], None),
-        ([Look(5), Look(5, is_answered=False), Look(9)], None),
+        ([Look(5), Look(5), Look(5, is_answered=False)], None),
+        ([Look(5), Look(5), Look(5, is_answered=False), Look(9)], None),
     ],
     ids=short,
 )
@@ -75,9 +80,14 @@ def test_whose_partitions_are_watched():
         for name, tp in zip(names, tps, strict=True)
     )
     facts = GroupFacts(state="Stable", members=members, committed={})
-    reports = [report(client_id="reports", member_id="reports-1")]
-    holds = [standing("g", f"t:{number}") for number in range(2)]
-    assert held_by_silent(facts, reports, holds) == {tps[0]: "silent-1"}
+    view = View(
+        group="g",
+        facts=facts,
+        reports=(report(client_id="reports", member_id="reports-1"),),
+        holds=tuple(hold_of("g", f"t:{number}") for number in range(2)),
+    )
+    assert view.held_by_silent == {tps[0]: "silent-1"}
+    assert evolve(view, is_heard=False).held_by_silent == {}
 
 
 def test_groups_that_are_gone_are_forgotten():

@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.errors import HoldSettingError
+from safeconsumer.group.board import history_of
 from safeconsumer.group.extending import longer
 from safeconsumer.group.history import entries
-from safeconsumer.group.known import history_of
-from safeconsumer.group.overview import row_of
 from safeconsumer.group.preview import placing, wish_of
-from tests.unit.group.test_known import Topics
+from tests.unit.group.test_board import Topics
 
 HOUR = 3600.0
 OFFSETS = st.floats(-3 * HOUR, 3 * HOUR).filter(lambda one: abs(one) >= 60)
@@ -19,15 +18,15 @@ LASTING = st.floats(60, 4 * HOUR)
 PART = st.floats(0.01, 0.99)
 
 
-def held(ahead, seconds, after, *, is_reported):
+def held(ahead, seconds, after, *, is_reported, skew=0.0):
     """Hold a group, and look at it so many seconds later with a clock that is wrong."""
-    topics = Topics(ahead)
+    topics = Topics(ahead, skew)
     topics.report("a", state="stopped")
     topics.hold("t", ttl_ms=int(seconds * 1000))
     topics.at += after
     if is_reported:
         topics.report("a")
-        topics.known.told()
+        topics.view()
         topics.at += 3
         topics.report("a")
     return topics
@@ -42,12 +41,11 @@ def placed_again(seen, for_, reason="x"):
 @given(ahead=OFFSETS, lasting=LASTING, part=PART, is_reported=st.booleans())
 def test_no_clock_hides_a_hold_that_members_obey(ahead, lasting, part, *, is_reported):
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
-    seen = topics.picture()
-    assert [one.key.scope for one in seen.standing] == ["t"]
-    assert row_of(seen).verdict.words not in {"nothing held", "hold ended"}
-    past = history_of(topics.known.records, "g")
-    told = topics.known.told()
-    (one,) = entries(past, 0.0, told.times.proven, told.times.here)
+    seen = topics.view()
+    assert [one.key.scope for one in seen.holds] == ["t"]
+    assert seen.verdict.words not in {"nothing held", "hold ended"}
+    past = history_of(topics.board.records, "g")
+    (one,) = entries(past, 0.0, seen.times.proven, seen.times.here)
     assert not one.has_expired
 
 
@@ -64,8 +62,8 @@ def test_no_clock_shortens_a_hold_that_members_obey(
 ):
     """An extension counts from when the broker has it."""
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
-    seen = topics.picture()
-    (before,) = seen.standing
+    seen = topics.view()
+    (before,) = seen.holds
     refused = ""
     try:
         (change,) = longer(seen, "alice", ["t"], asked)
@@ -87,8 +85,8 @@ def test_no_clock_replaces_a_hold_that_members_obey(
 ):
     """Another one needs the owner's consent."""
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
-    seen = topics.picture()
-    (before,) = seen.standing
+    seen = topics.view()
+    (before,) = seen.holds
     other = placed_again(seen, "1s", "another")
     assert other.replaces == (before,)
     assert other.todo(is_replacing=False) == ()
@@ -100,7 +98,7 @@ def test_no_clock_replaces_a_hold_that_members_obey(
 )
 def test_a_hold_that_is_over_by_this_machine_alone_may_have_ended(ahead, words):
     topics = held(ahead, 1800, 60, is_reported=False)
-    verdict = row_of(topics.picture()).verdict
+    verdict = topics.view().verdict
     assert verdict.words == words
 
 
@@ -118,8 +116,8 @@ def test_extend_renews_no_hold_that_has_ended_or_may_have(
     ahead, after, said, *, is_reported
 ):
     """Members that still obey it lift it soon, unless it is placed again."""
-    seen = held(ahead, 1800, after, is_reported=is_reported).picture(skew=30.0)
-    assert len(seen.standing) == 1
+    seen = held(ahead, 1800, after, is_reported=is_reported, skew=30.0).view()
+    assert len(seen.holds) == 1
     refused = ""
     try:
         longer(seen, "alice", ["t"], HOUR)
@@ -133,11 +131,11 @@ def test_extend_renews_no_hold_that_has_ended_or_may_have(
 
 def test_the_same_hold_again_is_unchanged_while_neither_clock_has_it_ended():
     """Nobody reports; a reconcile loop does not prolong it for ever."""
-    seen = held(0.0, 1800, 60, is_reported=False).picture()
+    seen = held(0.0, 1800, 60, is_reported=False).view()
     again = placed_again(seen, "30m")
-    assert (again.unchanged, again.renewed) == (seen.standing, ())
+    assert (again.unchanged, again.renewed) == (seen.holds, ())
     assert again.todo(is_replacing=False) == ()
-    seen = held(HOUR, 1800, 60, is_reported=False).picture()
+    seen = held(HOUR, 1800, 60, is_reported=False).view()
     again = placed_again(seen, "30m")
-    assert (again.unchanged, again.renewed) == ((), seen.standing)
+    assert (again.unchanged, again.renewed) == ((), seen.holds)
     assert len(again.todo(is_replacing=False)) == 1

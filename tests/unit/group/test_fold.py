@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.group import wire
-from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
+from safeconsumer.group.fold import Fold, Written, side_by_side
 from safeconsumer.group.wire import ControlKey
 from tests.harness.group.lab import GROUP_TOPIC, OPS, written
 from tests.unit.group.patience import patient
@@ -15,7 +15,7 @@ SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
 
 
 def stands(fold):
-    return {(one.key.owner, one.key.scope): one.offset for one in fold.standing()}
+    return {(one.key.owner, one.key.scope): one.offset for one in fold.holds()}
 
 
 records = st.lists(
@@ -59,7 +59,7 @@ def test_forgetting_changes_nothing(drawn, heard):
                 fold.read_through(OPS, at)
         assert stands(fold) == stands(plain)
     last = {one.key: one for one in log}
-    assert len(fold.standing()) == sum(one.value is not None for one in last.values())
+    assert len(fold.holds()) == sum(one.value is not None for one in last.values())
 
 
 def test_an_old_hold_of_its_own_is_not_held_again():
@@ -99,32 +99,31 @@ def test_the_last_entry_of_a_hold():
     """What is restored after a try that failed: held, lifted, or never written."""
     fold = Fold(SOURCES)
     key = ControlKey("g", "alice", "orders")
-    never = fold.heard(OPS, key)
+    never = fold.last(OPS, key)
     assert (never.topic, never.key, never.hold) == (OPS, key, None)
-    assert not never.register.is_held
     fold.take(OPS, [written("orders", 0, reason="old"), written("orders", 3, at=2.0)])
-    (standing,) = fold.held()
-    assert fold.heard(OPS, key) == standing
-    assert standing.register.stamp == (0, 3)
-    assert not fold.heard(GROUP_TOPIC, key).register.is_held
+    (held,) = fold.holds()
+    assert fold.last(OPS, key) == held
+    assert held.place == (0, 3)
+    assert fold.last(GROUP_TOPIC, key).hold is None
     fold.take(OPS, [written("orders", 5, held=False)])
-    lifted = fold.heard(OPS, key)
-    assert (lifted.hold, lifted.register.stamp) == (None, (0, 5))
+    lifted = fold.last(OPS, key)
+    assert (lifted.hold, lifted.place) == (None, (0, 5))
 
 
 def test_what_stands_for_operators():
     fold = Fold(SOURCES)
     fold.take(OPS, [written("orders", 3, at=0.0, reason="r"), written("a", 4, at=2.5)])
-    fold.take(GROUP_TOPIC, [written("orders", 7, group="h", at=-1.0)])
-    told = [(one.source, one.key.group, one.offset, one.at) for one in fold.standing()]
+    fold.take(GROUP_TOPIC, [written("orders", 7, group="h", at=-0.001)])
+    told = [(one.source, one.key.group, one.offset, one.at) for one in fold.holds()]
     assert told == [
         ("operator", "g", 3, 0.0),
         ("operator", "g", 4, 2.5),
         ("group", "h", 7, None),
     ]
-    assert [one.offset for one in fold.standing("g")] == [3, 4]
-    assert [one.offset for one in fold.standing("h")] == [7]
-    (reason, _) = [one.hold and one.hold.reason for one in fold.standing("g")]
+    assert [one.offset for one in fold.holds("g")] == [3, 4]
+    assert [one.offset for one in fold.holds("h")] == [7]
+    (reason, _) = [one.hold and one.hold.reason for one in fold.holds("g")]
     assert reason == "r"
 
 
@@ -132,7 +131,7 @@ def past(topic, *times):
     """Return records of one topic, each of another hold."""
     fold = Fold(SOURCES)
     log = [written(f"orders:{n}", n, at=time) for n, time in enumerate(times)]
-    return [as_standing(SOURCES[topic], one) for one in fold.take(topic, log).fresh]
+    return fold.take(topic, log).fresh
 
 
 def test_records_of_the_same_time_keep_the_order_of_the_topics():
@@ -142,8 +141,8 @@ def test_records_of_the_same_time_keep_the_order_of_the_topics():
 
 def test_two_topics_are_merged_by_time_each_in_its_own_order():
     """A clock that went back, or a record without a time, moves nothing before it."""
-    operator = past(OPS, 10.0, 5.0, -1.0, 30.0)
-    group = past(GROUP_TOPIC, -1.0, 7.0, 20.0, 40.0)
+    operator = past(OPS, 10.0, 5.0, -0.001, 30.0)
+    group = past(GROUP_TOPIC, -0.001, 7.0, 20.0, 40.0)
     assert [one.at for one in operator] == [10.0, 5.0, None, 30.0]
     merged = side_by_side([*operator, *group])
     assert [(one.source, one.offset) for one in merged] == [

@@ -1,12 +1,13 @@
 """What the records of the control topics tell of the past."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from safeconsumer.group import findings
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.facts import NO_GROUP, HoldRecord
 from safeconsumer.group.history import entries
-from safeconsumer.group.known import Seen, Told
-from safeconsumer.group.survey import Survey
+from safeconsumer.group.view import Times, View
 from safeconsumer.group.wire import ControlHold, ControlKey
 
 SKEW = 30.0
@@ -17,37 +18,37 @@ def at(seconds, hold_id, *, ttl=None, owner="alice", source="operator"):
     ttl_ms = None if ttl is None else int(ttl * 1000)
     hold = None if hold_id is None else ControlHold(hold_id, "x", ttl_ms)
     key = ControlKey("g", owner, "orders")
-    return Standing(source=source, key=key, hold=hold, at=seconds, offset=0)
+    return HoldRecord(source=source, key=key, hold=hold, at=seconds, offset=0)
 
 
-def told(*records):
+def whats(*records):
     return [one.what for one in entries(records, SKEW)]
 
 
 def test_what_was_done_to_one_hold():
     several = [at(0, "1"), at(1, "1"), at(2, "2"), at(3, None), at(4, "3")]
-    assert told(*several) == ["held", "extended", "held again", "lifted", "held"]
+    assert whats(*several) == ["held", "extended", "held again", "lifted", "held"]
 
 
 def test_lifts_of_nothing_are_no_lifts():
     """Of nothing, of what was lifted, and of another owner's or the group's own hold."""
     others = [at(1, None, owner="bob"), at(2, None, source="group")]
-    assert told(at(0, "1"), *others, at(3, None), at(4, None)) == ["held", "lifted"]
-    assert told(at(0, None)) == []
+    assert whats(at(0, "1"), *others, at(3, None), at(4, None)) == ["held", "lifted"]
+    assert whats(at(0, None)) == []
 
 
 def test_what_had_expired_is_neither_lifted_nor_extended():
     """Members lift what has expired a little later, and obey it until then."""
     first = at(0, "1", ttl=60)
-    assert told(first, at(91, None)) == ["held"]
-    assert told(first, at(89, None)) == ["held", "lifted"]
-    assert told(first, at(91, "1")) == ["held", "held"]
-    assert told(first, at(89, "1")) == ["held", "extended"]
+    assert whats(first, at(91, None)) == ["held"]
+    assert whats(first, at(89, None)) == ["held", "lifted"]
+    assert whats(first, at(91, "1")) == ["held", "held"]
+    assert whats(first, at(89, "1")) == ["held", "extended"]
 
 
 def test_records_without_a_time():
-    assert told(at(None, "1", ttl=1), at(None, None)) == ["held", "lifted"]
-    assert told(at(None, "1", ttl=1), at(99, None)) == ["held", "lifted"]
+    assert whats(at(None, "1", ttl=1), at(None, None)) == ["held", "lifted"]
+    assert whats(at(None, "1", ttl=1), at(99, None)) == ["held", "lifted"]
 
 
 def test_until_when_it_was_held_and_what_expired():
@@ -79,9 +80,10 @@ def test_history_and_doctor_judge_ends_as_status_does(proven, here, words):
     hold = at(0, "1", ttl=60)
     (entry,) = entries([hold], SKEW, proven, here)
     assert entry.ending == f"{words} 1970-01-01 00:01:00Z"
-    told = Told(standing=(hold,), newest=proven, wall=here)
-    shown = [one.what for one in findings._holds(told, "g")]
+    times = Times(None, proven, here)
+    board = SimpleNamespace(times=times, holds=lambda _: (hold,))
+    shown = [one.what for one in findings._holds(board, "g")]
     assert (f"{words} at" in "".join(shown)) is (words != "until")
-    seen = told.pictures(["g"], Survey(), SKEW, Seen(ends={}, is_heard=True))["g"]
-    assert bool(seen.maybe_over) is (words == "may have ended")
-    assert bool(seen.lasting) is (words != "expired")
+    view = View(group="g", facts=NO_GROUP, holds=(hold,), times=times)
+    assert bool(view.maybe_over) is (words == "may have ended")
+    assert bool(view.lasting) is (words != "expired")

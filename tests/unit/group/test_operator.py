@@ -11,8 +11,8 @@ from kafka.errors import GroupAuthorizationFailedError, KafkaTimeoutError
 from safeconsumer.cli import waiting
 from safeconsumer.group import operator as module
 from safeconsumer.group import report_wire, survey, timed_call
+from safeconsumer.group.board import Readable
 from safeconsumer.group.facts import GroupFacts
-from safeconsumer.group.known import Seen
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
@@ -20,8 +20,8 @@ from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.holds.scope import Everything
 from tests.harness.signals import Interrupts
 from tests.harness.waiting import LIMIT
-from tests.unit.group.test_judging import report
-from tests.unit.group.test_known import Record
+from tests.unit.group.test_board import Record
+from tests.unit.group.test_view import report
 
 SETTINGS = Control(trust_topic=True)
 
@@ -44,8 +44,8 @@ class Silent(Operator):
         assert not is_strict
         value = report_wire.encode_report(report("a", 0))
         last = Record(b"a", value, 0, 900_000)
-        self._known.take({"reports": [last]}, {})
-        return Seen(ends={}, is_heard=True)
+        self.board.feed({"reports": [last]}, {})
+        return Readable(ends={}, is_heard=True)
 
     def _turn(self, wait_ms):
         Silent.passed += wait_ms / 1000

@@ -1,4 +1,4 @@
-"""What placing and lifting would do, from one picture: unknown is said."""
+"""What placing and lifting would do, from one view: unknown is said."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from attrs import evolve, frozen
 from kafka import TopicPartition
 
 from safeconsumer.errors import ScopeSyntaxError
-from safeconsumer.group.facts import NO_GROUP, GroupFacts, Standing
+from safeconsumer.group.facts import NO_GROUP, GroupFacts, HoldRecord
 from safeconsumer.group.operator import OPERATOR
 from safeconsumer.group.preview import (
     Consent,
@@ -19,10 +19,10 @@ from safeconsumer.group.preview import (
 )
 from safeconsumer.group.publisher import new_hold
 from safeconsumer.group.report_wire import STREAM, Report
+from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlKey
 from tests.harness.listing import short
-from tests.unit.group.test_judging import facts, report
-from tests.unit.group.test_judging import picture as picture_of
+from tests.unit.group.test_view import facts, report, viewed
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
 NOW = 1_800_000_000.0
@@ -44,24 +44,24 @@ class Asked:
         return {name: self.kept[name] for name in names if name in self.kept}
 
 
-PICTURE = evolve(
-    picture_of(
+VIEW = evolve(
+    viewed(
         facts("a", ZERO, ONE), report("a", assigned={"orders": ((0, 1),)}, quiet={})
     ),
     group="billing",
-    now=NOW,
+    times=Times(NOW),
 )
 
 
-def standing(scope, owner="alice", for_=None):
+def record(scope, owner="alice", for_=None):
     key, hold = ControlKey("billing", owner, scope), new_hold("x", for_)
-    return Standing(source=OPERATOR, key=key, hold=hold, at=NOW, offset=0)
+    return HoldRecord(source=OPERATOR, key=key, hold=hold, at=NOW, offset=0)
 
 
-def placed(*texts, picture=PICTURE, **changed):
+def placed(*texts, view=VIEW, **changed):
     given = {"owner": "alice", "reason": "x", "for_": None, **changed}
-    wish = wish_of(texts=texts, **{"group": picture.group, **given})
-    return placing(picture, wish, skew=30.0)
+    wish = wish_of(texts=texts, **{"group": view.group, **given})
+    return placing(view, wish, skew=30.0)
 
 
 def seen(one, asked=None):
@@ -79,8 +79,8 @@ def against(one):
 
 def test_what_nobody_has_anything_against():
     asked = Asked({"orders": None})
-    waiting = evolve(PICTURE, lags={ZERO: 2, ONE: 3})
-    assert said(placed("orders", for_="2h", picture=waiting), asked) == [
+    waiting = evolve(VIEW, lags={ZERO: 2, ONE: 3})
+    assert said(placed("orders", for_="2h", view=waiting), asked) == [
         "would cover 2 partitions: orders:0-1",
         "5 records wait there already",
         "would last 2h, until 2027-01-15 10:00:00Z, or 30s longer",
@@ -89,8 +89,8 @@ def test_what_nobody_has_anything_against():
 
 
 def test_unknown_is_said():
-    picture = evolve(PICTURE, lags={ZERO: 2}, unread=("no status topic",))
-    told = seen(placed("orders", picture=picture))
+    view = evolve(VIEW, lags={ZERO: 2}, unread=("no status topic",))
+    told = seen(placed("orders", view=view))
     assert [text for level, text in told.points if level == "unknown"] == [
         "how many records wait there already is unknown",
         "unknown: no status topic",
@@ -104,8 +104,8 @@ def test_unknown_is_said():
 )
 def test_retention_that_ends_first(for_, *, is_loss):
     """Members may lift it later by the skew, and records are deleted meanwhile."""
-    read = evolve(PICTURE, lags={ZERO: 0, ONE: 0})
-    one = placed("orders", for_=for_, picture=read)
+    read = evolve(VIEW, lags={ZERO: 0, ONE: 0})
+    one = placed("orders", for_=for_, view=read)
     told = seen(one, Asked({"orders": 3600}))
     ends = "ends BEFORE the hold does" if is_loss else "by age ends later"
     assert told.points[-1][1] == f"retention {ends}: orders deletes records after 1h"
@@ -122,13 +122,13 @@ def test_several_scopes_in_one_word_are_taken_apart():
 
 def test_who_would_not_obey_and_what_may_flow():
     """Who owns nothing of it now may own it tomorrow."""
-    members = (*PICTURE.facts.members, facts("old", TWO), facts("idle"))
-    picture = evolve(PICTURE, facts=evolve(PICTURE.facts, members=members))
+    members = (*VIEW.facts.members, facts("old", TWO), facts("idle"))
+    view = evolve(VIEW, facts=evolve(VIEW.facts, members=members))
     why = (
         "does not report: a plain client, which obeys no hold, or one that ended over "
         "a minute ago"
     )
-    points = seen(placed("orders", picture=picture)).points
+    points = seen(placed("orders", view=view)).points
     assert [one for one in points if "would not obey" in one[1]] == [
         ("alarm", f"would not obey: old {why}; orders:2 may go on flowing"),
         ("waiting", f"would not obey: idle {why}"),
@@ -137,7 +137,7 @@ def test_who_would_not_obey_and_what_may_flow():
 
 def test_in_a_rebalance_the_members_tell_what_they_own():
     nobody = GroupFacts(state="PreparingRebalance", members=(), committed={})
-    one = placed("orders:0", picture=evolve(PICTURE, facts=nobody))
+    one = placed("orders:0", view=evolve(VIEW, facts=nobody))
     assert (one.covers, against(one)) == ((ZERO,), [])
 
 
@@ -154,8 +154,8 @@ def test_what_covers_nothing_and_a_group_that_is_none():
             "orders:7-9 cover nothing that billing consumes: it has orders:0-1",
         )
     ]
-    nobody = evolve(PICTURE, group="biling", facts=NO_GROUP, reports=())
-    assert against(placed("orders", picture=nobody)) == [
+    nobody = evolve(VIEW, group="biling", facts=NO_GROUP, reports=())
+    assert against(placed("orders", view=nobody)) == [
         (Consent.FUTURE, "no group 'biling' here; did you mean billing?")
     ]
 
@@ -166,15 +166,15 @@ def test_everything_is_agreed_to():
 
 
 def test_an_own_hold_is_replaced_only_if_that_is_said():
-    picture = evolve(
-        PICTURE,
-        standing=(
-            standing("orders:0"),
-            standing("orders:1", for_=60),
-            standing("@all", "bob"),
+    view = evolve(
+        VIEW,
+        holds=(
+            record("orders:0"),
+            record("orders:1", for_=60),
+            record("@all", "bob"),
         ),
     )
-    one = placed("orders:0-1", picture=picture)
+    one = placed("orders:0-1", view=view)
     assert [each.key.scope for each in one.unchanged] == ["orders:0"]
     assert [each.key.scope for each in one.replaces] == ["orders:1"]
     assert [each.key.owner for each in one.others] == ["bob"]
@@ -201,9 +201,9 @@ def test_an_own_hold_is_replaced_only_if_that_is_said():
 )
 def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(at, now, wall, becomes):
     """Else it is placed again, which is harmless; to agree to is nothing."""
-    own = evolve(standing("orders:0", for_=60), at=at)
-    picture = evolve(PICTURE, standing=(own,), now=now, wall=wall)
-    one = placed("orders:0", picture=picture, for_="60s")
+    own = evolve(record("orders:0", for_=60), at=at)
+    view = evolve(VIEW, holds=(own,), times=Times(now, at, wall))
+    one = placed("orders:0", view=view, for_="60s")
     assert one.unchanged == ((own,) if becomes == "unchanged" else ())
     assert bool(one.todo(is_replacing=False)) is (becomes == "renewed")
     assert against(one) == []
@@ -211,25 +211,27 @@ def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(at, now, wall, b
 
 def test_another_hold_that_is_over_is_no_obstacle():
     """If that is known; where nobody reports the time it may still stand."""
-    own = evolve(standing("orders:0", for_=60), at=NOW - 61)
-    over = placed("orders:0", picture=evolve(PICTURE, standing=(own,)))
+    own = evolve(record("orders:0", for_=60), at=NOW - 61)
+    over = placed("orders:0", view=evolve(VIEW, holds=(own,)))
     assert (against(over), over.todo(is_replacing=False)) == ([], over.changes)
-    unknown = placed("orders:0", picture=evolve(PICTURE, standing=(own,), now=None))
+    unknown = placed(
+        "orders:0", view=evolve(VIEW, holds=(own,), times=Times(None, own.at))
+    )
     assert [consent for consent, _ in against(unknown)] == [Consent.REPLACE]
     assert unknown.todo(is_replacing=False) == ()
 
 
 def test_lifting_one_of_two():
-    all_, one = standing("@all"), standing("orders:1", "bob")
-    picture = evolve(PICTURE, standing=(all_, one), lags={ZERO: 7, ONE: 9})
-    told = lifting(picture, (all_,))
+    all_, one = record("@all"), record("orders:1", "bob")
+    view = evolve(VIEW, holds=(all_, one), lags={ZERO: 7, ONE: 9})
+    told = lifting(view, (all_,))
     assert (told.covers, told.kept, told.others) == ((ZERO,), (ONE,), (one,))
     assert [text for _, text in told.points] == [
         "1 partition flows again: orders:0",
         "7 records come at once",
         "1 partition stays held by others",
     ]
-    assert lifting(picture, (one,)).points == (
+    assert lifting(view, (one,)).points == (
         ("waiting", "nothing begins to flow by it now"),
         ("waiting", "1 partition stays held by others"),
     )
@@ -245,8 +247,8 @@ def test_a_group_that_only_streams_obey_is_known():
         kind=STREAM,
     )
     for reports in ({"reports": (stream,)}, {"gone": (stream,)}):
-        picture = evolve(PICTURE, facts=NO_GROUP, reports=(), standing=())
-        picture = evolve(picture, **reports)
-        assert picture.is_known
-        said = [what for _, what in against(placed("orders:0", picture=picture))]
+        view = evolve(VIEW, facts=NO_GROUP, reports=(), holds=())
+        view = evolve(view, **reports)
+        assert view.is_known
+        said = [what for _, what in against(placed("orders:0", view=view))]
         assert not any("no group" in one for one in said)

@@ -5,7 +5,7 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.group.report_wire import decode_report, encode_report
-from safeconsumer.group.reports import LazyProducer, MemberReports, Seen
+from safeconsumer.group.reports import ControlStatus, LazyProducer, MemberReports
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL
 from tests.harness.holds.lab import assign_to
@@ -25,7 +25,7 @@ class Member:
 
 
 def reports(client, client_id="c"):
-    seen = Seen(state="ready", skipped=0, applied={})
+    seen = ControlStatus(state="ready", skipped=0, applied={})
     return MemberReports(
         group="g", client_id=client_id, look=lambda: seen, client=client, skew=0.0
     )

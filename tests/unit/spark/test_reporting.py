@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from safeconsumer.group.report_wire import decode_report, encode_report
-from safeconsumer.group.reports import Seen
+from safeconsumer.group.reports import ControlStatus
 from safeconsumer.holds.view import Holds
 from safeconsumer.spark import reporting
 from safeconsumer.spark.activity import Watched, query_name
@@ -42,7 +42,7 @@ class Reported:
 
     def seen(self):
         assert not self.fails
-        return Seen(state=self.seen_state, skipped=0, applied={})
+        return ControlStatus(state=self.seen_state, skipped=0, applied={})
 
     def state(self):
         return Holds()

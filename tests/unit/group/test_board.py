@@ -1,26 +1,27 @@
 """What the topics say, step by step: who reports, who ended, what is held, and when."""
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 from kafka import TopicPartition
 
 from safeconsumer.group import follower as module
 from safeconsumer.group import report_wire, wire
+from safeconsumer.group.board import NAMED_FOR, SILENT_AFTER, Board, Readable
 from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Follower
-from safeconsumer.group.known import NAMED_FOR, SILENT_AFTER, Known, Seen, Told
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.report_wire import STREAM, Kept
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
 from safeconsumer.group.topic_reader import Remade
+from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.listing import short
-from tests.unit.group.test_judging import facts, report
+from tests.unit.group.test_view import facts, report
 
 SETTINGS = Control(operator_topic="ops", group_topic="own", status_topic="status")
-ALL = Seen(ends={}, is_heard=True)
+ALL = Readable(ends={}, is_heard=True)
 START = 1_000_000.0
 TP = TopicPartition("t", 0)
 
@@ -38,11 +39,11 @@ class Record:
 class Topics:
     """Topics whose records are written and read at once, and clocks that are set."""
 
-    def __init__(self, ahead=0.0):
+    def __init__(self, ahead=0.0, skew=0.0):
         self.at = START  # the broker's time
         self.ahead = ahead  # of our own clock
         self.clock = LogClock(lambda: self.at + self.ahead, lambda: self.at)
-        self.known = Known(SETTINGS, self.clock)
+        self.board = Board(evolve(SETTINGS, clock_skew=skew), self.clock)
         self.offsets = dict.fromkeys(SETTINGS.all_topics, 0)
         self.written = []
 
@@ -51,7 +52,7 @@ class Topics:
         one = Record(key, value, self.offsets[name], int(when * 1000))
         self.offsets[name] += 1
         self.written.append((name, one))
-        self.known.take({name: [one]}, self.positions)
+        self.board.feed({name: [one]}, self.positions)
 
     @property
     def positions(self):
@@ -67,10 +68,11 @@ class Topics:
         value = None if lifts else wire.encode_hold(hold)
         self.write("ops", wire.encode_key(ControlKey("g", "alice", scope)), value)
 
-    def picture(self, *members, told=None, skew=0.0):
+    def view(self, *members, listen=None):
+        """Return the group as it is now."""
+        self.board.update(listen)
         asked = GroupFacts(state="Stable", members=members, committed={})
-        told = told or self.known.told()
-        return told.pictures(["g"], Survey(facts={"g": asked}), skew, ALL)["g"]
+        return self.board.view("g", Survey(facts={"g": asked}), ALL)
 
 
 def names(reports):
@@ -85,29 +87,27 @@ def test_who_reports_no_more_is_named():
     topics = Topics()
     for name in ("a", "b"):
         topics.report(name)
-    assert names(topics.picture().reports) == ["a", "b"]
+    assert names(topics.view().reports) == ["a", "b"]
     topics.at += SILENT_AFTER + 1
     topics.report("a")
-    seen = topics.picture(facts("a"), facts("b"))
+    seen = topics.view(facts("a"), facts("b"))
     assert (names(seen.reports), names(seen.late)) == (["a"], ["b"])
-    assert names(topics.picture(facts("a")).late) == ["b"]
+    assert names(topics.view(facts("a")).late) == ["b"]
     topics.at += NAMED_FOR
     topics.report("a")
-    assert names(topics.picture(facts("a"), facts("b")).late) == []
+    assert names(topics.view(facts("a"), facts("b")).late) == []
 
 
 @pytest.mark.parametrize("ahead", [0.0, -3600.0])
 def test_the_last_that_reported_is_named_as_long(ahead):
     """Nobody tells the broker's time then: our clocks count, with the allowed skew."""
-    topics = Topics(ahead)
+    topics = Topics(ahead, skew=30.0)
     topics.report("a")
-    topics.at += NAMED_FOR + SETTINGS.clock_skew
-    told = topics.known.told()
-    assert (names(told.late), told.groups) == (["a"], {"g"})
-    assert names(topics.picture(told=told).late) == ["a"]
+    topics.at += NAMED_FOR + 30.0
+    assert names(topics.view().late) == ["a"]
+    assert topics.board.groups == {"g"}
     topics.at += 1
-    told = topics.known.told()
-    assert (told.groups, topics.picture(told=told).late) == (set(), ())
+    assert (topics.view().late, topics.board.groups) == ((), set())
 
 
 def test_members_of_long_ago_are_forgotten_though_nobody_asks():
@@ -116,7 +116,7 @@ def test_members_of_long_ago_are_forgotten_though_nobody_asks():
     for number in range(2_000):
         topics.at += 1
         topics.report(f"m{number}")
-    assert len(topics.known._heard) < 700
+    assert len(topics.board._last) < 700
 
 
 def test_a_member_that_stopped_is_named_while_kafka_lists_it():
@@ -124,10 +124,9 @@ def test_a_member_that_stopped_is_named_while_kafka_lists_it():
     topics = Topics()
     topics.report("a")
     topics.report("a", state="stopped")
-    seen = topics.picture(facts("a"))
+    seen = topics.view(facts("a"))
     assert (seen.reports, [one.state for one in seen.late]) == ((), ["stopped"])
-    seen = topics.picture()
-    assert (seen.late, topics.known.told().groups) == ((), set())
+    assert (topics.view().late, topics.board.groups) == ((), set())
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,7 @@ def test_a_stream_that_ended(state, busy, *, is_named):
     topics.report("s", state=state, busy=busy, kind=STREAM)
     topics.at += SILENT_AFTER + 1
     topics.report("a")
-    seen = topics.picture()
+    seen = topics.view()
     assert (names(seen.reports), names(seen.gone)) == (["a"], ["s"] * is_named)
 
 
@@ -150,7 +149,7 @@ def test_a_report_from_before_the_broker_s_clock_went_back_is_no_sign_of_life(ba
     topics = Topics()
     topics.report("dead", START + back)
     topics.report("live")
-    assert names(topics.picture().reports) == ["live"]
+    assert names(topics.view().reports) == ["live"]
 
 
 def test_a_record_without_a_time_tells_none():
@@ -158,14 +157,16 @@ def test_a_record_without_a_time_tells_none():
     topics = Topics()
     topics.report("a")
     topics.report("b", -0.001)
-    assert topics.known.reported_at == START
+    assert topics.board.reported_at == START
 
 
 def test_a_garbled_report_is_nobody_s():
     topics = Topics()
     topics.write("status", b"x", b"{")
     topics.write("status", b"y", None)
-    assert topics.known.told() == Told(newest=START, now=START, wall=START)
+    view = topics.view()
+    assert view.times == Times(START, START, START)
+    assert (view.is_known, topics.board.groups) == (True, set())
 
 
 # ---------------------------------------------------------------- what is held
@@ -175,25 +176,25 @@ def test_a_hold_that_is_over_is_gone():
     topics = Topics()
     topics.hold(ttl_ms=10_000)
     topics.report("a")
-    assert len(topics.picture().standing) == 1
+    assert len(topics.view().holds) == 1
     topics.at += 11
     topics.report("a")
-    assert topics.picture().standing == ()
-    assert len(topics.picture().just_over) == 1
+    assert topics.view().holds == ()
+    assert len(topics.view().just_over) == 1
     topics.at += SILENT_AFTER
     topics.report("a")
-    assert topics.picture().just_over == ()
-    assert len(topics.known.records) == 1
+    assert topics.view().just_over == ()
+    assert len(topics.board.records) == 1
 
 
 def test_if_nobody_tells_the_time_records_prove_it():
     topics = Topics(ahead=-3600)
     topics.hold("t:0", ttl_ms=10_000)
     topics.at += 11
-    seen = topics.picture()
-    assert (len(seen.standing), seen.now) == (1, None)
+    seen = topics.view()
+    assert (len(seen.holds), seen.times.now) == (1, None)
     topics.hold("t:1")
-    assert [one.key.scope for one in topics.picture().standing] == ["t:1"]
+    assert [one.key.scope for one in topics.view().holds] == ["t:1"]
 
 
 def test_if_nobody_reports_a_hold_that_ended_by_this_clock_may_have_ended():
@@ -202,14 +203,14 @@ def test_if_nobody_reports_a_hold_that_ended_by_this_clock_may_have_ended():
     topics.report("a", state="stopped")
     topics.hold(ttl_ms=10_000)
     topics.at += 9
-    seen = topics.picture()
-    assert (seen.now, seen.lasting, seen.maybe_over) == (None, seen.standing, ())
+    seen = topics.view()
+    assert (seen.times.now, seen.lasting, seen.maybe_over) == (None, seen.holds, ())
     topics.at += 7 * 86_400
-    seen = topics.picture()
-    assert len(seen.standing) == 1
-    assert (seen.lasting, seen.maybe_over) == (seen.standing, seen.standing)
+    seen = topics.view()
+    assert len(seen.holds) == 1
+    assert (seen.lasting, seen.maybe_over) == (seen.holds, seen.holds)
     topics.hold("t:1")
-    assert [one.key.scope for one in topics.picture().standing] == ["t:1"]
+    assert [one.key.scope for one in topics.view().holds] == ["t:1"]
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
@@ -228,10 +229,9 @@ def test_a_wrong_clock_waits_for_one_report(ahead):
         return topics.at
 
     for _ in range(2):
-        told = topics.known.told(listen)
-        assert (told.now, names(told.reports)) == (START + 3, ["a"])
-        scopes = [one.key.scope for one in topics.picture(told=told).standing]
-        assert scopes == ["t:0"]
+        view = topics.view(listen=listen)
+        assert (view.times.now, names(view.reports)) == (START + 3, ["a"])
+        assert [one.key.scope for one in view.holds] == ["t:0"]
     assert len(listened) == 1
 
 
@@ -239,8 +239,8 @@ def test_where_nobody_reports_nobody_is_waited_for():
     topics = Topics(ahead=3600)
     topics.hold()
     topics.report("a", state="stopped")
-    told = topics.known.told(lambda: 1 / 0)
-    assert (told.now, len(told.standing)) == (None, 1)
+    view = topics.view(listen=lambda: 1 / 0)
+    assert (view.times.now, len(view.holds)) == (None, 1)
 
 
 def test_a_topic_that_is_made_again():
@@ -248,15 +248,15 @@ def test_a_topic_that_is_made_again():
     topics = Topics()
     topics.report("a")
     topics.hold("t")
-    topics.known.begin_again([Remade("ops", 1, 0)])
+    topics.board.begin_again([Remade("ops", 1, 0)])
     topics.offsets["ops"] = 0
-    assert topics.known.remade(topics.known.told()) == ("ops",)
+    assert (len(topics.view().holds), topics.board.remade) == (1, ("ops",))
     topics.hold("other")
-    assert len(topics.picture().standing) == 2
+    assert len(topics.view().holds) == 2
     topics.hold("t", lifts=True)
-    assert topics.known.remade(topics.known.told()) == ()
+    assert (len(topics.view().holds), topics.board.remade) == (1, ())
     topics.report("a", kept=(Kept(owner="operator:x", scope="t", line="t"),))
-    assert topics.known.remade(topics.known.told()) == ("ops",)
+    assert (len(topics.view().kept), topics.board.remade) == (1, ("ops",))
 
 
 def test_what_a_silent_member_commits_is_watched():
@@ -266,12 +266,12 @@ def test_what_a_silent_member_commits_is_watched():
 
     def moves(offset, *, is_heard=True):
         asked = GroupFacts(state="Stable", members=members, committed={TP: offset})
-        told = topics.known.told()
-        return told.moves(watch, {"g": asked}, is_heard=is_heard)
+        view = evolve(topics.view(), facts=asked, is_heard=is_heard)
+        return watch.note("g", asked, view.held_by_silent)
 
-    assert moves(5) == {"g": {}}
-    assert moves(9) == {"g": {TP: Move(5, 9)}}
-    assert moves(12, is_heard=False) == {"g": {}}
+    assert moves(5) == moves(5) == {}
+    assert moves(9) == {TP: Move(5, 9)}
+    assert moves(12, is_heard=False) == {}
 
 
 # ---------------------------------------------------------------- publishing
@@ -301,7 +301,7 @@ class Following:
         self.fed = Fed()
         self.follower = Follower({}, SETTINGS)
         patch.setattr(self.follower, "_reader", self.fed)
-        patch.setattr(self.follower, "_known", Known(SETTINGS, self.fed.clock))
+        patch.setattr(self.follower, "_board", Board(SETTINGS, self.fed.clock))
 
     def turn(self):
         """Let it read what was written last; return the snapshot's version."""
@@ -324,8 +324,8 @@ def test_reports_are_published_together_and_holds_at_once(following):
         assert following.turn() == 1
     following.fed.hold()
     assert following.turn() == 2
-    told = following.follower._told
-    assert (names(told.reports), len(told.standing)) == (["a", "b", "c"], 1)
+    view = following.follower.snapshot().views["g"]
+    assert (names(view.reports), len(view.holds)) == (["a", "b", "c"], 1)
 
 
 def test_who_was_not_listened_to_is_not_silent(following):
@@ -337,10 +337,41 @@ def test_who_was_not_listened_to_is_not_silent(following):
     following.fed.at += SILENT_AFTER + 1
     with one._lock:
         one._publish()
-    assert (names(one._told.reports), one.snapshot().trouble is None) == (["a"], False)
+    assert names(one.snapshot().views["g"].reports) == ["a"]
+    assert one.snapshot().trouble is not None
     following.fed.hold()
     following.turn()
-    assert (names(one._told.reports), one.snapshot().trouble) == ([], None)
+    assert names(one.snapshot().views["g"].reports) == []
+    assert one.snapshot().trouble is None
+
+
+@pytest.mark.contract("G8")
+def test_a_commit_from_before_a_hold_is_no_sign_that_its_owner_goes_on(
+    following, monkeypatch
+):
+    """The hold is placed while the group is asked about; its answer is from before."""
+    owner, one = facts("silent", TP), following.follower
+    offsets = iter([5, 9, 12])
+
+    def survey_of(*_):
+        if following.fed.written[-1][0] != "ops":
+            following.fed.hold()
+            following.turn()
+        committed = {TP: next(offsets)}
+        asked = GroupFacts(state="Stable", members=(owner,), committed=committed)
+        return Survey(facts={"g": asked})
+
+    monkeypatch.setattr(module, "survey_of", survey_of)
+    monkeypatch.setattr(module, "ends_of", lambda *_: {})
+    monkeypatch.setattr(module, "with_lags", lambda survey, *_: survey)
+    one._names = frozenset(SETTINGS.all_topics)
+    following.fed.report("a")
+    following.turn()
+    moves = []
+    for _ in range(3):
+        one._ask_once(None, None, 0.0)
+        moves.append(one.snapshot().views["g"].moves)
+    assert moves == [{}, {}, {TP: Move(9, 12)}]
 
 
 @pytest.mark.parametrize(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
@@ -355,4 +386,6 @@ def test_a_slow_survey_is_not_paid_for_with_old_facts(took, rest):
     ids=["the clocks agree", "this machine's is ahead", "nobody reports"],
 )
 def test_the_topics_are_read_until_now(now, wall, until):
-    assert Told(now=now, newest=100.0, wall=wall).read_until == until
+    board = Board(SETTINGS)
+    board.times = Times(now, 100.0, wall)
+    assert board.read_until == until

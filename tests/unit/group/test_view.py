@@ -1,21 +1,20 @@
-"""What is said of members and partitions, from one picture: unknown is never quiet."""
+"""The verdicts on members and partitions of one group: unknown is never quiet."""
 
 import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
 from safeconsumer.group.commits import Move
-from safeconsumer.group.facts import GroupFacts, MemberFacts, Standing
+from safeconsumer.group.facts import GroupFacts, HoldRecord, MemberFacts
 from safeconsumer.group.findings import member_findings
-from safeconsumer.group.judging import Answer, Judge
-from safeconsumer.group.overview import view_of
-from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
+from safeconsumer.group.view import Answer, Times, View
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.scope import Everything
 from tests.harness.listing import short
 
 ENDS = {"ops": 3, "own": 0}
+LATER = Times(100.0)
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -40,22 +39,18 @@ def report(name, number=None, **changed):
     return evolve(made, **changed)
 
 
-def picture(*seen, state="Stable"):
+def viewed(*seen, state="Stable"):
     members = tuple(one for one in seen if isinstance(one, MemberFacts))
-    return Picture(
+    return View(
         group="g",
         facts=GroupFacts(state=state, members=members, committed={}),
-        standing=(),
         reports=tuple(one for one in seen if isinstance(one, Report)),
         ends=ENDS,
-        lags={},
-        now=None,
-        taken_at=0.0,
     )
 
 
 def quietness(*seen, state="Stable"):
-    return Judge(picture(*seen, state=state)).quietness([Everything()])
+    return viewed(*seen, state=state).quietness([Everything()])
 
 
 A, B = facts("a", ZERO), facts("b", ONE)
@@ -69,8 +64,8 @@ PLAIN = (
 
 
 def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
-    seen = evolve(picture(A, B), is_heard=False, unread=("no topic s",))
-    found = Judge(seen).quietness([Everything()])
+    seen = evolve(viewed(A, B), is_heard=False, unread=("no topic s",))
+    found = seen.quietness([Everything()])
     assert not found.is_reached
     assert found.sentence() == (
         "0 of 2 members quiet; a, b cannot be judged: reports cannot be read; "
@@ -86,9 +81,9 @@ def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
 def test_who_was_killed_is_no_plain_client():
     """Kafka lists it until its session ends; its own last report says what it was."""
     last = report("b", 1, at_ms=82_000)
-    seen = evolve(picture(A, B, report("a", 0)), late=(last,), now=100.0)
+    seen = evolve(viewed(A, B, report("a", 0)), late=(last,), times=LATER)
     why = "has not reported for 18 s: it died, hangs, or cannot write its reports"
-    found = Judge(seen).quietness([Everything()])
+    found = seen.quietness([Everything()])
     assert found.sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
     (told,) = [one for one in member_findings(seen) if one.rank == "PROBLEM"]
     assert told.what == f"member b on  {why}"
@@ -103,28 +98,28 @@ def test_who_is_frozen_may_go_on(member_id, state):
     why = "b has not reported for 18 s: it died, hangs, or cannot write its reports"
     last = report("b", 1, at_ms=82_000, member_id=member_id)
     for one in (last, evolve(last, quiet={}), evolve(last, quiet={}, busy=last.quiet)):
-        seen = evolve(picture(state=state), late=(one,), now=100.0)
-        judge, found = Judge(seen), view_of(seen).members[0]
-        quiet = judge.quietness([Everything()])
+        seen = evolve(viewed(state=state), late=(one,), times=LATER)
+        found = seen.members[0]
+        quiet = seen.quietness([Everything()])
         assert not quiet.is_reached
         assert why in quiet.sentence()
-        assert (quiet.members, quiet.quiet) == (1, 0)
-        assert judge.delivery(ONE).answer is Answer.UNKNOWN
-        assert not judge.delivers(ONE)
+        assert (quiet.members, len(quiet.missing)) == (1, 1)
+        assert seen.row(ONE).answer is Answer.UNKNOWN
+        assert not any(one.delivers(ONE) for one in seen.present)
         assert f"{found.name} {found.more}".startswith(why)
-        assert state != "Stable" or judge.delivery(ONE).said == why
-    seen = evolve(picture(A, report("a", 0, quiet={})), late=(last,))
-    assert Judge(seen).delivery(ZERO).answer is Answer.FLOWING
+        assert state != "Stable" or seen.row(ONE).reason == why
+    seen = evolve(viewed(A, report("a", 0, quiet={})), late=(last,))
+    assert seen.row(ZERO).answer is Answer.FLOWING
     busy = evolve(last, assigned={}, quiet={}, busy={"t": ((0, 0),)})
-    seen = evolve(picture(A, report("a", 0)), late=(busy,), now=100.0)
-    assert Judge(seen).delivery(ZERO).said == why
-    stopped = evolve(picture(), late=(evolve(last, state="stopped"),), now=100.0)
-    assert Judge(stopped).others == ()
+    seen = evolve(viewed(A, report("a", 0)), late=(busy,), times=LATER)
+    assert seen.row(ZERO).reason == why
+    stopped = evolve(viewed(), late=(evolve(last, state="stopped"),), times=LATER)
+    assert stopped.everybody == ()
 
 
 def test_a_hold_that_just_expired_is_not_lost():
     """A report from before that counts it still; one from after that does not."""
-    hold = Standing(
+    hold = HoldRecord(
         source="operator",
         key=ControlKey("g", "alice", "t"),
         hold=ControlHold("id", "x", 1000),
@@ -134,7 +129,7 @@ def test_a_hold_that_just_expired_is_not_lost():
 
     def problems(at_ms, *over):
         told = report("a", 0, holds=1, at_ms=at_ms)
-        seen = evolve(picture(A, told), just_over=over, now=95.0, skew=30.0)
+        seen = evolve(viewed(A, told), just_over=over, times=Times(95.0), skew=30.0)
         return [one.what for one in member_findings(seen) if one.rank == "PROBLEM"]
 
     assert problems(90_000, hold) == []
@@ -146,9 +141,9 @@ def test_a_hold_that_just_expired_is_not_lost():
 def test_who_was_closed_is_neither_dead_nor_a_plain_client():
     """A static member leaves no group: Kafka lists it, and it has said that it stops."""
     last = report("b", None, at_ms=82_000, state="stopped")
-    seen = evolve(picture(A, B, report("a", 0)), late=(last,), now=100.0)
+    seen = evolve(viewed(A, B, report("a", 0)), late=(last,), times=LATER)
     why = "has stopped, and Kafka lists it until its session ends"
-    found = Judge(seen).quietness([Everything()])
+    found = seen.quietness([Everything()])
     assert found.sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
     (told,) = [one for one in member_findings(seen) if why in one.what]
     assert told.rank == "note"
@@ -158,7 +153,7 @@ def test_what_a_member_does_not_know_yet_is_not_said_to_flow():
     """Kafka's word and a member's are of two moments: a rebalance comes in between."""
     found = quietness(A, B, report("a", 0), report("b"))
     assert not found.is_reached
-    assert (found.loud[ONE].answer, found.quiet) == (Answer.UNKNOWN, 1)
+    assert (found.loud[ONE].answer, len(found.missing)) == (Answer.UNKNOWN, 1)
     assert "flowing" not in found.sentence()
     busy = quietness(A, B, report("a", 0), report("b", busy={"t": ((1, 1),)}))
     assert busy.loud[ONE].answer is Answer.FLOWING
@@ -174,17 +169,17 @@ def test_in_a_rebalance_nobody_knows(state):
 
 def moved_by_silent(*seen):
     moved = {ONE: Move(5, 9)}
-    return evolve(picture(A, B, report("a", 0), *seen), moved_by_silent=moved)
+    return evolve(viewed(A, B, report("a", 0), *seen), moves=moved)
 
 
 def test_a_plain_client_commits_what_is_held():
     """It delivers it all the same, and that is known."""
     seen = moved_by_silent()
-    delivery = Judge(seen).delivery(ONE)
-    assert delivery.answer is Answer.FLOWING
-    assert delivery.said == f"b {PLAIN}; its committed offset went on from 5 to 9"
-    assert Judge(seen).delivery(ZERO).answer is Answer.QUIET
-    found = Judge(seen).quietness([Everything()])
+    row = seen.row(ONE)
+    assert row.answer is Answer.FLOWING
+    assert row.reason == f"b {PLAIN}; its committed offset went on from 5 to 9"
+    assert seen.row(ZERO).answer is Answer.QUIET
+    found = seen.quietness([Everything()])
     assert found.sentence() == f"1 of 2 members quiet; b {PLAIN}; flowing: t:1"
 
 
@@ -198,7 +193,7 @@ REBALANCES = "PreparingRebalance"
 LOUD = report("a", 0, quiet={})
 HANDLES = report("a", 0, busy={"t": ((1, 1),)})
 GONE = report("z", 0, quiet={}, member_id="z-1", generation=6)
-EMPTY = picture(state="Empty")
+EMPTY = viewed(state="Empty")
 
 
 @pytest.mark.contract("G8")
@@ -206,50 +201,50 @@ EMPTY = picture(state="Empty")
     ("seen", "is_reached", "said"),
     [
         pytest.param(
-            picture(A, facts("plain", ONE), report("a", 0), report("b", 1)),
+            viewed(A, facts("plain", ONE), report("a", 0), report("b", 1)),
             False,
             f"1 of 2 members quiet; plain {PLAIN}; unknown: t:1",
             id="a plain client reads what a killed member had",
         ),
         pytest.param(
-            picture(A, evolve(B, member_id="b-2"), report("a", 0), report("b", 1)),
+            viewed(A, evolve(B, member_id="b-2"), report("a", 0), report("b", 1)),
             False,
             "1 of 2 members quiet",
             id="a killed member's successor has its client id",
         ),
         pytest.param(
-            picture(A, B, report("a", 0), report("b", 1, generation=6)),
+            viewed(A, B, report("a", 0), report("b", 1, generation=6)),
             False,
             "b has reported for generation 6",
             id="a report is of an earlier generation",
         ),
         pytest.param(
-            picture(evolve(A, assigned=frozenset()), LOUD, state=REBALANCES),
+            viewed(evolve(A, assigned=frozenset()), LOUD, state=REBALANCES),
             False,
             "flowing: t:0",
             id="a partition flows in a rebalance",
         ),
         pytest.param(
-            picture(A, B, HANDLES, report("b", 1)),
+            viewed(A, B, HANDLES, report("b", 1)),
             False,
             "1 of 2 members quiet; a still works on records that it got of it; "
             "flowing: t:1",
             id="a handler works on what was taken away",
         ),
         pytest.param(
-            picture(ALONE, state="Empty"),
+            viewed(ALONE, state="Empty"),
             True,
             "1 of 1 members quiet",
             id="a member assigned itself",
         ),
         pytest.param(
-            picture(A, report("a", 0), evolve(ALONE, quiet={})),
+            viewed(A, report("a", 0), evolve(ALONE, quiet={})),
             False,
             "1 of 2 members quiet; flowing: t:0",
             id="a member assigned itself and delivers",
         ),
         pytest.param(
-            picture(A, report("a", 0), GONE),
+            viewed(A, report("a", 0), GONE),
             False,
             "z is not in the group any more, and may still deliver it",
             id="a member that was thrown out delivers",
@@ -261,26 +256,26 @@ EMPTY = picture(state="Empty")
             id="offsets of a group without members cannot be read",
         ),
         pytest.param(
-            picture(A, report("a", 0), stream()),
+            viewed(A, report("a", 0), stream()),
             True,
             "2 of 2 members quiet",
             id="a stream beside a member",
         ),
         pytest.param(
-            picture(stream(), state="Dead"),
+            viewed(stream(), state="Dead"),
             True,
             "1 of 1 members quiet",
             id="a stream alone",
         ),
         pytest.param(
-            picture(stream(quiet={}, busy={"t": ((0, 0),)}), state="Dead"),
+            viewed(stream(quiet={}, busy={"t": ((0, 0),)}), state="Dead"),
             False,
             "still reads it in a batch that was planned before",
             id="a batch was planned before the hold",
         ),
         *(
             pytest.param(
-                picture(stream(state=state), state="Dead"), False, said, id=said
+                viewed(stream(state=state), state="Dead"), False, said, id=said
             )
             for state, said in (
                 ("starting", "has not planned a batch yet"),
@@ -291,7 +286,7 @@ EMPTY = picture(state="Empty")
     ],
 )
 def test_whether_everybody_is_quiet(seen, is_reached, said):
-    found = Judge(seen).quietness([Everything()])
+    found = seen.quietness([Everything()])
     assert (found.is_reached, said in found.sentence()) == (is_reached, True), found
 
 
@@ -300,14 +295,14 @@ def test_whether_everybody_is_quiet(seen, is_reached, said):
     ("seen", "tp", "answer", "owner"),
     [
         pytest.param(
-            picture(A, B, HANDLES, report("b", 1)),
+            viewed(A, B, HANDLES, report("b", 1)),
             ONE,
             Answer.FLOWING,
             "a",
             id="a handler works on what was taken away",
         ),
         pytest.param(
-            picture(A, report("a", 0), GONE),
+            viewed(A, report("a", 0), GONE),
             ZERO,
             Answer.FLOWING,
             "z",
@@ -335,14 +330,14 @@ def test_whether_everybody_is_quiet(seen, is_reached, said):
             id="a member assigned itself and cannot list what",
         ),
         pytest.param(
-            picture(A, report("a", None, assigned=TWO, quiet={"t": ((0, 0),)})),
+            viewed(A, report("a", None, assigned=TWO, quiet={"t": ((0, 0),)})),
             ONE,
             Answer.FLOWING,
             "a",
             id="between a cooperative member's join and its revoking",
         ),
         pytest.param(
-            picture(stream(quiet={}, busy={"t": ((0, 0),)}), state="Dead"),
+            viewed(stream(quiet={}, busy={"t": ((0, 0),)}), state="Dead"),
             ZERO,
             Answer.FLOWING,
             "stream nightly",
@@ -351,14 +346,14 @@ def test_whether_everybody_is_quiet(seen, is_reached, said):
     ],
 )
 def test_who_delivers_a_partition(seen, tp, answer, owner):
-    found = Judge(seen).delivery(tp)
-    assert (found.answer, found.owner) == (answer, owner)
+    found = seen.row(tp)
+    assert (found.answer, found.deliverer) == (answer, owner)
 
 
 def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted():
     """Nothing reads now; whoever starts its query again must know what that brings."""
     one = evolve(stream(host="h1", busy={"orders": ((0, 0),)}), state="stopped")
-    found = Judge(evolve(picture(state="Dead"), gone=(one,))).quietness([Everything()])
+    found = evolve(viewed(state="Dead"), gone=(one,)).quietness([Everything()])
     assert found.is_reached
     assert "nightly on h1 was stopped in the middle of a batch of orders, which" in (
         found.sentence()
@@ -367,8 +362,8 @@ def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted():
 
 def test_a_stream_that_is_not_heard_of_any_more_is_named_and_not_counted():
     """It must not block for ever, and nobody may think that it was asked."""
-    seen = evolve(picture(state="Dead"), gone=(stream(host="h1"),))
-    found = Judge(seen).quietness([Everything()])
+    seen = evolve(viewed(state="Dead"), gone=(stream(host="h1"),))
+    found = seen.quietness([Everything()])
     assert found.is_reached
     assert "stream nightly on h1 is not heard of any more, and not counted" in (
         found.sentence()
@@ -379,7 +374,7 @@ def test_a_stream_that_is_not_heard_of_any_more_is_named_and_not_counted():
 
 # ---------------------------------------------------------------- the dead
 
-HELD = Standing(
+HELD = HoldRecord(
     source="operator",
     key=ControlKey("g", "alice", "t"),
     hold=ControlHold("id", "x"),
@@ -390,9 +385,9 @@ HELD = Standing(
 
 
 def after_a_kill(last, *seen, **known):
-    """Judge a group of which B reports no more."""
-    given = {"late": (last,), "now": 100.0, "standing": (HELD,), **known}
-    return Judge(evolve(picture(*seen), **given))
+    """Return a view of a group of which B reports no more."""
+    given = {"late": (last,), "times": LATER, "holds": (HELD,), **known}
+    return evolve(viewed(*seen), **given)
 
 
 DIED_QUIET = report("b", 1, at_ms=82_000)
@@ -409,20 +404,18 @@ DIED_QUIET = report("b", 1, at_ms=82_000)
 )
 def test_a_member_that_died_quiet_changes_no_verdict(seen):
     """Neither while Kafka lists it, nor once its next owner reports."""
-    judge = after_a_kill(DIED_QUIET, *seen)
-    assert judge.quietness([HELD]).is_reached
-    row = next(one for one in view_of(judge.picture).partitions if one.tp == ONE)
-    (owner,) = (
-        one.client_id for one in judge.picture.facts.members if ONE in one.assigned
-    )
+    view = after_a_kill(DIED_QUIET, *seen)
+    assert view.quietness([HELD]).is_reached
+    row = next(one for one in view.partitions if one.tp == ONE)
+    (owner,) = (one.client_id for one in view.facts.members if ONE in one.assigned)
     assert (row.verdict.words, row.owner) == ("quiet", owner)
 
 
 def test_a_later_hold_of_something_else_leaves_it_quiet():
     ends = {"ops": 9, "own": 0}
     heard = report("a", 0, applied=ends)
-    judge = after_a_kill(DIED_QUIET, A, B, heard, ends=ends)
-    assert judge.quietness([HELD]).is_reached
+    view = after_a_kill(DIED_QUIET, A, B, heard, ends=ends)
+    assert view.quietness([HELD]).is_reached
 
 
 @pytest.mark.parametrize(
@@ -441,16 +434,16 @@ def test_a_later_hold_of_something_else_leaves_it_quiet():
 def test_a_member_that_died_otherwise_is_unknown(last, *, is_listed):
     """A process that is frozen may go on with what it had."""
     seen = (A, B) if is_listed else (evolve(A, assigned=frozenset({ZERO, ONE})),)
-    judge = after_a_kill(last, *seen, report("a", 0, **({} if is_listed else BOTH)))
+    view = after_a_kill(last, *seen, report("a", 0, **({} if is_listed else BOTH)))
     is_over = last.state == "stopped" and not is_listed
-    assert judge.quietness([HELD]).is_reached is is_over
+    assert view.quietness([HELD]).is_reached is is_over
 
 
 def test_the_owner_shown_is_kafkas():
     both = evolve(A, assigned=frozenset({ZERO, ONE}))
     last = evolve(DIED_QUIET, quiet={})
-    judge = after_a_kill(last, both, report("a", 0, **BOTH))
-    row = next(one for one in view_of(judge.picture).partitions if one.tp == ONE)
+    view = after_a_kill(last, both, report("a", 0, **BOTH))
+    row = next(one for one in view.partitions if one.tp == ONE)
     assert (row.verdict.words, row.owner) == ("unknown", "a")
     assert row.verdict.sentence.startswith("b has not reported")
 
@@ -469,25 +462,24 @@ def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
     seen, late, words
 ):
     """Kafka answers with no list, as of a KIP-848 group or without a right."""
-    unlisted = evolve(picture(*seen, state="Unknown"), late=late)
-    judge, view = Judge(unlisted), view_of(unlisted)
+    unlisted = evolve(viewed(*seen, state="Unknown"), late=late)
+    view = unlisted
     assert [one.verdict.words for one in view.members] == [words]
-    assert [one.name for one in judge.present] == ["b"]
-    assert not judge.quietness([Everything()]).is_reached
+    assert [one.name for one in view.present] == ["b"]
+    assert not view.quietness([Everything()]).is_reached
     said = " ".join(one.what for one in member_findings(unlisted))
     assert "not in the group" not in f"{said} {view.members[0].more}"
     assert "does not list" not in view.members[0].more
     listed = evolve(unlisted, facts=evolve(unlisted.facts, state="Stable"))
-    assert Judge(listed).present == ()
+    assert listed.present == ()
 
 
 def test_without_a_list_and_without_reports_nothing_is_known():
     """That nobody reports is not that nobody is there."""
-    unlisted = picture(state="Unknown")
-    judge = Judge(unlisted)
-    assert judge.everybody == ()
-    assert judge.delivery(ONE).answer is Answer.UNKNOWN
-    found = judge.quietness([Everything()])
+    unlisted = viewed(state="Unknown")
+    assert unlisted.everybody == ()
+    assert unlisted.row(ONE).answer is Answer.UNKNOWN
+    found = unlisted.quietness([Everything()])
     assert (found.is_reached, found.verdict.words) == (False, "unknown")
     said = " ".join(one.what for one in member_findings(unlisted))
     assert "not in the group" not in said
@@ -497,37 +489,35 @@ def test_without_a_list_and_without_reports_nothing_is_known():
 def test_a_member_that_closed_while_its_threads_work_is_not_quiet():
     stopped = report("b", state="stopped", busy={"t": ((1, 1),)}, at_ms=99_000)
     both = evolve(A, assigned=frozenset({ZERO, ONE}))
-    judge = after_a_kill(stopped, both, report("a", 0, **BOTH))
-    assert not judge.quietness([HELD]).is_reached
+    view = after_a_kill(stopped, both, report("a", 0, **BOTH))
+    assert not view.quietness([HELD]).is_reached
 
 
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize(
     ("skew", "given"),
     [
-        (1.0, {"now": None, "newest": 82.0, "wall": 130.0, "skew": 1.0}),
-        (1.0, {"now": 100.0, "skew": 30.0}),
+        (1.0, {"times": Times(None, 82.0, 130.0), "skew": 1.0}),
+        (1.0, {"times": LATER, "skew": 30.0}),
     ],
     ids=["by this machine's clock", "by its own, smaller skew"],
 )
 def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, given):
     """It lifts the hold at 90 s and its skew, and delivers."""
     hold = evolve(HELD, hold=ControlHold("id", "x", 30_000))
-    judge = after_a_kill(evolve(DIED_QUIET, skew=skew), B, standing=(hold,), **given)
-    assert judge.picture.standing == (hold,)
-    assert judge.delivery(ONE).answer is Answer.UNKNOWN
+    view = after_a_kill(evolve(DIED_QUIET, skew=skew), B, holds=(hold,), **given)
+    assert view.holds == (hold,)
+    assert view.row(ONE).answer is Answer.UNKNOWN
 
 
 @pytest.mark.contract("G8")
 def test_a_silent_member_that_commits_on_is_not_quiet():
-    judge = after_a_kill(DIED_QUIET, B, moved_by_silent={ONE: Move(3, 9)})
-    assert judge.delivery(ONE).answer is Answer.FLOWING
+    view = after_a_kill(DIED_QUIET, B, moves={ONE: Move(3, 9)})
+    assert view.row(ONE).answer is Answer.FLOWING
 
 
 @pytest.mark.contract("G8")
 def test_what_is_worked_on_and_nobody_owns_any_more_is_not_quiet():
     """Members left a topic, and nothing of it is committed: a thread works on it."""
-    judge = Judge(
-        evolve(picture(A, report("a", 0, busy={"u": ((0, 0),)})), standing=(HELD,))
-    )
-    assert not judge.quietness([Everything()]).is_reached
+    view = evolve(viewed(A, report("a", 0, busy={"u": ((0, 0),)})), holds=(HELD,))
+    assert not view.quietness([Everything()]).is_reached

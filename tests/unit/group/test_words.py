@@ -1,4 +1,6 @@
-"""What ``status``, ``doctor`` and pages say of members, from one picture."""
+"""What ``status``, ``doctor`` and pages say of members, from one view."""
+
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
@@ -8,26 +10,24 @@ from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
 from safeconsumer.group import findings, preview, verdicts, wire
 from safeconsumer.group.documents import group_document, status_document
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Fold, Written
-from safeconsumer.group.known import Told
-from safeconsumer.group.overview import row_of, view_of
-from safeconsumer.group.picture import skew_of
 from safeconsumer.group.report_wire import Kept, decode_report, encode_report
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Level
+from safeconsumer.group.view import NO_TIMES, Times, skew_of
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.metrics import table
 from tests.harness.group.lab import ControlLab
 from tests.harness.listing import short
-from tests.unit.group.test_judging import ONE, ZERO, A, B, facts, picture, report
+from tests.unit.group.test_view import ONE, ZERO, A, B, facts, report, viewed
 
 PLAIN = facts("plain", ZERO)
 KILLED = report("a", 0)
 
 
 def hold(scope="@all", ttl_ms=None):
-    return Standing(
+    return HoldRecord(
         source="operator",
         key=ControlKey("g", "alice", scope),
         hold=ControlHold("id", "r", ttl_ms),
@@ -37,7 +37,7 @@ def hold(scope="@all", ttl_ms=None):
 
 
 def held(*seen, scope="@all", state="Stable"):
-    return evolve(picture(*seen, state=state), standing=(hold(scope),))
+    return evolve(viewed(*seen, state=state), holds=(hold(scope),))
 
 
 def commits(seen, *several):
@@ -49,7 +49,7 @@ def found(seen):
 
 
 def status(seen):
-    return group_text.status_lines(view_of(seen))
+    return group_text.status_lines(seen)
 
 
 # ---------------------------------------------------------------- groups
@@ -67,9 +67,9 @@ KEEPS = report("a", 0, kept=(LOST,), holds=1)
 @pytest.mark.parametrize(
     ("seen", "level", "said"),
     [
-        (picture(A), Level.FLOWS, "nothing held"),
-        (picture(A, KEEPS), Level.WAITING, "kept by members: the control topic was"),
-        (picture(A, KEEPS), Level.WAITING, "by scope and owner: t held by operator:al"),
+        (viewed(A), Level.FLOWS, "nothing held"),
+        (viewed(A, KEEPS), Level.WAITING, "kept by members: the control topic was"),
+        (viewed(A, KEEPS), Level.WAITING, "by scope and owner: t held by operator:al"),
         (held(A, report("a", 0)), Level.QUIET, "quiet: 1 of 1 members quiet"),
         (held(A, BEHIND), Level.WAITING, "a is 1 record behind"),
         (held(state="Dead"), Level.QUIET, "no members: the group has no members"),
@@ -90,13 +90,13 @@ KEEPS = report("a", 0, kept=(LOST,), holds=1)
 )
 def test_what_is_said_of_a_group(seen, level, said):
     """Nothing that is unknown is quiet; all faces show these words."""
-    verdict = row_of(seen).verdict
+    verdict = seen.verdict
     assert (verdict.level, said in group_text.said(verdict)) == (level, True)
     assert group_text.said(verdict) in status(seen)
-    assert group_document(row_of(seen))["words"] == verdict.words
+    assert group_document(seen)["words"] == verdict.words
 
 
-FLOWING = evolve(commits(picture(A, report("a", 0, quiet={})), ZERO), lags={ZERO: 4})
+FLOWING = evolve(commits(viewed(A, report("a", 0, quiet={})), ZERO), lags={ZERO: 4})
 QUIET = {"t": ((0, 0),)}
 
 
@@ -105,7 +105,7 @@ def of_a(**changed):
 
 
 def covered(seen, *, state="Stable"):
-    return evolve(seen, standing=(hold(),), facts=evolve(seen.facts, state=state))
+    return evolve(seen, holds=(hold(),), facts=evolve(seen.facts, state=state))
 
 
 SILENT = evolve(FLOWING, reports=())
@@ -137,7 +137,7 @@ NOBODY = evolve(SILENT, facts=evolve(FLOWING.facts, members=()))
         (covered(of_a(quiet=QUIET)), Level.QUIET, "quiet"),
         (of_a(quiet=QUIET, gated=1), Level.WAITING, "waits"),
         (of_a(quiet=QUIET), Level.QUIET, "paused by its member"),
-        (picture(A, KEEPS), Level.WAITING, "kept by its member"),
+        (viewed(A, KEEPS), Level.WAITING, "kept by its member"),
         (evolve(of_a(state="unavailable"), ends=None), Level.UNKNOWN, "unknown"),
         (FLOWING, Level.FLOWS, "flows"),
         (evolve(FLOWING, lags={}), Level.FLOWS, "flows"),
@@ -146,13 +146,13 @@ NOBODY = evolve(SILENT, facts=evolve(FLOWING.facts, members=()))
     ids=short,
 )
 def test_what_is_said_of_a_partition(seen, level, words):
-    (found,) = view_of(seen).partitions
+    (found,) = seen.partitions
     assert (found.verdict.level, found.verdict.words) == (level, words)
 
 
 def test_the_longest_hold_is_named():
     several = (hold(ttl_ms=1000), hold("t"))
-    (found,) = view_of(evolve(of_a(quiet=QUIET), standing=several)).partitions
+    (found,) = evolve(of_a(quiet=QUIET), holds=several).partitions
     assert found.verdict.sentence == (
         "held by alice until somebody lifts it: r, and 1 more"
     )
@@ -161,7 +161,7 @@ def test_the_longest_hold_is_named():
 def test_reports_are_counted_as_members_have_them():
     """A killed member's last one stood in for its plain successor's."""
     seen = held(PLAIN, KILLED)
-    assert group_document(view_of(seen))["reporting"] == 0
+    assert group_document(seen)["reporting"] == 0
     (heading, *_) = status(seen)
     assert heading == "group g: Stable, 1 member, 0 of them report"
 
@@ -172,8 +172,8 @@ def test_members_that_nobody_lists_are_no_number():
     seen = held(state="Unknown")
     (heading, *_) = status(seen)
     assert heading == "group g: Unknown, members unknown"
-    assert watching._group_row(view_of(seen))[2] == "unknown"
-    assert status_document(view_of(seen))["members"] is None
+    assert watching._group_row(seen)[2] == "unknown"
+    assert status_document(seen)["members"] is None
 
 
 def test_names_forge_no_lines(capsys):
@@ -197,8 +197,8 @@ def test_pages_and_commands_agree_on_what_covers_nothing():
     """``wait`` ended with 0, and called members quiet that deliver all they have."""
     loud = report("a", 0, quiet={})
     seen = held(A, loud, scope="ordres")
-    assert view_of(seen).verdict.words == "covers nothing"
-    is_quiet, said = waiting.is_quiet(seen, seen.standing)
+    assert seen.verdict.words == "covers nothing"
+    is_quiet, said = waiting.is_quiet(seen, seen.holds)
     assert not is_quiet
     assert "quiet" not in said
 
@@ -207,7 +207,7 @@ def test_pages_and_commands_agree_on_what_covers_nothing():
 def test_of_a_member_that_is_not_known_nothing_is_counted():
     """What it reported of an earlier generation was shown as a number."""
     seen = held(A, B, report("a", 0), report("b", 1, generation=6))
-    rows = {one.name: one for one in view_of(seen).members}
+    rows = {one.name: one for one in seen.members}
     assert (rows["a"].quiet_count, rows["b"].quiet_count) == (1, None)
     (line,) = [one for one in status(seen) if one.startswith("  b ")]
     assert "unknown of 1 quiet" in line
@@ -236,7 +236,7 @@ def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted():
 
 LOUD = report("a", 0, quiet={})
 OLD = TopicPartition("old", 0)
-READS = commits(picture(A, LOUD), ZERO, OLD)
+READS = commits(viewed(A, LOUD), ZERO, OLD)
 UNOWNED = "nobody of the group owns it"
 
 
@@ -246,22 +246,22 @@ UNOWNED = "nobody of the group owns it"
         # A topic that nobody reads is named; asked for by its name, it is waited for.
         (READS, ["old"], "old:0", UNOWNED),
         (commits(READS, ZERO, ONE, OLD), [], "t:1", UNOWNED),
-        (commits(picture(state="Empty"), ZERO, OLD), [], "old:0 t:0", UNOWNED),
+        (commits(viewed(state="Empty"), ZERO, OLD), [], "old:0 t:0", UNOWNED),
         (
             # Its last report is up to 15 s old, and nobody is in the group.
-            commits(picture(LOUD, state="Empty"), ZERO),
+            commits(viewed(LOUD, state="Empty"), ZERO),
             [],
             "t:0",
             "not held; a is not in the group any more, and may still deliver it",
         ),
         (
-            picture(A, KEEPS),
+            viewed(A, KEEPS),
             [],
             "t:0",
             f"a keeps what its control topic has lost, until resume lifts it: {KEPT}",
         ),
         (
-            picture(A, report("a", 0)),
+            viewed(A, report("a", 0)),
             [],
             "t:0",
             "a paused it by itself; no hold covers it",
@@ -276,27 +276,27 @@ def test_what_does_not_flow_yet(seen, scopes, still, why):
 
 def test_what_flows():
     """A topic that the group no longer reads is named, and a hold on it counts."""
-    one = commits(picture(A, LOUD), ZERO)
+    one = commits(viewed(A, LOUD), ZERO)
     assert waiting.is_flowing(one, ()) == (True, "flowing: t:0")
     said = "flowing: t:0; nobody of the group reads old"
     assert waiting.is_flowing(READS, ()) == (True, said)
-    held_there = evolve(READS, standing=(hold("old"),))
+    held_there = evolve(READS, holds=(hold("old"),))
     assert waiting.is_flowing(held_there, ()) == (False, "held: old by alice")
 
 
 # ---------------------------------------------------------------- quiet
 
 
-EMPTY = commits(picture(state="Empty"), ZERO, ONE)
+EMPTY = commits(viewed(state="Empty"), ZERO, ONE)
 
 
 @pytest.mark.parametrize(
     ("seen", "is_reached"),
     [
         (EMPTY, False),
-        (evolve(EMPTY, standing=(hold("t:0"),)), False),
-        (evolve(EMPTY, standing=(hold("t"),)), True),
-        (commits(picture(A, B, report("a", 0), report("b", 1)), ZERO), True),
+        (evolve(EMPTY, holds=(hold("t:0"),)), False),
+        (evolve(EMPTY, holds=(hold("t"),)), True),
+        (commits(viewed(A, B, report("a", 0), report("b", 1)), ZERO), True),
     ],
     ids=short,
 )
@@ -369,19 +369,19 @@ def heard(key):
     lab.hear(written)
     fold = Fold({"ops": "operator"}, "g")
     fold.take("ops", [written])
-    (standing,) = fold.standing()
+    (record,) = fold.holds()
     ((scope, _),) = lab.held()
-    return standing, scope
+    return record, scope
 
 
 @of_versions
 def test_an_operator_is_told_of_what_members_obey(key):
     """Members obeyed a key of a later version as @all; status and doctor did not say."""
-    standing, scope = heard(key)
-    assert standing.covers(ONE) == (scope == "@all")
-    assert standing.covers(ZERO)
-    topics = Told(standing=(standing,))
-    told = [one for one in findings._holds(topics, "g") if one.rank == BAD]
+    record, scope = heard(key)
+    assert record.covers(ONE) == (scope == "@all")
+    assert record.covers(ZERO)
+    board = SimpleNamespace(times=NO_TIMES, holds=lambda _: (record,))
+    told = [one for one in findings._holds(board, "g") if one.rank == BAD]
     assert ["@all" in one.do for one in told] == [True] * (scope == "@all")
 
 
@@ -389,16 +389,16 @@ def test_an_operator_is_told_of_what_members_obey(key):
 
 
 def over(*seen):
-    """Return a picture of a hold that was over five seconds ago; members allow for 30."""
+    """Return a view of a hold that was over five seconds ago; members allow for 30."""
     made = commits(held(*seen), ZERO)
-    return evolve(made, standing=(hold(ttl_ms=10_000),), now=115.0, skew=30.0)
+    return evolve(made, holds=(hold(ttl_ms=10_000),), times=Times(115.0), skew=30.0)
 
 
 @pytest.mark.parametrize("quiet", [{}, {"t": ((0, 0),)}])
 def test_a_hold_whose_time_is_over_is_no_alarm(quiet):
     """Members lift it some time within the skew, each by what it knows of the clock."""
     seen = over(A, report("a", 0, holds=1, quiet=quiet))
-    shown = view_of(seen)
+    shown = seen
     for one in (shown.verdict, shown.partitions[0].verdict):
         assert (one.level, one.words) == (Level.WAITING, "hold ended")
         assert "members lift it until 1970-01-01 00:02:20Z" in one.sentence
@@ -417,13 +417,13 @@ def test_a_hold_whose_time_is_over_is_no_alarm(quiet):
 def test_that_holds_may_have_ended_is_explained_once(besides):
     """Each of them is marked; a list of groups has the words alone."""
     several = tuple(hold(f"t:{n}", ttl_ms=10_000) for n in (0, 2, 3))
-    seen = evolve(over(A, report("a", 0)), now=None, newest=105.0, wall=111.0)
-    seen = evolve(seen, standing=(*several, *besides))
+    seen = evolve(over(A, report("a", 0)), times=Times(None, 105.0, 111.0))
+    seen = evolve(seen, holds=(*several, *besides))
     lines = status(seen)
     assert sum("so it counts as in force" in one for one in lines) == 1
     assert sum(one.endswith("  may have ended") for one in lines) == 3
     if not besides:
-        assert watching._group_row(view_of(seen))[-1] == "may have ended"
+        assert watching._group_row(seen)[-1] == "may have ended"
 
 
 def test_the_largest_skew_counts():
@@ -450,10 +450,10 @@ def test_a_report_tells_the_skew():
 def test_a_sum_without_one_of_its_parts_is_unknown():
     seen = evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5})
     assert status(seen)[-1] == "lag unknown: t:1 cannot be asked"
-    assert status_document(view_of(seen))["whole_lag"] is None
+    assert status_document(seen)["whole_lag"] is None
     known = evolve(seen, lags={ZERO: 5, ONE: 1})
     assert status(known)[-1] == "lag 6"
-    assert status_document(view_of(known))["whole_lag"] == 6
+    assert status_document(known)["whole_lag"] == 6
 
 
 # ---------------------------------------------------------------- placing
@@ -461,7 +461,7 @@ def test_a_sum_without_one_of_its_parts_is_unknown():
 
 def test_a_preview_of_a_group_whose_members_nobody_knows():
     """A dry run said nothing of who would not obey."""
-    seen = commits(picture(state="Unknown"), ZERO)
+    seen = commits(viewed(state="Unknown"), ZERO)
     (said,) = preview._disobeying(seen, [ZERO])
     assert said[0] == "unknown"
     assert "does not tell who is in the group" in said[1]
@@ -470,7 +470,7 @@ def test_a_preview_of_a_group_whose_members_nobody_knows():
 # ---------------------------------------------------------------- many holds
 
 
-class Walked(tuple[Standing, ...]):  # noqa: SLOT001 - it counts
+class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - it counts
     """Holds that count how often all of them are walked."""
 
     walks = 0
@@ -480,35 +480,34 @@ class Walked(tuple[Standing, ...]):  # noqa: SLOT001 - it counts
         return super().__iter__()
 
 
-def held_often(count, **settings):
+def held_often(count, times):
     several = (
         evolve(hold(ttl_ms=3_600_000), key=evolve(hold().key, owner=f"owner-{n}"))
         for n in range(count)
     )
-    seen = evolve(picture(A, report("a", 0)), standing=Walked(several))
-    return evolve(seen, **settings)
+    return evolve(viewed(A, report("a", 0)), holds=Walked(several), times=times)
 
 
 @pytest.mark.parametrize(
     "show",
     [
-        pytest.param(lambda seen: group_text.status_lines(view_of(seen)), id="text"),
-        pytest.param(lambda seen: status_document(view_of(seen)), id="json"),
+        pytest.param(group_text.status_lines, id="text"),
+        pytest.param(status_document, id="json"),
     ],
 )
 @pytest.mark.parametrize(
-    "clock",
+    "times",
     [
-        pytest.param({"now": 200.0}, id="known time"),
-        pytest.param({"now": None, "newest": 100.0, "wall": 9e9}, id="own clock"),
+        pytest.param(Times(200.0), id="known time"),
+        pytest.param(Times(None, 100.0, 9e9), id="own clock"),
     ],
 )
-def test_holds_are_walked_equally_often_however_many_they_are(show, clock):
+def test_holds_are_walked_equally_often_however_many_they_are(show, times):
     walks = []
     for count in (5, 40):
-        seen = held_often(count, **clock)
+        seen = held_often(count, times)
         show(seen)
-        assert isinstance(seen.standing, Walked)
-        walks.append(seen.standing.walks)
+        assert isinstance(seen.holds, Walked)
+        walks.append(seen.holds.walks)
     few, many = walks
     assert few == many

@@ -1,0 +1,388 @@
+"""
+Folds what the control topics and the status topic say of all groups. It asks nobody.
+
+A command, ``wait`` and the console feed the same object, step by step, with what they
+read. What they show of a group is a :class:`~safeconsumer.group.view.View` of it:
+
+1. :meth:`Board.feed` takes over records.
+2. :meth:`Board.update` finds the broker's time, and by it who reports, and who does not
+   any more. Until the next update views show what was known then.
+3. :meth:`Board.view` shows one group, with what the cluster says of it.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+from kafka import TopicPartition
+
+from safeconsumer.group import wire
+from safeconsumer.group.commits import Move
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
+from safeconsumer.group.fold import Fold, Written, read_record, side_by_side
+from safeconsumer.group.log_clock import AGREE, LogClock
+from safeconsumer.group.report_wire import STREAM, Report, decode_report
+from safeconsumer.group.settings import Control
+from safeconsumer.group.survey import Survey
+from safeconsumer.group.topic_reader import Remade, time_of, written
+from safeconsumer.group.view import NO_TIMES, Times, View, skew_of
+
+OPERATOR = "operator"
+GROUP = "group"
+
+# Seconds; a member without a report for as long is gone, or cannot reach the broker.
+SILENT_AFTER = 15.0
+# Seconds for which one that reports no more is named: Kafka lists a member that was
+# killed until its session ends, after 45 s by default. One that Kafka does not list, and
+# that did not say that it stops, may be frozen and go on: for as long those of its
+# partitions are unknown that it did not report as quiet, by a hold that still stands. A
+# process may be frozen for longer, and nothing shows that.
+NAMED_FOR = 4 * SILENT_AFTER
+# Seconds after which a report is forgotten though nobody has asked since.
+_KEPT_FOR = 10 * NAMED_FOR
+
+_NOBODY = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
+
+
+# ---------------------------------------------------------------- records
+
+
+@define(eq=False)
+class _LastReport:
+    """The last record of one reporter; most are never decoded."""
+
+    at: float
+    value: bytes | None
+    taken_at: float  # by our monotonic clock
+
+    @cached_property
+    def report(self) -> Report | None:
+        report = decode_report(self.value)
+        offset = 0.0 if report is None else self.at - report.at_ms / 1000
+        return None if report is None else evolve(report, clock_offset=offset)
+
+
+@define(eq=False)
+class ControlRecord:
+    """
+    A record of a control topic; most are never decoded.
+
+    Attributes:
+        source: ``operator`` or ``group``, after the topic.
+        written: the record.
+    """
+
+    source: str
+    written: Written
+
+    def is_of(self, group: str | None) -> bool:
+        """Tell whether it is about a group; None for any."""
+        key = wire.decode_key(self.written.key)
+        return key is not None and group in {None, key.group}
+
+    @cached_property
+    def hold(self) -> HoldRecord | None:
+        """The record in the form for operators; None if it cannot be read."""
+        return read_record(self.source, "", self.written)
+
+
+def history_of(
+    several: Iterable[ControlRecord], group: str | None
+) -> tuple[HoldRecord, ...]:
+    """Return the records about one group or all, both topics' merged by their times."""
+    found = (one.hold for one in several if one.is_of(group))
+    return side_by_side(one for one in found if one is not None)
+
+
+@frozen(kw_only=True)
+class Readable:
+    """
+    How much of the topics can be read.
+
+    Attributes:
+        ends: the offsets up to which the control topics are read; None if they are not.
+        is_heard: whether reports are read.
+        unread: what cannot be read, each with the reason, as text.
+    """
+
+    ends: Mapping[str, int] | None
+    is_heard: bool
+    unread: tuple[str, ...] = ()
+
+
+@define(eq=False)
+class _OfGroup:
+    """
+    What the topics say of one group.
+
+    Attributes:
+        holds: those that are not lifted; expired ones are among them.
+        reports: the last report of every reporter that reported lately.
+        gone: the last reports of streams that report no more, or were stopped in a
+            batch.
+        late: the last reports of members that report no more, or have stopped.
+        lost: those of ``late`` that may still work on records, listed or not.
+    """
+
+    holds: list[HoldRecord] = field(factory=list)
+    reports: list[Report] = field(factory=list)
+    gone: list[Report] = field(factory=list)
+    late: list[Report] = field(factory=list)
+    lost: list[Report] = field(factory=list)
+
+
+# ---------------------------------------------------------------- the board
+
+
+class Board:
+    """
+    What the topics have said so far.
+
+    Thread rules: none; a caller that shares one between threads must lock.
+
+    Args:
+        settings: the names of the topics, and the allowed clock skew.
+        clock: computes the broker's time.
+        most: how many of the control topics' records are kept; None for all.
+
+    Attributes:
+        records: the control topics' records, tombstones too, each topic's in order.
+        positions: the offsets below which everything was taken over.
+        reported_at: the time of the newest report; 0.0 if there is none.
+        times: the times of the last update.
+    """
+
+    def __init__(
+        self,
+        settings: Control,
+        clock: LogClock | None = None,
+        most: int | None = None,
+    ) -> None:
+        self.sources = dict(zip(settings.topics, (OPERATOR, GROUP), strict=True))
+        self.records: deque[ControlRecord] = deque(maxlen=most)
+        self.positions: Mapping[TopicPartition, int] = {}
+        self.reported_at = 0.0
+        self.times = NO_TIMES
+        self._skew = settings.clock_skew
+        self._fold = Fold(self.sources)
+        self._clock = clock or LogClock()
+        self._last: dict[bytes | None, _LastReport] = {}
+        self._written_at = 0.0
+        self._remade: tuple[str, ...] = ()
+        self._groups: Mapping[str, _OfGroup] = {}
+
+    # ------------------------------------------------------------ feeding
+
+    def begin_again(self, remade: Iterable[Remade]) -> None:
+        """Note that topics were created again: their offsets start over, holds stay."""
+        for one in remade:
+            if one.topic in self.sources:
+                self._fold.begin_again(one.topic)
+                self._remade = tuple(dict.fromkeys((*self._remade, one.topic)))
+
+    def feed(
+        self,
+        polled: Mapping[str, Iterable[Any]],
+        positions: Mapping[TopicPartition, int],
+    ) -> None:
+        """Take over records by topic, and how far each topic is read with them."""
+        for name, records in polled.items():
+            if name in self.sources:
+                self._take_holds(name, [written(one) for one in records])
+                continue
+            for record in records:
+                self._take_report(record)
+        self.positions = dict(positions)
+        for tp, offset in positions.items():
+            if tp.topic in self.sources:
+                self._fold.read_through(tp.topic, offset)
+
+    def _take_holds(self, name: str, records: Sequence[Written]) -> None:
+        newest = max((one.at_ms for one in records), default=0) / 1000
+        self._written_at = max(self._written_at, newest)
+        self._fold.take(name, records)
+        source = self.sources[name]
+        self.records.extend(ControlRecord(source, one) for one in records)
+
+    def _take_report(self, record: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+        # Reports go by offset: a broker's clock may have gone back.
+        at = time_of(record)
+        self.reported_at = self.reported_at if at is None else at
+        self._last.pop(record.key, None)  # the newest comes last
+        self._last[record.key] = _LastReport(
+            at or 0.0, record.value, self._clock.passed
+        )
+        # Whoever looks at holds alone never updates, which leaves out old ones.
+        while self._last and self.reported_at - self._oldest_at() > _KEPT_FOR:
+            del self._last[next(iter(self._last))]
+
+    def _oldest_at(self) -> float:
+        return next(iter(self._last.values())).at
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """The offsets below which the control topics were taken over, by topic."""
+        at = self.positions
+        return {tp.topic: one for tp, one in at.items() if tp.topic in self.sources}
+
+    def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
+        """Return the holds that are not lifted by now, of one group or of all."""
+        return self._fold.holds(group)
+
+    # ------------------------------------------------------------ one moment
+
+    def update(self, listen: Callable[[], float | None] | None = None) -> None:
+        """
+        Bring up to date what views show.
+
+        Args:
+            listen: waits for one more record if clocks differ, and returns its time, or
+                None if none came; None: it is not waited for.
+        """
+        wall = self._clock.wall
+        newest = max(self.reported_at, self._written_at)
+        groups: dict[str, _OfGroup] = defaultdict(_OfGroup)
+        for hold in self.holds():
+            groups[hold.key.group].holds.append(hold)
+        now = None
+        if self.reported_at:
+            moment = self._now(listen)
+            self._sort_reports(moment, groups)
+            now = moment if self._clock.is_sure else None
+        self.times = Times(now, newest, wall)
+        self._groups = {**groups}
+
+    def _now(self, listen: Callable[[], float | None] | None) -> float:
+        reports = (one.report for one in self._last.values())
+        is_there = any(one.state != "stopped" for one in reports if one is not None)
+        return self._clock.now(
+            self.reported_at, _nothing if listen is None or not is_there else listen
+        )
+
+    def _sort_reports(self, now: float, groups: Mapping[str, _OfGroup]) -> None:
+        moment = now if self._clock.is_sure else self.reported_at
+        self._last = {
+            key: one
+            for key, one in self._last.items()
+            if abs(moment - one.at) <= NAMED_FOR
+        }
+        for last in self._last.values():
+            if (one := last.report) is None:
+                continue
+            of_group = groups[one.group]
+            has_stopped = one.state == "stopped"
+            is_done = has_stopped and not one.busy
+            if is_live(last.at, now) and not has_stopped:
+                of_group.reports.append(one)
+            elif one.kind != STREAM:
+                of_group.late.append(one)
+                if not is_done and self._may_be_alive(last, now):
+                    of_group.lost.append(one)
+            elif not is_done:  # what it was stopped in runs again
+                of_group.gone.append(one)
+        for of_group in groups.values():
+            of_group.reports.sort(key=lambda one: (one.client_id, one.member))
+
+    def _may_be_alive(self, last: _LastReport, now: float) -> bool:
+        # If nobody tells the time, ours counts, with the allowed skew.
+        clock = self._clock
+        moment, late = (now, 0.0) if clock.is_sure else (clock.wall, self._skew)
+        age = max(moment - last.at, clock.passed - last.taken_at)
+        return age <= NAMED_FOR + late
+
+    # ------------------------------------------------------------ what it shows
+
+    @property
+    def groups(self) -> set[str]:
+        """The groups that have holds, or members or streams that may be there."""
+        return {
+            name
+            for name, one in self._groups.items()
+            if one.holds or one.reports or one.gone or one.lost
+        }
+
+    @property
+    def held(self) -> set[str]:
+        """The groups that have holds; expired ones are among them."""
+        return {name for name, one in self._groups.items() if one.holds}
+
+    @property
+    def read_until(self) -> float:
+        """The time up to which it was fed: by this machine's clock, if that is right."""
+        wall, here = self.times.wall, self.times.here
+        return wall if abs(wall - here) <= AGREE else here
+
+    @property
+    def remade(self) -> tuple[str, ...]:
+        """The topics that were created again and still lack holds."""
+        reports = (report for one in self._groups.values() for report in one.reports)
+        if not self._remade or any(one.kept for one in reports):
+            return self._remade
+        now = self.times.proven
+        missed = {
+            one.topic
+            for one in self._fold.holds()
+            if self._fold.is_outlived(one) and one.in_force(now, self._skew)
+        }
+        return tuple(name for name in self._remade if name in missed)
+
+    def view(
+        self,
+        group: str,
+        survey: Survey,
+        readable: Readable,
+        moves: Mapping[TopicPartition, Move] | None = None,
+    ) -> View:
+        """
+        Return a view of one group.
+
+        Args:
+            group: the group.
+            survey: what the cluster says of it.
+            readable: how much of the topics can be read.
+            moves: the committed offsets that silent members have moved.
+        """
+        known, proven = self._groups.get(group, _OfGroup()), self.times.proven
+        facts = survey.facts.get(group, _NOBODY)
+        skew = skew_of(self._skew, known.reports)
+        listed = {one.member_id for one in facts.members}
+        return View(
+            group=group,
+            facts=facts,
+            holds=tuple(one for one in known.holds if one.in_force(proven, skew)),
+            just_over=tuple(
+                one
+                for one in known.holds
+                if not one.in_force(proven, skew)
+                and one.in_force(proven - SILENT_AFTER, skew)
+            ),
+            reports=tuple(known.reports),
+            gone=tuple(known.gone),
+            late=tuple(
+                one
+                for one in known.late
+                if one.member_id in listed or one in known.lost
+            ),
+            ends=readable.ends,
+            is_heard=readable.is_heard,
+            unread=(*readable.unread, *survey.unread.get(group, ())),
+            lags=survey.lags.get(group, {}),
+            moves=moves or {},
+            times=self.times,
+            skew=skew,
+        )
+
+
+def is_live(at: float, now: float) -> bool:
+    """
+    Tell whether a report of that time still counts, both by the broker's clock.
+
+    A report later than now was written before that clock went back.
+    """
+    return abs(now - at) <= SILENT_AFTER
+
+
+def _nothing() -> None:
+    """Wait for no record."""

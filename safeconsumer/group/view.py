@@ -1,0 +1,928 @@
+"""
+Shows one group at one moment: its members, its partitions and itself, each with a verdict.
+
+Commands, pages, JSON and metrics print a :class:`View`. It makes no requests, and judges
+only when somebody looks:
+
+1. A report counts for the member that Kafka knows by the same member id, in the group's
+   present generation (:class:`Member`).
+2. The members that own a partition, or work on it, tell whether it is delivered, and the
+   holds that cover it what that means (:class:`Row`).
+3. Members and rows together tell whether the group is quiet (:class:`Quietness`).
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from functools import cached_property
+from typing import TypeVar
+
+from attrs import evolve, field, frozen
+from kafka import TopicPartition
+
+from safeconsumer.group import verdicts
+from safeconsumer.group.commits import Move
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord, MemberFacts
+from safeconsumer.group.partitions import (
+    Covering,
+    covered,
+    partitions_of,
+    partitions_text,
+)
+from safeconsumer.group.report_wire import STREAM, Kept, Report, kept_text
+from safeconsumer.group.verdicts import Level, Verdict
+from safeconsumer.holds.explain import counted, utc
+
+_MANY, _FEW = 20, 5
+
+UNSEEN = "who assigns partitions itself and does not report is not seen"
+"""
+What is never known of a group.
+"""
+
+# Kafka's states of a group in which its members own what they are assigned.
+_SETTLED = frozenset({"Stable", "Empty", "Dead"})
+_TOO_MANY = "has too many partitions to report them"
+_IN_HAND = "still works on records that it got of it"
+_IN_BATCH = "still reads it in a batch that was planned before"
+_UNREPORTED = "does not report that it owns it"
+_LEFT = "is not in the group any more, and may still deliver it"
+
+T = TypeVar("T", "Member", "Row")
+
+
+# ---------------------------------------------------------------- time
+
+
+@frozen
+class Times:
+    """
+    The times by which it is judged whether a hold has ended, in seconds since the epoch.
+
+    A hold whose end is before :attr:`proven` has ended. One whose end is before
+    :attr:`here` alone may have ended, and counts as in force: members obey it.
+
+    Attributes:
+        now: the broker's time; None if it is unknown, because nobody reports.
+        newest: the time of the newest record; the broker's is no earlier.
+        wall: this machine's time, which may be wrong.
+    """
+
+    now: float | None = None
+    newest: float = 0.0
+    wall: float = 0.0
+
+    @property
+    def proven(self) -> float:
+        """A time that a record proves: the broker's clock is no earlier."""
+        return self.newest if self.now is None else self.now
+
+    @property
+    def here(self) -> float:
+        """The broker's time if members report it, else by this machine's clock."""
+        return max(self.newest, self.wall) if self.now is None else self.now
+
+
+NO_TIMES = Times()
+
+
+def skew_of(own: float, reports: Iterable[Report]) -> float:
+    """
+    Return the most seconds by which any member lifts holds late.
+
+    Args:
+        own: this side's setting, which counts if no member reports its own.
+        reports: of the members.
+    """
+    return max((one.skew for one in reports if one.skew is not None), default=own)
+
+
+# ---------------------------------------------------------------- members
+
+
+@frozen(kw_only=True)
+class Member:
+    """
+    A member that Kafka lists or that reports.
+
+    Attributes:
+        facts: what Kafka lists of it; None of others, which assigned their partitions
+            themselves, or are not in the group any more.
+        report: its last report; None if there is none that belongs to it.
+        verdict: whether it obeys everything on the control topics.
+        has_gone: whether it was a member that Kafka no longer lists; False if Kafka's
+            list is not known.
+    """
+
+    facts: MemberFacts | None
+    report: Report | None
+    verdict: Verdict
+    has_gone: bool = False
+
+    @property
+    def id(self) -> str:
+        """A text that no other member has."""
+        if self.facts is not None:
+            return self.facts.member_id
+        return self.report.member if self.report else ""
+
+    @property
+    def name(self) -> str:
+        """Its client id."""
+        if self.facts is not None:
+            return self.facts.client_id
+        return self.report.client_id if self.report else ""
+
+    @property
+    def host(self) -> str:
+        """Where it runs, or where it connects from."""
+        if self.report is not None and self.report.host:
+            return self.report.host
+        return self.facts.host.lstrip("/") if self.facts else ""
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether Kafka lists it."""
+        return self.facts is not None
+
+    @cached_property
+    def claimed(self) -> frozenset[TopicPartition]:
+        """The partitions that it owns according to itself."""
+        return frozenset(partitions_of(self.report.assigned if self.report else {}))
+
+    @cached_property
+    def owned(self) -> frozenset[TopicPartition]:
+        """
+        The partitions that it owns according to Kafka or to itself.
+
+        In a cooperative rebalance a member may go on for a moment with a partition that
+        Kafka has not given to anybody yet.
+        """
+        return self.claimed | (self.facts.assigned if self.facts else frozenset())
+
+    @cached_property
+    def quiet(self) -> frozenset[TopicPartition]:
+        """The partitions that deliver nothing, as it reports."""
+        return frozenset(partitions_of(self.report.quiet if self.report else {}))
+
+    @cached_property
+    def busy(self) -> frozenset[TopicPartition]:
+        """The partitions on whose records it still works."""
+        return frozenset(partitions_of(self.report.busy if self.report else {}))
+
+    @property
+    def obeys(self) -> bool:
+        """Whether it is known to obey everything."""
+        return self.verdict == verdicts.OBEYS
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it reads the control topics, and has not read everything yet."""
+        return self.verdict.words == verdicts.BEHIND.words
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it reported lately, and does not any more."""
+        return self.verdict.words == verdicts.LOST.words and self.report is not None
+
+    def delivers(self, tp: TopicPartition) -> bool:
+        """Tell whether it reports that it delivers a partition."""
+        return tp in self.claimed and tp not in self.quiet and not self.is_lost
+
+    def is_missing(self, loud: Collection[TopicPartition]) -> bool:
+        """
+        Tell whether a group is not quiet because of it.
+
+        One that reports no more counts by its partitions alone: it may have died quiet.
+
+        Args:
+            loud: the partitions that are not quiet, or about which nothing is known.
+        """
+        if self.is_lost:
+            return not (self.busy | self.owned).isdisjoint(loud)
+        delivered = self.busy | (self.owned - self.quiet)
+        return not self.obeys or not delivered.isdisjoint(loud)
+
+    @property
+    def quiet_count(self) -> int | None:
+        """How many of its partitions are quiet; None if that is unknown."""
+        is_known = self.report is not None and not self.report.is_partial
+        is_known = is_known and self.verdict.level is not Level.UNKNOWN
+        return len(self.quiet) if is_known else None
+
+    @property
+    def more(self) -> str:
+        """The reason for its verdict, and what else it reports."""
+        return "; ".join(filter(None, (self.verdict.sentence, *self._notes())))
+
+    def _notes(self) -> Iterator[str]:
+        report = self.report
+        if report is None:
+            return
+        if not self.is_listed and not report.member_id:
+            yield "Kafka does not list it as a member of the group"
+        yield from report.outages
+        if report.kept:
+            kept = kept_text(report.kept)
+            yield f"obeys what its topic has lost, until resume lifts it: {kept}"
+        if report.recreated:
+            yield _recreated_text(report.recreated)
+        if report.gated:
+            verb = "waits" if report.gated == 1 else "wait"
+            said = counted(report.gated, "partition")
+            yield f"{said} {verb} for the control topics"
+        if report.skipped:
+            yield f"skipped {counted(report.skipped, 'unreadable control record')}"
+
+
+def _recreated_text(topics: Sequence[str]) -> str:
+    more = f" and {len(topics) - _FEW} more" if len(topics) > _FEW else ""
+    return (
+        f"{', '.join(topics[:_FEW])}{more}: deleted and recreated, and nothing of the "
+        "new topic was read yet"
+    )
+
+
+# ---------------------------------------------------------------- partitions
+
+
+class Answer(Enum):
+    """The possible answers to whether a partition's owner delivers records of it."""
+
+    QUIET = "quiet"
+    FLOWING = "flowing"
+    UNOWNED = "unowned"
+    UNKNOWN = "unknown"
+
+
+# The answer, the member that decides it, and the reason; as in a row.
+_Delivery = tuple[Answer, Member | None, str]
+
+
+@frozen(kw_only=True)
+class Row:
+    """
+    One partition of a group: who delivers it, or why nobody does.
+
+    Attributes:
+        tp: the partition.
+        answer: whether it is delivered. Only ``QUIET`` and ``UNOWNED`` are good.
+        member: the member that decides it; None if there is no owner.
+        why: the reason, where the partition is neither quiet nor simply flowing; it
+            follows the member's name, if there is one.
+        owner: its owner's client id; empty if nobody owns it, None if that is unknown.
+        lag: records after its committed offset; None if unknown.
+        committed: its committed offset; None if there is none, or it is unknown.
+        holds: the holds that cover it.
+        verdict: the verdict on it.
+    """
+
+    tp: TopicPartition
+    answer: Answer
+    member: Member | None = None
+    why: str = ""
+    owner: str | None = None
+    lag: int | None = None
+    committed: int | None = None
+    holds: tuple[HoldRecord, ...] = ()
+    verdict: Verdict = verdicts.UNKNOWN
+
+    @property
+    def name(self) -> str:
+        """The partition's name, as a scope."""
+        return f"{self.tp.topic}:{self.tp.partition}"
+
+    @property
+    def deliverer(self) -> str:
+        """The client id of the member that decides; empty if there is none."""
+        return "" if self.member is None else self.member.name
+
+    @property
+    def reason(self) -> str:
+        """The reason, with the member's name before it."""
+        return f"{self.deliverer} {self.why}".strip()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is known that nobody delivers it."""
+        return self.answer in {Answer.QUIET, Answer.UNOWNED}
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it flows only until what was begun before has ended."""
+        is_behind = self.member is not None and self.member.is_behind
+        return is_behind or self.why in {_IN_HAND, _IN_BATCH}
+
+
+# ---------------------------------------------------------------- whether it is quiet
+
+
+@frozen(kw_only=True)
+class Quietness:
+    """
+    How far a group is from obeying everything and being quiet on some scopes.
+
+    Attributes:
+        view: the group.
+        covers: how many partitions the scopes cover.
+        loud: the partitions that are not quiet, or about which nothing is known.
+        members: how many members there are.
+        missing: the members that do not obey everything, or deliver some of the scopes.
+    """
+
+    view: "View"
+    covers: int
+    loud: Mapping[TopicPartition, Row]
+    members: int
+    missing: tuple[Member, ...]
+
+    @property
+    def is_reached(self) -> bool:
+        """
+        Whether every member obeys, and no record of the scopes is delivered.
+
+        If nothing is covered it is not reached, unless the group has no members at all.
+        """
+        is_known = not self.view.unsettled and (self.covers > 0 or not self.members)
+        return is_known and not self.missing and not self.loud
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the group, if the scopes are those of its holds."""
+        flowing = [one for one in self.loud.values() if one.answer is Answer.FLOWING]
+        if any(not one.is_ending for one in flowing):
+            row = verdicts.HELD_BUT_FLOWING
+        elif self.is_reached:
+            row = verdicts.GROUP_QUIET if self.members else verdicts.NO_MEMBERS
+        elif not self.covers and not self.view.unsettled:
+            row = verdicts.COVERS_NOTHING
+        elif self._is_on_its_way:
+            row = verdicts.NOT_QUIET_YET
+        else:
+            row = verdicts.UNKNOWN
+        return row.of(why=self.sentence())
+
+    @property
+    def _is_on_its_way(self) -> bool:
+        levels = {one.verdict.level for one in self.missing}
+        is_ending = all(one.is_ending for one in self.loud.values())
+        return is_ending and Level.UNKNOWN not in levels and not self.view.unsettled
+
+    def sentence(self) -> str:
+        """Describe it in a sentence."""
+        quiet = self.members - len(self.missing)
+        if self.view.unsettled:
+            said = f"{self.view.unsettled}: who owns what is not known"
+        elif not self.members:
+            said = f"the group has no members; {UNSEEN}"
+        elif not self.covers:
+            said = "nothing that the group owns or has committed for is covered"
+        else:
+            said = f"{quiet} of {self.members} members quiet"
+        gone = map(verdicts.gone_text, self.view.gone[:_MANY])
+        said += "".join(f"; {one}" for one in [*self._reasons(), *gone])
+        for answer, word in ((Answer.FLOWING, "flowing"), (Answer.UNKNOWN, "unknown")):
+            found = [tp for tp, one in self.loud.items() if one.answer is answer]
+            said += f"; {word}: {partitions_text(found)}" if found else ""
+        reports = self.view.reports
+        recreated = sorted({one for report in reports for one in report.recreated})
+        return said + (f"; {_recreated_text(recreated)}" if recreated else "")
+
+    def _reasons(self) -> Iterator[str]:
+        found = [(one.verdict.sentence, one.name) for one in self.missing]
+        found += [
+            (one.why, one.deliverer)
+            for one in self.loud.values()
+            if one.member is not None and one.member.obeys
+        ]
+        named: dict[str, dict[str, None]] = {}
+        for why, name in found:
+            named.setdefault(why, {})[name] = None
+        for why, names in [*named.items()][:_MANY]:
+            more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+            if why:
+                yield f"{', '.join([*names][:_FEW])}{more} {why}"
+
+
+# ---------------------------------------------------------------- the group
+
+
+@frozen(kw_only=True)
+class View:
+    """
+    One group at one moment. What could not be read is None or empty, and is named.
+
+    Members and partitions are judged when they are first asked for, and once.
+
+    Attributes:
+        group: the consumer group.
+        facts: what the cluster knows of it.
+        holds: the holds that members obey, folded as members fold them; expiry is
+            judged by the time that a record proves, and the allowed skew.
+        reports: the last report of every member that reported lately.
+        ends: the end offsets of the control topics; None if unknown.
+        lags: records behind the committed offset, of all partitions that have one.
+        times: the times at which it was looked.
+        unread: what could not be read, each with the reason, as text.
+        is_heard: whether reports could be read; if not, it is unknown who obeys.
+        skew: seconds by which members lift holds late, the most of all members.
+        gone: the last reports of Spark streams that reported lately, and do not any
+            more, though they did not say that they stop.
+        late: the last reports of members that reported lately, and do not any more; and
+            of those that have stopped, while Kafka lists them.
+        just_over: the holds that expired so lately that a report may count them still.
+        moves: held partitions whose committed offset moved lately, between two looks,
+            while the same member owned them and did not report.
+        age: seconds for which there were no news, if that is too long; else None.
+        judged: the view as it was before it became too old; None if it is not.
+    """
+
+    group: str
+    facts: GroupFacts
+    holds: tuple[HoldRecord, ...] = ()
+    reports: tuple[Report, ...] = ()
+    ends: Mapping[str, int] | None = None
+    lags: Mapping[TopicPartition, int] = field(factory=dict)
+    times: Times = NO_TIMES
+    unread: tuple[str, ...] = ()
+    is_heard: bool = True
+    skew: float = 0.0
+    gone: tuple[Report, ...] = ()
+    late: tuple[Report, ...] = ()
+    just_over: tuple[HoldRecord, ...] = ()
+    moves: Mapping[TopicPartition, Move] = field(factory=dict)
+    age: float | None = None
+    judged: "View | None" = None
+
+    # ------------------------------------------------------------ what is known
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of such a group; if not, its name may be mistyped."""
+        said = (self.holds, self.reports, self.late, self.gone)
+        return self.facts.is_known or any(said)
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """The holds that members obey though the control topics lost them."""
+        return tuple(sorted({kept for one in self.reports for kept in one.kept}))
+
+    @cached_property
+    def consumed(self) -> tuple[TopicPartition, ...]:
+        """What the group owns or has committed for, also in the middle of a rebalance."""
+        # In a rebalance only the members' reports say what they own.
+        reported = (tp for one in self.reports for tp in partitions_of(one.assigned))
+        return tuple(sorted({*self.facts.partitions, *reported}))
+
+    @property
+    def reporting(self) -> int | None:
+        """How many of the members that Kafka lists report; None if unknown."""
+        if not self.is_heard:
+            return None
+        said = {one.member_id for one in self.reports}
+        return sum(one.member_id in said for one in self.facts.members)
+
+    @property
+    def held_by_silent(self) -> dict[TopicPartition, str]:
+        """Held partitions whose owner does not report, each with its member id."""
+        # While reports are not read, no member counts as silent.
+        ids = {one.member_id for one in self.reports}
+        return {
+            tp: one.member_id
+            for one in (self.facts.members if self.is_heard else ())
+            if one.member_id not in ids
+            for tp in one.assigned
+            if any(hold.covers(tp) for hold in self.holds)
+        }
+
+    @property
+    def without_lag(self) -> frozenset[TopicPartition]:
+        """The partitions with a committed offset whose end could not be had."""
+        return frozenset(self.facts.committed.keys() - self.lags.keys())
+
+    @property
+    def whole_lag(self) -> int | None:
+        """How many records wait for the group; None if one partition's are unknown."""
+        return sum(self.lags.values()) if self.lags and not self.without_lag else None
+
+    # ------------------------------------------------------------ when holds end
+
+    @cached_property
+    def lasting(self) -> tuple[HoldRecord, ...]:
+        """The holds that have not ended; members lift others late by the allowed skew."""
+        proven = self.times.proven
+        return tuple(one for one in self.holds if not one.is_over(proven))
+
+    @property
+    def maybe_over(self) -> tuple[HoldRecord, ...]:
+        """The holds of these that have ended by this machine's clock alone."""
+        here = self.times.here
+        return tuple(one for one in self.lasting if one.is_over(here))
+
+    @property
+    def next_expiry(self) -> float | None:
+        """When the next hold expires; None if none does."""
+        ends = [one.expires_at for one in self.holds]
+        return min((one for one in ends if one is not None), default=None)
+
+    def lifted_by(self, holds: Collection[HoldRecord]) -> float | None:
+        """Return when members have lifted the given holds; None if one has not ended."""
+        proven = self.times.proven
+        if not all(one.is_over(proven) for one in holds):
+            return None
+        ends = [one.expires_at for one in holds if one.expires_at is not None]
+        return max(ends) + self.skew if ends else None
+
+    def ended(self, holds: Collection[HoldRecord]) -> Verdict | None:
+        """Return the verdict on holds that have all ended, or may have; else None."""
+        by = self.lifted_by(holds)
+        if by is not None:
+            return verdicts.HOLD_ENDED.of(by=utc(by))
+        here = self.times.here
+        ends = [one.expires_at for one in holds if one.is_over(here)]
+        if not ends or len(ends) < len(holds):
+            return None
+        return verdicts.MAY_HAVE_ENDED.of(by=utc(max(one or 0.0 for one in ends)))
+
+    # ------------------------------------------------------------ members
+
+    @cached_property
+    def unsettled(self) -> str:
+        """Why it is not known who owns what; empty if it is known."""
+        facts = self.facts
+        if facts.state == UNKNOWN:
+            return (
+                "the cluster does not tell who is in the group (KIP-848, or no right)"
+            )
+        if facts.state not in _SETTLED:
+            return f"the group rebalances ({facts.state})"
+        if not facts.members and not facts.has_committed:
+            return "what is committed for the group cannot be read"
+        return ""
+
+    @cached_property
+    def everybody(self) -> tuple[Member, ...]:
+        """
+        The members that Kafka lists, then others, each judged by its own report.
+
+        Others assigned partitions themselves, or may not know yet that they are out;
+        those that report no more and did not say that they stop are the last.
+        """
+        reports = {one.member_id: one for one in self.reports if one.member_id}
+        late = {one.member_id: one for one in self.late}
+        ids = {one.member_id for one in self.facts.members}
+        last = max(
+            (reports[one].generation or -1 for one in ids & set(reports)), default=-1
+        )
+        return (
+            *(
+                self._listed(
+                    one, reports.get(one.member_id), late.get(one.member_id), last
+                )
+                for one in self.facts.members
+            ),
+            *(
+                self._unlisted(one, verdicts.of_report(one, self.ends))
+                for one in self.reports
+                if one.member_id not in ids
+            ),
+            *(
+                self._unlisted(one, verdicts.of_lost(one, self.times.now))
+                for one in self.late
+                if one.member_id not in ids and (one.state != "stopped" or one.busy)
+            ),
+        )
+
+    def _listed(
+        self, facts: MemberFacts, report: Report | None, late: Report | None, last: int
+    ) -> Member:
+        if report is not None and (report.generation or -1) < last:
+            verdict = verdicts.OUT_OF_DATE.of(generation=report.generation)
+        elif report is not None:
+            verdict = verdicts.of_report(report, self.ends)
+        elif late is not None:
+            verdict = verdicts.of_lost(late, self.times.now)
+            report = None if late.state == "stopped" and not late.busy else late
+        else:
+            verdict = verdicts.SILENT if self.is_heard else verdicts.UNHEARD
+        return Member(facts=facts, report=report, verdict=verdict)
+
+    def _unlisted(self, report: Report, verdict: Verdict) -> Member:
+        # Whether it has left is known only if Kafka has listed its members.
+        has_gone = bool(report.member_id) and self.facts.state != UNKNOWN
+        return Member(facts=None, report=report, verdict=verdict, has_gone=has_gone)
+
+    @property
+    def present(self) -> tuple[Member, ...]:
+        """
+        The members of the group, and consumers that assigned partitions themselves.
+
+        A member that was thrown out may still deliver, but is not listed: it will stop.
+        """
+        return tuple(one for one in self.everybody if not one.has_gone)
+
+    @cached_property
+    def members(self) -> tuple[Member, ...]:
+        """Everybody, the worst first, each judged by what is delivered as well."""
+        if self.judged is not None:
+            return tuple(map(self._aged, self.judged.members))
+        rows = self.rows.items()
+        alarms = {tp for tp, one in rows if one.verdict.level is Level.ALARM}
+        found = (_disobeying(one, alarms) for one in self.everybody)
+        return tuple(sorted(found, key=lambda one: (one.verdict.rank, one.name)))
+
+    # ------------------------------------------------------------ partitions
+
+    @cached_property
+    def _owners(self) -> Mapping[TopicPartition, Sequence[Member]]:
+        return _by_partition((one, one.owned) for one in self.everybody)
+
+    @cached_property
+    def _workers(self) -> Mapping[TopicPartition, Sequence[Member]]:
+        return _by_partition((one, one.busy) for one in self.everybody)
+
+    @cached_property
+    def rows(self) -> Mapping[TopicPartition, Row]:
+        """What the group owns or has committed for, or a member owns or works on."""
+        known = {*self.facts.partitions, *self._owners, *self._workers}
+        return {tp: self.row(tp) for tp in sorted(known)}
+
+    @cached_property
+    def partitions(self) -> tuple[Row, ...]:
+        """The group's partitions, held ones first, then the worst."""
+        if self.judged is not None:
+            return tuple(map(self._aged, self.judged.partitions))
+        rows = self.rows.values()
+        return tuple(sorted(rows, key=lambda one: (not one.holds, one.verdict.rank)))
+
+    @property
+    def held(self) -> tuple[Row, ...]:
+        """The partitions that a hold covers; without a hold none is examined."""
+        if not self.holds:
+            return ()
+        return tuple(one for one in self.partitions if one.holds)
+
+    @property
+    def quiet(self) -> int | None:
+        """How many held partitions are quiet; None if that is unknown."""
+        if self.age is not None:
+            return None
+        return sum(one.verdict.level is Level.QUIET for one in self.held)
+
+    @property
+    def flowing(self) -> tuple[str, ...]:
+        """The names of held partitions that are delivered all the same."""
+        held = self.held
+        return tuple(one.name for one in held if one.verdict.level is Level.ALARM)
+
+    @property
+    def lag(self) -> int | None:
+        """How many records wait in held partitions; None if unknown, or none is held."""
+        lags = [one.lag for one in self.held]
+        return None if not lags or None in lags else sum(one or 0 for one in lags)
+
+    def row(self, tp: TopicPartition) -> Row:
+        """Judge whether a member delivers a partition, and what that means."""
+        answer, member, why = self._delivery(tp)
+        row = Row(
+            tp=tp,
+            answer=answer,
+            member=member,
+            why=why,
+            owner=self._owner(tp, member),
+            lag=self.lags.get(tp),
+            committed=self.facts.committed.get(tp),
+            holds=tuple(one for one in self.holds if one.covers(tp)),
+        )
+        return evolve(row, verdict=self._verdict(row))
+
+    def _owner(self, tp: TopicPartition, member: Member | None) -> str | None:
+        # The one that Kafka lists, if there is one.
+        for one in reversed(self._owners.get(tp, ())):
+            if one.facts is not None and tp in one.facts.assigned:
+                return one.name
+        if member is not None:
+            return member.name
+        return None if self.unsettled else ""
+
+    def _delivery(self, tp: TopicPartition) -> _Delivery:
+        # In the middle of a rebalance only the members report what they own.
+        owners = self._owners.get(tp, ())
+        if self.unsettled:
+            for one in owners:
+                if one.delivers(tp):
+                    return Answer.FLOWING, one, ""
+            why = f"{self.unsettled}: who owns it is not known"
+            return Answer.UNKNOWN, None, why
+        found = [self._by(tp, one) for one in owners]
+        for delivery in found:
+            if delivery[0] is not Answer.QUIET:
+                return delivery
+        for one in self._workers.get(tp, ()):
+            return _busy_of(one)
+        return found[0] if found else self._unowned()
+
+    def _unowned(self) -> _Delivery:
+        # A consumer that assigns partitions to itself and does not report is not seen.
+        for one in self.everybody:
+            if not one.is_listed and one.report is not None and one.report.is_partial:
+                return Answer.UNKNOWN, one, _TOO_MANY
+        return Answer.UNOWNED, None, ""
+
+    def _by(self, tp: TopicPartition, one: Member) -> _Delivery:
+        """Return whether one of its owners delivers a partition, and why."""
+        said = one.verdict.sentence
+        if one.report is None or one.is_lost:
+            return self._of_silent(tp, one)
+        if one.verdict.words == verdicts.UNKNOWN.words:
+            return Answer.UNKNOWN, one, said
+        if one.report.is_partial:
+            return Answer.UNKNOWN, one, _TOO_MANY
+        if tp in one.quiet:
+            return (Answer.QUIET if one.obeys else Answer.UNKNOWN), one, said
+        return _of_loud(tp, one)
+
+    def _of_silent(self, tp: TopicPartition, one: Member) -> _Delivery:
+        # Only its commits can be seen. A member whose reports are unreadable may obey
+        # all the same: it commits records that it had before.
+        said, move = one.verdict.sentence, self.moves.get(tp)
+        if move is not None and (one.is_lost or one.verdict == verdicts.SILENT):
+            went_on = f"went on from {move.before:,} to {move.after:,}"
+            return Answer.FLOWING, one, f"{said}; its committed offset {went_on}"
+        is_quiet = self._died_quiet(tp, one)
+        return Answer.QUIET if is_quiet else Answer.UNKNOWN, one, said
+
+    def _died_quiet(self, tp: TopicPartition, one: Member) -> bool:
+        # Its last report shows that it obeyed a hold which still stands. If it is
+        # frozen, and goes on, it does not deliver the partition either, unless the hold
+        # may have ended by then: it may obey a smaller clock skew than others do.
+        report = one.report
+        if report is None or report.is_partial or report.state != "ready":
+            return False
+        here = self.times.here
+        return tp in one.quiet and any(
+            hold.offset < report.applied.get(hold.topic, 0)
+            and hold.covers(tp)
+            and not hold.is_over(here)
+            for hold in self.holds
+        )
+
+    def _verdict(self, row: Row) -> Verdict:
+        if row.answer is Answer.UNKNOWN:
+            unknown = verdicts.BEHIND if row.is_ending else verdicts.UNKNOWN
+            return evolve(unknown, sentence=row.reason)
+        if not row.holds:
+            return _of_unheld(row, is_read=self.ends is not None)
+        if row.answer is Answer.UNOWNED:
+            return verdicts.HELD_WITHOUT_OWNER
+        return self.ended(row.holds) or _of_held(row)
+
+    # ------------------------------------------------------------ the group
+
+    def quietness(self, scopes: Iterable[Covering]) -> Quietness:
+        """Tell how far the group is from obeying everything and being quiet on scopes."""
+        wanted = covered(scopes, self.rows)
+        loud = {tp: self.rows[tp] for tp in wanted if not self.rows[tp].is_good}
+        there = [
+            *self.present,
+            # Those that Kafka does not list any more, and that may be in the way.
+            *(
+                one
+                for one in self.everybody
+                if one.is_lost and one.has_gone and one.is_missing(loud)
+            ),
+        ]
+        return Quietness(
+            view=self,
+            covers=len(wanted),
+            loud=loud,
+            members=len(there),
+            missing=tuple(one for one in there if one.is_missing(loud)),
+        )
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The verdict on the group."""
+        if self.judged is not None:
+            return self.judged.verdict.aged(self.age or 0.0)
+        if not self.holds:
+            return self._without_holds()
+        if (over := self.ended(self.holds)) is not None:
+            return over
+        verdict = self.quietness(self.lasting).verdict
+        is_unread = self.ends is None and verdict.level is not Level.ALARM
+        return verdicts.HOLDS_UNKNOWN if is_unread else verdict
+
+    def _without_holds(self) -> Verdict:
+        if self.ends is None:
+            return verdicts.HOLDS_UNKNOWN
+        if self.kept:
+            return verdicts.KEPT_BY_MEMBERS.of(kept=kept_text(self.kept))
+        return verdicts.NOTHING_HELD
+
+    def aged(self, age: float) -> "View":
+        """Return what it is worth after so many seconds without news."""
+        return evolve(self, age=age, judged=self)
+
+    def _aged(self, one: T) -> T:
+        return evolve(one, verdict=one.verdict.aged(self.age or 0.0))
+
+
+def headline(views: Sequence[View]) -> tuple[Level, str]:
+    """Return one sentence about all groups, and its level."""
+    found = [one.verdict for one in views if one.verdict != verdicts.NOTHING_HELD]
+    groups = counted(len(views), "group")
+    if not found:
+        return Level.FLOWS, f"Nothing is held in {groups}."
+    found.sort(key=lambda one: one.rank)
+    held = sum(bool(one.holds) for one in views)
+    counts = Counter(one.words for one in found)
+    words = ", ".join(f"{count} {words}" for words, count in counts.items())
+    verb = "is" if held == 1 else "are"
+    return found[0].level, f"{held:,} of {groups} {verb} held: {words}."
+
+
+# ---------------------------------------------------------------- words
+
+
+def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
+    """Return a member as it is shown, if these partitions are held but flowing."""
+    if one.has_gone and not one.is_lost:
+        return evolve(one, verdict=verdicts.LEFT)
+    # One that is behind, or cannot read the holds, says so itself.
+    is_judged = one.obeys or one.report is None
+    if not is_judged or alarms.isdisjoint(one.owned):
+        return one
+    why = one.verdict.sentence or verdicts.DISOBEYS.sentence
+    return evolve(one, verdict=evolve(verdicts.DISOBEYS, sentence=why))
+
+
+def _by_partition(
+    members: Iterable[tuple[Member, Iterable[TopicPartition]]],
+) -> Mapping[TopicPartition, Sequence[Member]]:
+    found: dict[TopicPartition, list[Member]] = {}
+    for member, partitions in members:
+        for tp in partitions:
+            found.setdefault(tp, []).append(member)
+    return found
+
+
+def _busy_of(one: Member) -> _Delivery:
+    if one.is_lost:
+        return Answer.UNKNOWN, one, one.verdict.sentence
+    is_stream = one.report is not None and one.report.kind == STREAM
+    return Answer.FLOWING, one, _IN_BATCH if is_stream else _IN_HAND
+
+
+def _of_loud(tp: TopicPartition, one: Member) -> _Delivery:
+    if tp in one.busy:
+        return _busy_of(one)
+    # Kafka's answer and the report are of two moments; a rebalance may come in between.
+    if tp not in one.claimed:
+        return Answer.UNKNOWN, one, _UNREPORTED
+    return Answer.FLOWING, one, _LEFT if one.has_gone else one.verdict.sentence
+
+
+def _flowing_text(row: Row) -> str:
+    return row.reason if row.why else f"{row.deliverer} delivers it"
+
+
+def _of_held(row: Row) -> Verdict:
+    """Return the verdict on a held partition of which it is known whether it flows."""
+    if row.answer is Answer.FLOWING:
+        is_ending = row.is_ending
+        found = verdicts.NOT_QUIET_YET if is_ending else verdicts.HELD_BUT_FLOWING
+        return found.of(why=_flowing_text(row))
+    last = max(row.holds, key=lambda one: one.expires_at or float("inf"))
+    end = last.expires_at
+    return verdicts.QUIET.of(
+        owner=last.key.owner,
+        until="until somebody lifts it" if end is None else f"until {utc(end)}",
+        reason=f": {last.hold.reason}" if last.hold and last.hold.reason else "",
+        more=f", and {len(row.holds) - 1} more" if len(row.holds) > 1 else "",
+    )
+
+
+def _of_unheld(row: Row, *, is_read: bool) -> Verdict:
+    """Return the verdict on a partition that no hold covers, as far as holds are read."""
+    if row.answer is Answer.UNOWNED:
+        return verdicts.NO_OWNER
+    if not is_read:
+        return verdicts.HOLDS_UNKNOWN
+    if row.answer is Answer.QUIET:
+        return _of_quiet(row)
+    if row.lag == 0:
+        return verdicts.ALL_READ
+    return verdicts.FLOWS.of(why=_flowing_text(row))
+
+
+def _of_quiet(row: Row) -> Verdict:
+    """Return the verdict on a quiet partition that no hold on the topics covers."""
+    report = None if row.member is None else row.member.report
+    if report is not None and report.gated:
+        return verdicts.STARTING.of(member=row.deliverer)
+    if report is not None and report.kept:
+        kept = kept_text(report.kept)
+        return verdicts.KEPT_BY_MEMBER.of(member=row.deliverer, kept=kept)
+    return verdicts.PAUSED.of(member=row.deliverer)
