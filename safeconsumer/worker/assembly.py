@@ -13,7 +13,7 @@ from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
 from safeconsumer.worker.lanes import Lanes
 from safeconsumer.worker.loop import Engine
-from safeconsumer.worker.options import Options, PumpOptions, WorkerOptions
+from safeconsumer.worker.options import Options
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.retry import SAMPLE
@@ -52,7 +52,7 @@ class Parts:
 
 
 def assembled(
-    options: PumpOptions | WorkerOptions,
+    options: Options,
     client: ConsumerClient,
     lanes: Lanes,
     around: Surroundings,
@@ -105,7 +105,7 @@ def _policy(options: Options, more: Mapping[str, Any]) -> Policy:
     )
 
 
-def policy_of(options: WorkerOptions) -> dict[str, Any]:
+def policy_of(options: Options) -> dict[str, Any]:
     """Return the fields of a policy that concern handlers."""
     return {
         "is_batch": options.is_batch,
@@ -114,7 +114,7 @@ def policy_of(options: WorkerOptions) -> dict[str, Any]:
     }
 
 
-def tracer_of(options: WorkerOptions) -> "Tracer | None":
+def tracer_of(options: Options) -> "Tracer | None":
     """
     Return the object that makes spans; None if spans are off.
 
@@ -130,7 +130,7 @@ def tracer_of(options: WorkerOptions) -> "Tracer | None":
 
 
 def calls_of(
-    options: WorkerOptions, called: Handler, parts: Parts, tracer: "Tracer | None"
+    options: Options, called: Handler, parts: Parts, tracer: "Tracer | None"
 ) -> Calls:
     """
     Return the callable for handlers, with how it is called.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self
 
 from kafka.structs import TopicPartition
 
@@ -15,24 +15,48 @@ from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import (
     JournalError,
     UnansweredBatchError,
+    WorkerSettingError,
     WorkerStateError,
 )
+from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker.assembly import Surroundings, assembled
 from safeconsumer.worker.batches import Batch, HandOut, Ticket
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letters import call_sink
+from safeconsumer.worker.dead_letters import Sink, call_sink
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors.base import end_slot
 from safeconsumer.worker.handlers import commits_alone
 from safeconsumer.worker.health import tell_stalls
-from safeconsumer.worker.lanes import Lanes, order_of
+from safeconsumer.worker.lanes import Lanes, Order, order_of
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL
-from safeconsumer.worker.options import PumpOptions, taking
+from safeconsumer.worker.options import Options
 from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.settings import refuse_circle
+from safeconsumer.worker.queue import OnExhausted
+from safeconsumer.worker.settings import (
+    Commit,
+    DeadLetter,
+    Drain,
+    Limits,
+    Retry,
+    refuse_circle,
+)
 from safeconsumer.worker.tasks import Task
+
+
+def _hand_out(_records: object, _context: object) -> None:
+    """Do nothing: a pump's records are handed out, and no handler is called."""
+
+
+def _without_keys(
+    order: Literal["unordered", "partition"],
+) -> Literal["unordered", "partition"]:
+    if order_of(order) is Order.KEY:
+        message = "a Pump's order must be 'unordered' or 'partition', not 'key'"
+        raise WorkerSettingError(message)
+    return order
 
 
 class Pump:
@@ -86,10 +110,35 @@ class Pump:
     Thread rules: one thread iterates; ``stop`` on any, and in a signal handler.
     """
 
-    @taking(PumpOptions)
-    def __init__(self, options: PumpOptions) -> None:
-        self._client = client = ConsumerClient(options.consumer)
-        self._options = options
+    def __init__(  # noqa: PLR0913 - one keyword for each option, all with defaults
+        self,
+        consumer: Any,  # noqa: ANN401 - checked
+        *,
+        order: Literal["unordered", "partition"] = "unordered",
+        limits: Limits = Limits(),
+        retry: Retry = Retry(),
+        dead_letter: DeadLetter | Sink | None = None,
+        on_exhausted: OnExhausted = "stop",
+        drain: Drain = Drain(),
+        commit: Commit = Commit(),
+        breaker: Breaker | None = None,
+        on_event: Hook | None = None,
+    ) -> None:
+        self._options = options = Options(
+            consumer=consumer,
+            handle=_hand_out,
+            order=_without_keys(order),
+            batch=None,
+            limits=limits,
+            retry=retry,
+            dead_letter=dead_letter,
+            on_exhausted=on_exhausted,
+            drain=drain,
+            commit=commit,
+            breaker=breaker,
+            on_event=on_event,
+        )
+        self._client = client = ConsumerClient(consumer)
         refuse_circle(client.membership.consumed.has, options.dead_letter)
         cut = {"is_batch": True, "quantum": client.most}
         lanes = Lanes(order_of(options.order))

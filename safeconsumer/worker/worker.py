@@ -12,7 +12,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import WorkerStateError
-from safeconsumer.events.dispatch import name_of
+from safeconsumer.events.dispatch import Hook, name_of
 from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
@@ -23,16 +23,34 @@ from safeconsumer.worker.assembly import (
     policy_of,
     tracer_of,
 )
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import LONGEST
-from safeconsumer.worker.handlers import Handler, commits_alone
+from safeconsumer.worker.executors.lifespan import MakeLifespan
+from safeconsumer.worker.handlers import (
+    Handle,
+    HandleBatch,
+    Handler,
+    commits_alone,
+)
 from safeconsumer.worker.health import Report, Stats, snapshot
 from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.lanes import Lanes, order_of
-from safeconsumer.worker.options import WorkerOptions, taking
-from safeconsumer.worker.settings import refuse_circle
+from safeconsumer.worker.options import Options, OrderName
+from safeconsumer.worker.queue import OnExhausted
+from safeconsumer.worker.settings import (
+    Commit,
+    DeadLetter,
+    Drain,
+    Limits,
+    Retry,
+    Tracing,
+    refuse_circle,
+)
 from safeconsumer.worker.signals import taking as taking_signals
 from safeconsumer.worker.tracebacks import shown
 
@@ -129,12 +147,52 @@ class Worker:
     in a signal handler too.
     """
 
-    @taking(WorkerOptions)
-    def __init__(self, options: WorkerOptions) -> None:
-        self._build(options, ConsumerClient(options.consumer), Surroundings())
+    def __init__(  # noqa: PLR0913 - one keyword for each option, all with defaults
+        self,
+        consumer: Any,  # noqa: ANN401 - checked
+        handle: Handle | HandleBatch,
+        *,
+        order: OrderName = "partition",
+        executor: ExecutorName = "thread",
+        concurrency: int = 8,
+        batch: int | None = None,
+        batch_within: float = 0.0,
+        handler_timeout: float | None = None,
+        lifespan: MakeLifespan | None = None,
+        limits: Limits = Limits(),
+        retry: Retry = Retry(),
+        dead_letter: DeadLetter | Sink | None = None,
+        on_exhausted: OnExhausted = "stop",
+        drain: Drain = Drain(),
+        commit: Commit = Commit(),
+        breaker: Breaker | None = None,
+        on_event: Hook | None = None,
+        trace: bool | Tracing = False,
+    ) -> None:
+        options = Options(
+            consumer=consumer,
+            handle=handle,
+            order=order,
+            executor=executor,
+            concurrency=concurrency,
+            batch=batch,
+            batch_within=batch_within,
+            handler_timeout=handler_timeout,
+            lifespan=lifespan,
+            limits=limits,
+            retry=retry,
+            dead_letter=dead_letter,
+            on_exhausted=on_exhausted,
+            drain=drain,
+            commit=commit,
+            breaker=breaker,
+            on_event=on_event,
+            trace=trace,
+        )
+        self._build(options, ConsumerClient(consumer), Surroundings())
 
     def _build(
-        self, options: WorkerOptions, client: ConsumerClient, around: Surroundings
+        self, options: Options, client: ConsumerClient, around: Surroundings
     ) -> None:
         self._options = options
         self._client, self._clock = client, around.clock
