@@ -14,7 +14,7 @@ from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.executors import ExecutorName, check_kind
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.handlers import Handle, HandleBatch
-from safeconsumer.worker.lanes import order_of
+from safeconsumer.worker.lanes import Order, order_of
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
     Commit,
@@ -58,6 +58,14 @@ def _is_an_order(_self: object, _attribute: object, value: str) -> None:
 def _is_an_executor(_self: object, _attribute: object, value: object) -> None:
     if value not in get_args(ExecutorName):
         _refuse(f"executor is 'thread', 'process' or 'asyncio', not {value!r}")
+
+
+def _has_no_keys(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
+    if value is not None and order_of(self.order) is Order.KEY:
+        _refuse(
+            "batch and order='key' exclude each other, as a batch would mix keys: take "
+            "order='partition' or 'unordered', or leave out batch"
+        )
 
 
 def _has_batches(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
@@ -136,7 +144,7 @@ class Options:
     order: OrderName = field(validator=_is_an_order)
     executor: ExecutorName = field(default="thread", validator=_is_an_executor)
     concurrency: int = field(default=1, validator=positive_int)
-    batch: int | None = field(validator=optional(positive_int))
+    batch: int | None = field(validator=[optional(positive_int), _has_no_keys])
     batch_within: float = field(default=0.0, validator=[not_negative, _has_batches])
     handler_timeout: float | None = field(default=None, validator=optional(positive))
     lifespan: MakeLifespan | None = field(default=None, validator=_can_be_entered)

@@ -96,9 +96,8 @@ class Worker:
             A process that a handler forks ends with that call of the handler, by its
             ``sys.exit()`` or with status 1, and handles nothing else.
         concurrency: how many handlers run at a time.
-        batch: most records per call, of one partition; None for one by one. By key, the
-            keys of a partition share as many lanes as there are handlers: a batch has
-            records of several keys, and one that fails lets its lane wait.
+        batch: most records per call, of one partition; None for one by one. Not with
+            ``order="key"``.
         batch_within: seconds that a batch waits for more records, counted from its
             first one, before it is handed out with fewer. It waits only while more can
             come: not where ``limits`` are reached.
@@ -201,8 +200,7 @@ class Worker:
         readers = Readers(*client.membership.deserializers())
         if readers:
             called = readers.before(called, is_batch=options.is_batch)
-        shared = options.concurrency if options.is_batch else None
-        lanes = Lanes(order_of(options.order), shared)
+        lanes = Lanes(order_of(options.order))
         parts = assembled(options, client, lanes, around, **policy_of(options))
         self._emit, self._engine = parts.emit, parts.engine
         self._schedule = parts.schedule

@@ -127,7 +127,7 @@ def test_workers_that_come_and_go_are_clean(lab, journals, tmp_path, protocol):
     assert journals.broken() == set()
 
 
-@pytest.mark.parametrize("order", ["key", "partition", "unordered"])
+@pytest.mark.parametrize("order", ["partition", "unordered"])
 def test_batches_have_an_entry_each(lab, journals, tmp_path, order):
     """W4, W5, W7: some of a batch fail, come again by themselves, and are skipped."""
     count = journals.produce(["", "fail=1", "", "fail", "reject"] * 8)

@@ -106,7 +106,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     *,
     count=2,
     batch=None,
-    order=Order.KEY,
+    order=None,
     timeout=None,
     lifespan=None,
     start_seconds=30.0,
@@ -120,7 +120,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     def emit(kind, **fields):
         events.append(kind(**fields))
 
-    lanes = Lanes(order, None if batch is None else count)
+    lanes = Lanes(order or (Order.KEY if batch is None else Order.PARTITION))
     ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
     ledger.assign([TP, OTHER])
     schedule = TellingSchedule(
