@@ -385,7 +385,7 @@ class Pump:
             ledger.lookers.remove(self._schedule.queue.obey)
         ledger.busy = self._busy_after()
         with suppress(JournalError):
-            self._client.lift_outages()
+            self._client.lift_expiring()
         self._letters.put(None)
         self._client.membership.refuse_others(None)
         self._client.membership.read_with(self._readers.key, self._readers.value)

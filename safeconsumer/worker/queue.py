@@ -368,10 +368,11 @@ class Queue:
 
     def _can_grow(self, lane: Lane) -> bool:
         # Handlers would be idle in vain where the limits let no more come, or what comes
-        # is beyond the span.
+        # is beyond the span, or cannot be read.
         last = lane.runs[-1]
         within = lane.epoch.within_span(*last, self.policy.span)
-        return within == len(last[1]) and self.may_come(lane.epoch.tp)
+        is_next = within == len(last[1]) and lane.epoch.unreadable is None
+        return is_next and self.may_come(lane.epoch.tp)
 
     def _look_at_batch(self, lane: Lane) -> None:
         if self._fills_for(lane) <= 0:

@@ -235,6 +235,15 @@ def test_what_failed_waits_for_no_batch(order, error):
     assert desk.work() == [0]
 
 
+def test_a_batch_does_not_wait_for_records_that_cannot_be_read():
+    """They may not come for long, and its handler would be idle."""
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=2.0, records=2)
+    assert desk.work() == []
+    desk.epoch.unreadable = object()
+    desk.schedule.turn()
+    assert desk.work() == [0, 1]
+
+
 @pytest.mark.contract("W6")
 def test_a_batch_that_waits_for_more_goes_with_its_partition():
     """W6: and nothing of it is begun, then or later."""
