@@ -151,4 +151,5 @@ def calls_of(
         lifespan=options.lifespan,
         start_seconds=max(START_SECONDS, options.limits.age),
         trace=tracer,
+        journal=parts.schedule.journal,
     )

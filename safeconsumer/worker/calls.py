@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeAlias
 
 from attrs import define, field
@@ -27,6 +28,8 @@ from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 StackOf: TypeAlias = Callable[[], str | None]
+Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[object]]
+"""Makes the block around a call of a handler with these records and this context."""
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 
 
@@ -66,7 +69,21 @@ def context_of(
 ) -> Context:
     """Make the context for a task's calls."""
     epoch = task.epoch
-    return Context(epoch.tp, task.attempt, epoch.revoked, deadline, state)
+    return Context(epoch.tp, task.attempt, epoch.revoked, deadline, state, epoch.number)
+
+
+def surrounded(handle: Handler, block: Block) -> Handler:
+    """Return the handler, of either kind, with a block around each of its calls."""
+
+    def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
+        with block(given, context):
+            refuse_undone(handle(given, context))
+
+    async def call_async(given: Any, context: Context) -> None:  # noqa: ANN401 - records
+        with block(given, context):
+            refuse_undone(await handle(given, context))
+
+    return call_async if is_async(handle) else call
 
 
 def call_each(

@@ -15,7 +15,6 @@ from attrs import define
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import MissingExtraError
-from safeconsumer.worker.calls import is_async, refuse_undone
 from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
@@ -199,21 +198,9 @@ class Tracer:
                     exc_info=error,
                 )
 
-    def around(self, handle: Handler) -> Handler:
-        """Return the handler with a span around each of its calls in this process."""
-
-        def begun(given: Any, context: Context) -> Attempt:  # noqa: ANN401 - records
-            return self.begin(given, context.partition, context.attempt)
-
-        def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-            with begun(given, context):
-                refuse_undone(handle(given, context))
-
-        async def call_async(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-            with begun(given, context):
-                refuse_undone(await handle(given, context))
-
-        return call_async if is_async(handle) else call
+    def block(self, given: Any, context: Context) -> Attempt:  # noqa: ANN401 - records
+        """Begin the attempt that a call of the handler in this process is."""
+        return self.begin(given, context.partition, context.attempt)
 
 
 def _ambient() -> contexts.Context:

@@ -207,7 +207,10 @@ class Worker:
         self._engine.departures.outlived = self._engine.held.outlived.total
         if client.journal is not None:
             self._schedule.journal = HandlerJournal(
-                client.journal, self._schedule.fail, is_batch=options.is_batch
+                client.journal,
+                self._schedule.fail,
+                order_of(options.order),
+                is_batch=options.is_batch,
             )
         self._tracer = tracer_of(options)
         calls = calls_of(options, called, parts, self._tracer)
