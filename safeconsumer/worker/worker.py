@@ -587,6 +587,7 @@ class Worker:
         self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
         with contextlib.suppress(Exception):  # the error was reported before
             self._client.lift_expiring()
+        with contextlib.suppress(Exception):  # likewise
             left = max(_LEAVE_SECONDS, end - self._clock())
             self._client.leave(min(_END_SECONDS, left))
         self._tell_end(committed=committed)

@@ -379,6 +379,22 @@ def test_a_letter_that_cannot_be_written_down_is_not_complete(lab, tmp_path):
     assert (arrived, committed(lab)) == ([0], [0])
 
 
+@in_both
+@simulated(seeds=1)
+def test_a_hold_whose_end_cannot_be_written_keeps_no_member_in_its_group(
+    lab, tmp_path, executor
+):
+    """W8: the worker ends with the error, and its consumer is closed."""
+    filled(lab, 1, "pause")
+    handler = Handler(lab, pause=Pause(3600.0))
+    run = journaled(lab, tmp_path, handler, executor=executor)
+    lab.until(lambda: run.worker.stats().pauses, what="the topic is held")
+    with full("call"):
+        run.worker.stop()
+        run.ends()
+    assert lab.members() == 0
+
+
 # ------------------------------------------------------------ others
 
 
