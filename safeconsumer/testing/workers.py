@@ -506,8 +506,8 @@ class _Bench:
             choose=self._choose,
             policy={"quantum": options.batch or 1, "draw": _middle},
         )
-        self._worker = worker = Worker.__new__(Worker)
-        worker._build(options, ConsumerClient(consumer, consumer), around)  # noqa: SLF001 - as its __init__ does
+        client = ConsumerClient(consumer, consumer)
+        self._worker = worker = Worker._of(options, client, around)  # noqa: SLF001 - ours
         try:
             worker.run()
         except (EndlessRunError, WorkerSettingError):

@@ -1,4 +1,4 @@
-"""Builds the parts that a worker or a pump is made of, and connects them."""
+"""Builds the parts that a worker is made of, and connects them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from safeconsumer.worker.dead_letters import checked_sink
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
-from safeconsumer.worker.lanes import Lanes
+from safeconsumer.worker.lanes import Lanes, order_of
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options
 from safeconsumer.worker.queue import Policy, Queue
@@ -43,7 +43,7 @@ class Surroundings:
 
 @frozen
 class Parts:
-    """The parts of a worker or a pump."""
+    """The parts of a worker."""
 
     client: ConsumerClient
     emit: Emitter
@@ -51,13 +51,7 @@ class Parts:
     schedule: Schedule
 
 
-def assembled(
-    options: Options,
-    client: ConsumerClient,
-    lanes: Lanes,
-    around: Surroundings,
-    **policy: Any,  # noqa: ANN401 - the policy's own
-) -> Parts:
+def assembled(options: Options, client: ConsumerClient, around: Surroundings) -> Parts:
     """
     Build the parts and connect them with each other.
 
@@ -83,8 +77,8 @@ def assembled(
     sink = checked_sink(options.dead_letter, config["group_id"])
     queue = Queue(
         engine.held,
-        lanes,
-        _policy(options, {"sink": sink, **policy, **around.policy}),
+        Lanes(order_of(options.order)),
+        _policy(options, {"sink": sink, **around.policy}),
         clock,
         client.membership.ledger,
     )
@@ -95,23 +89,20 @@ def assembled(
 def _policy(options: Options, more: Mapping[str, Any]) -> Policy:
     is_topic = isinstance(options.dead_letter, DeadLetter)
     limits = options.dead_letter if is_topic else None
-    return Policy(
-        retry=options.retry,
-        on_exhausted=options.on_exhausted,
-        max_ratio=getattr(limits, "max_ratio", None),
-        sample=getattr(limits, "sample", SAMPLE),
-        span=options.limits.span,
-        **more,
-    )
-
-
-def policy_of(options: Options) -> dict[str, Any]:
-    """Return the fields of a policy that concern handlers."""
-    return {
+    settings = {
+        "max_ratio": getattr(limits, "max_ratio", None),
+        "sample": getattr(limits, "sample", SAMPLE),
         "is_batch": options.is_batch,
         "within": options.batch_within,
         **cut(options.executor, options.batch, is_traced=options.trace is not False),
+        **more,
     }
+    return Policy(
+        retry=options.retry,
+        on_exhausted=options.on_exhausted,
+        span=options.limits.span,
+        **settings,
+    )
 
 
 def tracer_of(options: Options) -> "Tracer | None":

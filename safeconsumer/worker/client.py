@@ -18,6 +18,7 @@ from safeconsumer.events.log import log_event
 from safeconsumer.events.takeover import Takeover
 from safeconsumer.holds.hold import OUTAGES, WORKER, Lifetime, WorkerOwner
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
+from safeconsumer.worker.held import Dropped
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
 
@@ -230,8 +231,14 @@ class ConsumerClient:
         offsets = self.membership.own_commit(_offsets(marks))
         self._consumer.commit_async(offsets, callback=told)
 
-    def leave(self, timeout: float) -> None:
-        """Leave the group and close the consumer."""
+    def leave(self, timeout: float, _last: Sequence[Dropped]) -> None:
+        """
+        Leave the group and close the consumer.
+
+        Args:
+            timeout: seconds that it may take.
+            _last: up to where each partition was complete when the worker ended.
+        """
         self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
 
 

@@ -14,7 +14,7 @@ from safeconsumer.holds.view import covers
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import ConsumerClient, Polled
-from safeconsumer.worker.held import Held
+from safeconsumer.worker.held import Dropped, Held
 from safeconsumer.worker.leaving import (
     LOST,
     MOVED,
@@ -309,6 +309,7 @@ class Engine:
         leaked: records that came for a partition that a hold of ours covered.
         gap: the longest time between two polls, in seconds, without drains.
         why_nothing: why no record can come; None if nothing is known to prevent it.
+        left: what it still held of each partition at its end.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -343,6 +344,7 @@ class Engine:
         self.leaked = 0
         self._gone_before = 0
         self.why_nothing: str | None = None
+        self.left: Sequence[Dropped] = ()
 
     # ------------------------------------------------------------ its life
 
@@ -420,7 +422,7 @@ class Engine:
             with suppress(Exception):  # then its owner must look after it
                 self._mend()
             epochs = tuple(self.held.epochs.values())
-            dropped = self.departures.drop(epochs, STOPPED)
+            self.left = dropped = self.departures.drop(epochs, STOPPED)
             if self._group.is_lost():  # or was never one: then nothing is missing
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)

@@ -63,8 +63,8 @@ def _is_an_executor(_self: object, _attribute: object, value: object) -> None:
 def _has_no_keys(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
     if value is not None and order_of(self.order) is Order.KEY:
         _refuse(
-            "batch and order='key' exclude each other, as a batch would mix keys: take "
-            "order='partition' or 'unordered', or leave out batch"
+            "with batches order must be 'unordered' or 'partition', not 'key': a batch "
+            "would mix keys"
         )
 
 

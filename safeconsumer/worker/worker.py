@@ -20,7 +20,6 @@ from safeconsumer.worker.assembly import (
     Surroundings,
     assembled,
     calls_of,
-    policy_of,
     tracer_of,
 )
 from safeconsumer.worker.breaker import Breaker
@@ -39,7 +38,7 @@ from safeconsumer.worker.handlers import (
 )
 from safeconsumer.worker.health import Report, Stats, snapshot
 from safeconsumer.worker.journal import HandlerJournal
-from safeconsumer.worker.lanes import Lanes, order_of
+from safeconsumer.worker.lanes import order_of
 from safeconsumer.worker.options import Options, OrderName
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
@@ -190,6 +189,14 @@ class Worker:
         )
         self._build(options, ConsumerClient(consumer), Surroundings())
 
+    @classmethod
+    def _of(
+        cls, options: Options, client: ConsumerClient, around: Surroundings
+    ) -> "Worker":
+        worker = cls.__new__(cls)
+        worker._build(options, client, around)  # noqa: SLF001 - as __init__ does
+        return worker
+
     def _build(
         self, options: Options, client: ConsumerClient, around: Surroundings
     ) -> None:
@@ -200,8 +207,7 @@ class Worker:
         readers = Readers(*client.membership.deserializers())
         if readers:
             called = readers.before(called, is_batch=options.is_batch)
-        lanes = Lanes(order_of(options.order))
-        parts = assembled(options, client, lanes, around, **policy_of(options))
+        parts = assembled(options, client, around)
         self._emit, self._engine = parts.emit, parts.engine
         self._schedule = parts.schedule
         self._engine.departures.outlived = self._engine.held.outlived.total
@@ -334,8 +340,12 @@ class Worker:
             raise outcome
         return outcome
 
+    @property
+    def _failure(self) -> BaseException | None:
+        return self._error or self._schedule.fatal
+
     def _outcome(self) -> Report | BaseException:
-        error = self._error or self._schedule.fatal
+        error = self._failure
         if error is not None:
             return error
         assert self._report is not None  # noqa: S101 - it is closed
@@ -416,7 +426,7 @@ class Worker:
         if state is State.NEW:
             return health.Health(is_alive=True, reasons=("the worker has not begun",))
         if state is State.CLOSED:
-            return health.ended(self._error or self._schedule.fatal)
+            return health.ended(self._failure)
         age = self._options.limits.age
         engine = self._engine
         broken = [
@@ -441,7 +451,7 @@ class Worker:
 
     def _last_poll_at(self, state: State) -> float | None:
         # A loop that has ended on purpose must not cause an alarm.
-        is_over = state is State.CLOSED and not (self._error or self._schedule.fatal)
+        is_over = state is State.CLOSED and not self._failure
         if state is State.NEW or is_over:
             return None
         return self._engine.last_poll_at()
@@ -528,8 +538,8 @@ class Worker:
         health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
     def _must_stop(self) -> bool:
-        why = self._error or self._schedule.fatal
-        return bool(self._stops or self._schedule.is_stop_asked or why is not None)
+        is_asked = self._stops or self._schedule.is_stop_asked
+        return bool(is_asked) or self._failure is not None
 
     def _is_finished(self) -> bool:
         return self._state is State.DRAINING and (
@@ -560,8 +570,11 @@ class Worker:
             self._closed.set()
             self._tell_taken_over()
 
+    def _hanging(self) -> Hook | None:
+        return self._emit.takeover.hook
+
     def _name_hook(self) -> None:
-        hook = self._emit.takeover.hook
+        hook = self._hanging()
         if self._report is not None and hook is not None:
             self._report = evolve(self._report, hanging=name_of(hook))
 
@@ -589,7 +602,7 @@ class Worker:
             self._client.lift_expiring()
         with contextlib.suppress(Exception):  # likewise
             left = max(_LEAVE_SECONDS, end - self._clock())
-            self._client.leave(min(_END_SECONDS, left))
+            self._client.leave(min(_END_SECONDS, left), self._engine.left)
         self._tell_end(committed=committed)
 
     def _end_by(self) -> float:
@@ -600,8 +613,7 @@ class Worker:
         return self._stop_at + self._options.drain.shutdown + _END_SECONDS
 
     def _tell_end(self, *, committed: bool) -> None:
-        schedule, engine = self._schedule, self._engine
-        error = self._error or schedule.fatal
+        schedule, engine, error = self._schedule, self._engine, self._failure
         since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
             done=engine.held.done,

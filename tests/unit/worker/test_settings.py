@@ -111,7 +111,7 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
         ({"key_deserializer": lambda _: 1}, {"executor": "process"}, "top of a module"),
         ({}, {"concurrency": 0}, "concurrency"),
         ({}, {"batch": 0}, "batch"),
-        ({}, {"batch": 2, "order": "key"}, "batch and order='key' exclude each other"),
+        ({}, {"batch": 2, "order": "key"}, "with batches order must be"),
         ({}, {"batch_within": 1.0}, "batch_within needs batch"),
         ({}, {"batch": 2, "batch_within": -1}, "0 or more"),
         *(
