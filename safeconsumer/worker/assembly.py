@@ -8,10 +8,10 @@ from attrs import field, frozen
 
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import checked_sink
-from safeconsumer.worker.executors import choose, cut
+from safeconsumer.worker.executors import ExecutorName, choose, cut
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
-from safeconsumer.worker.lanes import Lanes, order_of
+from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options
 from safeconsumer.worker.queue import Policy, Queue
@@ -37,7 +37,7 @@ class Surroundings:
 
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
-    choose: Callable[[object, Schedule, Calls, int], Runner] = choose
+    choose: Callable[[ExecutorName, Schedule, Calls, int], Runner] = choose
     policy: Mapping[str, Any] = field(factory=dict)
 
 
@@ -77,7 +77,7 @@ def assembled(options: Options, client: ConsumerClient, around: Surroundings) ->
     sink = checked_sink(options.dead_letter, config["group_id"])
     queue = Queue(
         engine.held,
-        Lanes(order_of(options.order)),
+        Lanes(Order(options.order)),
         _policy(options, {"sink": sink, **around.policy}),
         clock,
         client.membership.ledger,

@@ -11,7 +11,6 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.progress import Chunk, record_at
 
 if TYPE_CHECKING:
@@ -34,20 +33,6 @@ class Order(enum.Enum):
 
     UNORDERED = "unordered"
     """None are."""
-
-
-def order_of(name: str) -> Order:
-    """
-    Return the order with this name.
-
-    Raises:
-        WorkerSettingError: there is no order with this name.
-    """
-    try:
-        return Order(name)
-    except ValueError:
-        message = f"order must be 'partition', 'key' or 'unordered', not {name!r}"
-        raise WorkerSettingError(message) from None
 
 
 class LaneState(enum.Enum):

@@ -14,7 +14,6 @@ from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.executors import ExecutorName, check_kind
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.handlers import Handle, HandleBatch
-from safeconsumer.worker.lanes import Order, order_of
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
     Commit,
@@ -46,22 +45,18 @@ def _is_a(*kinds: type) -> _Check:
     return check
 
 
-def _is_policy(_self: object, _attribute: object, value: object) -> None:
-    if value not in ("stop", "skip", "block"):
-        _refuse(f"on_exhausted must be 'stop', 'skip' or 'block', not {value!r}")
+def _is_one_of(*names: str) -> _Check:
+    listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
 
+    def check(_self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
+        if value not in names:
+            _refuse(f"{attribute.name} must be {listed}, not {value!r}")
 
-def _is_an_order(_self: object, _attribute: object, value: str) -> None:
-    order_of(value)
-
-
-def _is_an_executor(_self: object, _attribute: object, value: object) -> None:
-    if value not in get_args(ExecutorName):
-        _refuse(f"executor is 'thread', 'process' or 'asyncio', not {value!r}")
+    return check
 
 
 def _has_no_keys(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
-    if value is not None and order_of(self.order) is Order.KEY:
+    if value is not None and self.order == "key":
         _refuse(
             "with batches order must be 'unordered' or 'partition', not 'key': a batch "
             "would mix keys"
@@ -141,8 +136,10 @@ class Options:
         WorkerSettingError: one is impossible; the message names it.
     """
 
-    order: OrderName = field(validator=_is_an_order)
-    executor: ExecutorName = field(default="thread", validator=_is_an_executor)
+    order: OrderName = field(validator=_is_one_of(*get_args(OrderName)))
+    executor: ExecutorName = field(
+        default="thread", validator=_is_one_of(*get_args(ExecutorName))
+    )
     concurrency: int = field(default=1, validator=positive_int)
     batch: int | None = field(validator=[optional(positive_int), _has_no_keys])
     batch_within: float = field(default=0.0, validator=[not_negative, _has_batches])
@@ -151,7 +148,7 @@ class Options:
     limits: Limits = field(validator=_is_a(Limits))
     retry: Retry = field(validator=_is_a(Retry))
     dead_letter: DeadLetter | Sink | None
-    on_exhausted: OnExhausted = field(validator=_is_policy)
+    on_exhausted: OnExhausted = field(validator=_is_one_of(*get_args(OnExhausted)))
     drain: Drain = field(validator=_is_a(Drain))
     commit: Commit = field(validator=_is_a(Commit))
     breaker: Breaker | None = field(validator=optional(_is_a(Breaker)))

@@ -38,7 +38,7 @@ from safeconsumer.worker.handlers import (
 )
 from safeconsumer.worker.health import Report, Stats, snapshot
 from safeconsumer.worker.journal import HandlerJournal
-from safeconsumer.worker.lanes import order_of
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.options import Options, OrderName
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
@@ -215,7 +215,7 @@ class Worker:
             self._schedule.journal = HandlerJournal(
                 client.journal,
                 self._schedule.fail,
-                order_of(options.order),
+                Order(options.order),
                 is_batch=options.is_batch,
             )
         self._tracer = tracer_of(options)

@@ -21,12 +21,14 @@ _ELSEWHERE_SECONDS = 0.02
 _ELSEWHERE_QUANTUM = 512
 
 
-def choose(executor: object, schedule: Schedule, calls: Calls, count: int) -> Runner:
+def choose(
+    executor: ExecutorName, schedule: Schedule, calls: Calls, count: int
+) -> Runner:
     """
     Make the runner that runs ``count`` handlers at a time.
 
     Raises:
-        WorkerSettingError: there is no such executor, or it cannot run this handler.
+        WorkerSettingError: the executor cannot run this handler.
     """
     match executor:
         case "thread":
@@ -35,8 +37,6 @@ def choose(executor: object, schedule: Schedule, calls: Calls, count: int) -> Ru
             return Coroutines(schedule, calls, count)
         case "process":
             return Processes(schedule, calls, count)
-    message = f"executor is 'thread', 'process' or 'asyncio', not {executor!r}"
-    raise WorkerSettingError(message)
 
 
 def cut(

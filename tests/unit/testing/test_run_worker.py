@@ -200,7 +200,7 @@ def test_what_a_coroutine_binds_and_cancels_ends_with_it():
     ("settings", "said"),
     [
         ({"executor": "asyncio"}, "async def"),
-        ({"executor": "threads"}, "executor is 'thread', 'process' or"),
+        ({"executor": "threads"}, "executor must be 'thread', 'process' or"),
         ({"records": []}, "needs records"),
         ({"records": [b"v"]}, "make_record"),
         ({"records": [make_record(offset=3), make_record(offset=3)]}, "in the order"),

@@ -95,7 +95,7 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"handle": only_one}, "called with .record, context."),
         ({}, {"handle": Handling.work}, "called with .record, context."),
         ({}, {"order": "random"}, "'partition', 'key' or 'unordered'"),
-        ({}, {"executor": "fork"}, "executor is .thread."),
+        ({}, {"executor": "fork"}, "executor must be .thread."),
         ({}, {"handle": handle_async}, "executor='asyncio'"),
         ({}, {"executor": "asyncio"}, "async def"),
         ({}, {"handle": handle_and_yield}, "generator function"),
