@@ -216,6 +216,8 @@ class Pump:
             self._worker.run()
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             self._error = error
+        finally:
+            self._out.begun.set()
 
     def stop(self) -> None:
         """Hand out nothing any more; any thread, and a signal handler too."""

@@ -526,6 +526,19 @@ def test_what_a_poll_raises_ends_the_pump(lab):
     assert not reading.holds()
 
 
+@simulated(seeds=1)
+def test_a_block_whose_worker_cannot_begin_is_left_with_the_reason(lab):
+    """As where another pump takes the consumer at the same moment."""
+    pump = pumping(lab, 1)
+
+    def run():
+        raise WorkerStateError
+
+    pump._worker.run = run
+    with pytest.raises(WorkerStateError), pump:
+        pass
+
+
 @pytest.mark.parametrize("how", ["iterating", "turning"])
 @pytest.mark.parametrize("who", ["stop", "StopWorker"])
 @simulated(seeds=1)
