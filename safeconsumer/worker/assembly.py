@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import checked_sink
-from safeconsumer.worker.executors import choose, cut
+from safeconsumer.worker.executors import choose, quantum
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
 from safeconsumer.worker.lanes import Lanes
@@ -110,7 +110,7 @@ def policy_of(options: WorkerOptions) -> dict[str, Any]:
     return {
         "is_batch": options.is_batch,
         "within": options.batch_within,
-        **cut(options.executor, options.batch, is_traced=options.trace is not False),
+        "quantum": quantum(options.executor, options.batch),
     }
 
 

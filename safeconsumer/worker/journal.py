@@ -9,7 +9,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.format import tp_text
-from safeconsumer.worker.calls import Answer, is_async, refuse_undone, spared
+from safeconsumer.worker.calls import is_async, refuse_undone, spared
 from safeconsumer.worker.handlers import Context, Handler, HandlersFailError
 from safeconsumer.worker.lanes import Indexes, Lane
 from safeconsumer.worker.progress import record_at
@@ -79,22 +79,6 @@ class HandlerJournal:
                 refuse_undone(await handle(given, context))
 
         return call_async if is_async(handle) else call
-
-    def around_answer(self, ask: Callable[[], Answer], task: Task) -> Answer:
-        """Hand the records of a task over to another process, and return its answer."""
-        offsets = _offsets(task, task.indexes)
-        ends = [
-            self._begin(task, lane, _offsets(task, indexes))
-            for lane, indexes in task.bundle or [(task.lane, task.indexes)]
-        ]
-        done: Sequence[int] = ()
-        try:
-            count, error = answer = ask()
-            done = spared(error, len(offsets)) if self._is_batch else range(count)
-        finally:
-            for end in ends:
-                end([offsets[at] for at in done])
-        return answer
 
     def _begin(
         self, task: Task, lane: Lane, offsets: Sequence[int]

@@ -57,7 +57,7 @@ log = logging.getLogger("safeconsumer")
 @define(eq=False)
 class Attempt:
     """
-    One attempt at a record, or at a batch, and its span; any thread may end it.
+    One attempt at a record, or at a batch, and its span.
 
     The block of a ``with`` is the attempt. It is current there, and until the context
     ends in which that is entered: each call of a handler has a copy of its own.
@@ -88,15 +88,6 @@ class Attempt:
             self.span.end()
         except Exception as wrong:  # noqa: BLE001 - from a span processor
             self.failed(wrong)
-
-    def carrier(self) -> dict[str, str]:
-        """Return the writable part of the context, for :func:`within` in another process."""
-        said: dict[str, str] = {}
-        try:
-            _between.inject(said, self.context)
-        except Exception as error:  # noqa: BLE001 - such as a text with lone surrogates
-            self.failed(error)
-        return said
 
 
 def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
@@ -198,6 +189,15 @@ class Tracer:
                     "a span failed; later ones are tried, but this is not logged again",
                     exc_info=error,
                 )
+
+    def carrier(self) -> dict[str, str]:
+        """Return what can be sent of the context here, for :func:`within` elsewhere."""
+        said: dict[str, str] = {}
+        try:
+            _between.inject(said)
+        except Exception as error:  # noqa: BLE001 - such as a text with lone surrogates
+            self._failed(error)
+        return said
 
     def around(self, handle: Handler) -> Handler:
         """Return the handler with a span around each of its calls in this process."""

@@ -12,7 +12,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry, health
-from safeconsumer.worker.executors import choose, cut
+from safeconsumer.worker.executors import choose, quantum
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Lanes, Order
@@ -115,7 +115,11 @@ def bench(  # noqa: PLR0913 - what a worker takes
     """Run handlers so, until the block ends."""
     held, events = Held(time.monotonic), []
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
-    settings |= {**cut(executor, batch), "is_batch": batch is not None, **policy}
+    settings |= {
+        "quantum": quantum(executor, batch),
+        "is_batch": batch is not None,
+        **policy,
+    }
 
     def emit(kind, **fields):
         events.append(kind(**fields))
