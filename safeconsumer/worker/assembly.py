@@ -8,13 +8,13 @@ from attrs import field, frozen
 
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import checked_sink
-from safeconsumer.worker.executors import choose, quantum
+from safeconsumer.worker.executors import choose
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
 from safeconsumer.worker.lanes import Lanes
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options, PumpOptions, WorkerOptions
-from safeconsumer.worker.queue import Policy, Queue
+from safeconsumer.worker.queue import QUANTUM, Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.retry import SAMPLE
 from safeconsumer.worker.settings import DeadLetter
@@ -110,7 +110,7 @@ def policy_of(options: WorkerOptions) -> dict[str, Any]:
     return {
         "is_batch": options.is_batch,
         "within": options.batch_within,
-        "quantum": quantum(options.executor, options.batch),
+        "quantum": options.batch or QUANTUM,
     }
 
 

@@ -9,7 +9,6 @@ from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.queue import QUANTUM
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
@@ -32,11 +31,6 @@ def choose(executor: object, schedule: Schedule, calls: Calls, count: int) -> Ru
             return Processes(schedule, calls, count)
     message = f"executor is 'thread', 'process' or 'asyncio', not {executor!r}"
     raise WorkerSettingError(message)
-
-
-def quantum(executor: object, batch: int | None) -> int:
-    """Return how many records are handed over at once; to a process one, or one batch."""
-    return batch or (1 if executor == "process" else QUANTUM)
 
 
 def check_kind(handle: Callable[..., Any], executor: object) -> None:

@@ -129,9 +129,9 @@ class Processes(Threads):
     """
     Runs handlers in separate processes, one record or one batch at a time in each.
 
-    Each thread asks a process of its own, and replaces it when it has ended. If that
-    happens between two records, nobody is to blame; from the hand-over on it is a
-    failure of the record, or of the batch, as nobody can tell whether it was begun.
+    Each thread asks a process of its own, and replaces it when it has ended. If it was
+    idle, nobody is to blame; from the hand-over on its end is a failure of the record,
+    or of the batch, as nobody can tell whether it was begun.
 
     They are made by ``forkserver``, never by a plain fork, since kafka-python's thread
     is alive.

@@ -147,6 +147,15 @@ class KeepsALock:
         path = self.folder / "calls"
         return [*map(int, path.read_text().split())] if path.exists() else []
 
+    def is_free(self):
+        """Tell whether no process has the lock."""
+        with (self.folder / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
 
 def kill_the_fork_server():
     os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
@@ -182,8 +191,10 @@ def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
         made.admit(1)
         wait_for(handle.calls, "the first call")
         kill_the_fork_server()
-    with (tmp_path / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # it waits for who has it
+    try:
+        wait_for(handle.is_free, "its end", limit=20.0)
+    finally:
+        (tmp_path / "go").touch()
 
 
 def test_a_batch_that_takes_too_long_is_tried_record_by_record(tmp_path):

@@ -12,11 +12,11 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry, health
-from safeconsumer.worker.executors import choose, quantum
+from safeconsumer.worker.executors import choose
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Lanes, Order
-from safeconsumer.worker.queue import Policy, Queue
+from safeconsumer.worker.queue import QUANTUM, Policy, Queue
 from safeconsumer.worker.results import Schedule
 from tests.harness.waiting import wait_for
 from tests.harness.worker.fake_client import FakeRecord
@@ -116,7 +116,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     held, events = Held(time.monotonic), []
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
     settings |= {
-        "quantum": quantum(executor, batch),
+        "quantum": batch or QUANTUM,
         "is_batch": batch is not None,
         **policy,
     }
