@@ -68,8 +68,8 @@ class _Child:
         Wait until it says something; False if it has not by then.
 
         Raises:
-            EOFError: it has ended. Its end of the pipe may live on in what its handler
-                has forked. If it has not, receiving raises it.
+            EOFError: it has ended, and its end of the pipe lives on in what a handler
+                has forked. Where the pipe has ended, too, receiving raises it.
         """
         looking = select.poll()
         for sign in self.signs():
@@ -95,9 +95,11 @@ class _Child:
 
     def last_stack(self) -> str:
         """Return where its threads stood when its time was over; empty if it was not."""
-        if not self.stack.poll(0):
-            return ""
-        return os.read(self.stack.fileno(), _STACK_BYTES).decode("utf-8", "replace")
+        with contextlib.suppress(OSError):  # a stop has closed it
+            if self.stack.poll(0):
+                found = os.read(self.stack.fileno(), _STACK_BYTES)
+                return found.decode("utf-8", "replace")
+        return ""
 
     def close(self) -> None:
         """Let it end, unless it is in a handler."""
@@ -156,6 +158,7 @@ class Processes(Threads):
         self._recalled = InterruptibleEvent()
         self._recall, self._recalling = multiprocessing.Pipe(duplex=False)
         self._is_stopped = False
+        self._pid = os.getpid()
 
     def start(self) -> None:
         """Start the threads; processes are started when there is work for them."""
@@ -165,8 +168,9 @@ class Processes(Threads):
         super().start()
 
     def _kill(self) -> None:
-        for child in list(self._children.values()):
-            child.kill()
+        if os.getpid() == self._pid:  # a fork of this process runs its exit handlers
+            for child in list(self._children.values()):
+                child.kill()
 
     def recall(self) -> None:
         """Start no more processes: records that wait for one have not begun."""
@@ -294,7 +298,7 @@ class Processes(Threads):
         # Raises NotBegunError or HandlersFailError if there is no process that waits.
         child = self._children.get(threading.get_ident())
         if child is not None:
-            with contextlib.suppress(EOFError):
+            with contextlib.suppress(EOFError, OSError):
                 if not child.has_spoken(0.0):
                     return
             self._ended(child, 0)

@@ -459,6 +459,22 @@ def test_processes_keep_no_program_from_its_end(tmp_path):
     assert done.returncode == 0
 
 
+def test_a_fork_of_the_program_that_ends_leaves_the_processes_alone(tmp_path):
+    """W7: it runs the exit handlers that it has inherited, and kills nobody."""
+    handle = KeepsALock(tmp_path)
+    with bench("process", handle, count=1, **QUICK_ONCE) as made:
+        made.admit(1)
+        wait_for(handle.calls, "the call")
+        forked = os.fork()
+        if forked == 0:
+            made.runner._kill()
+            os._exit(0)
+        os.waitpid(forked, 0)
+        (tmp_path / "go").touch()
+        made.wait(lambda: not made.held.records, "it to be done")
+        assert failed(made) == {}
+
+
 @frozen
 class LeavesAFork:
     """A handler that forks what goes on with all open files, and may die of it."""
