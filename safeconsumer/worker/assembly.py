@@ -8,13 +8,13 @@ from attrs import field, frozen
 
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import checked_sink
-from safeconsumer.worker.executors import ExecutorName, choose, cut
+from safeconsumer.worker.executors import ExecutorName, choose
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
 from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options
-from safeconsumer.worker.queue import Policy, Queue
+from safeconsumer.worker.queue import QUANTUM, Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.retry import SAMPLE
 from safeconsumer.worker.settings import DeadLetter
@@ -94,7 +94,7 @@ def _policy(options: Options, more: Mapping[str, Any]) -> Policy:
         "sample": getattr(limits, "sample", SAMPLE),
         "is_batch": options.is_batch,
         "within": options.batch_within,
-        **cut(options.executor, options.batch, is_traced=options.trace is not False),
+        "quantum": options.batch or QUANTUM,
         **more,
     }
     return Policy(

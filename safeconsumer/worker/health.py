@@ -66,7 +66,7 @@ class Stats:
         partitions: partitions with records held.
         queued: records that wait.
         running: records that are handed over: those that handlers work on, also of
-            partitions that are gone, and those handed over behind them.
+            partitions that are gone, and on threads those handed over behind them.
         bytes: the size of waiting and running records, without partitions that are
             gone.
         done: records completed so far.
@@ -332,11 +332,7 @@ def is_at(slot: Slot, task: Task, index: int) -> bool:
 def at_work(
     slots: Sequence[Slot], *, is_batch: bool
 ) -> dict[TopicPartition, list[int]]:
-    """
-    Return the offsets that handlers work on; of a batch, all that are not finished.
-
-    The records behind them that begin without asking, in a process, are among them.
-    """
+    """Return the offsets that handlers work on; of a batch, all that are not finished."""
     found: dict[TopicPartition, list[int]] = {}
     for slot in slots:
         task, index = slot.task, slot.index
@@ -345,7 +341,7 @@ def at_work(
         indexes: list[int] = list(task.indexes)
         if not is_batch:
             at = indexes.index(index) if index in indexes else len(indexes)
-            indexes = indexes[at:] if slot.goes_on else indexes[at : at + 1]
+            indexes = indexes[at : at + 1]
         there = [task.chunk.records[at] for at in indexes]
         offsets = [record.offset for record in there if record is not None]
         found.setdefault(task.epoch.tp, []).extend(offsets)

@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.format import tp_text
-from safeconsumer.worker.calls import Answer, spared
+from safeconsumer.worker.calls import spared
 from safeconsumer.worker.handlers import Context, HandlersFailError
-from safeconsumer.worker.lanes import Indexes, Order
-from safeconsumer.worker.progress import record_at
-from safeconsumer.worker.tasks import Task
+from safeconsumer.worker.lanes import Order
 
 if TYPE_CHECKING:
     from safeconsumer.journal.recorder import Recorder
@@ -60,64 +58,30 @@ class HandlerJournal:
     def block(self, given: Any, context: Context) -> Iterator[None]:  # noqa: ANN401 - records
         """Write when a call of the handler begins, and when it ends."""
         records = given if self._is_batch else [given]
-        end = self._begin(
-            context.partition,
-            context._ownership,  # noqa: SLF001 - ours
-            context.attempt,
-            records,
-        )
+        offsets = [one.offset for one in records]
+        place = {
+            "tp": tp_text(context.partition),
+            "offset": offsets[0],
+            "id": next(self._ids),
+        }
+        several = {"batch": offsets} if offsets[1:] else {}
+        about = {
+            "lane": self._lane_of(records[0]),
+            "attempt": context.attempt,
+            "epoch": context._ownership,  # noqa: SLF001 - ours
+        }
+        self._tell(self._journal.tell, "handle", {**place, **several, **about})
         error: BaseException | None = None
-        size = len(records)
         try:
             yield
         except BaseException as raised:
             error = raised
             raise
         finally:
-            end(spared(error, size))
-
-    def around_answer(self, ask: Callable[[], Answer], task: Task) -> Answer:
-        """Hand the records of a task over to another process, and return its answer."""
-        epoch, at = task.epoch, {index: n for n, index in enumerate(task.indexes)}
-        parts = [part for _, part in task.bundle] or [task.indexes]
-        ends = [
-            self._begin(
-                epoch.tp,
-                epoch.number,
-                task.attempt,
-                [record_at(task.chunk, index) for index in part],
-            )
-            for part in parts
-        ]
-        done: Indexes = ()
-        try:
-            count, error = answer = ask()
-            done = spared(error, len(at)) if self._is_batch else range(count)
-        finally:
-            for part, end in zip(parts, ends, strict=True):
-                end([n for n, index in enumerate(part) if at[index] in done])
-        return answer
-
-    def _begin(
-        self, tp: TopicPartition, ownership: int, attempt: int, records: Sequence[Any]
-    ) -> Callable[[Indexes], None]:
-        # Returns a function that takes which of the records the handler is done with.
-        offsets = [one.offset for one in records]
-        place = {"tp": tp_text(tp), "offset": offsets[0], "id": next(self._ids)}
-        several = {"batch": offsets} if offsets[1:] else {}
-        about = {"attempt": attempt, "epoch": ownership}
-        lane = self._lane_of(records[0])
-        self._tell(
-            self._journal.tell, "handle", {**place, **several, "lane": lane, **about}
-        )
-
-        def end(done: Indexes) -> None:
+            done = [offsets[at] for at in spared(error, len(offsets))]
             is_ok = len(done) == len(offsets)
-            some = {"done": [offsets[at] for at in done]}
-            some = some if several and not is_ok else {}
+            some = {"done": done} if several and not is_ok else {}
             self._tell(self._journal.tell, "handled", {**place, "ok": is_ok, **some})
-
-        return end
 
     def _lane_of(self, record: Any) -> str | None:  # noqa: ANN401 - upstream's record
         # Names what the record has in common with those that it is handled one after

@@ -101,8 +101,10 @@ class Worker:
             first one, before it is handed out with fewer. It waits only while more can
             come: not where ``limits`` are reached.
         handler_timeout: seconds that one call of the handler may take; None for no
-            limit. A coroutine is cancelled, a process is killed and replaced, and the
-            record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
+            limit. A coroutine is cancelled, a process is ended and replaced, and the
+            record has failed with a :class:`HandlerTimeoutError`, which for a process
+            has the stacks of its threads as a note (by ``faulthandler``, whose
+            ``dump_traceback_later`` is taken there). A thread cannot be
             ended: the worker becomes unhealthy, and a ``HandlerStalled`` event shows
             where the handler is. The same goes for a coroutine that blocks its loop.
         lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
@@ -134,8 +136,7 @@ class Worker:
             hook does.
         trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
             True, or a :class:`Tracing`. The span is the current one in the handler;
-            with a handler in another process only its context is current, and without
-            ``batch`` records go there one by one.
+            with a handler in another process only its context is current.
 
     Raises:
         WorkerSettingError: a setting is impossible; the message says why, and nothing
@@ -465,9 +466,7 @@ class Worker:
         """
         Return the offsets of the records that handlers work on, by partition.
 
-        Once a hold is in force no other record of its partitions begins. If records are
-        handed over to a process several at a time, all that it may still begin with are
-        among them.
+        Once a hold is in force no other record of its partitions begins.
         """
         return health.at_work(self._runner.slots, is_batch=self._options.is_batch)
 
