@@ -20,6 +20,7 @@ from kafka import TopicPartition
 from safeconsumer.errors import HandlersFailError, LifespanError
 from safeconsumer.worker import Drain, Retry
 from safeconsumer.worker.lanes import Order
+from tests.harness.processes import forked
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import OTHER, bench
 from tests.harness.worker.fake_client import FakeRecord
@@ -465,11 +466,7 @@ def test_a_fork_of_the_program_that_ends_leaves_the_processes_alone(tmp_path):
     with bench("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
         wait_for(handle.calls, "the call")
-        forked = os.fork()
-        if forked == 0:
-            made.runner._kill()
-            os._exit(0)
-        os.waitpid(forked, 0)
+        assert forked(made.runner._kill) == 0
         (tmp_path / "go").touch()
         made.wait(lambda: not made.held.records, "it to be done")
         assert failed(made) == {}
@@ -484,8 +481,8 @@ class LeavesAFork:
 
     def __call__(self, record, _context):
         if record.offset == 1:
-            forked = os.fork()
-            if forked == 0:
+            child = os.fork()
+            if child == 0:
                 wait_for((self.folder / "end").exists, "the test to end")
                 os._exit(0)
             (self.folder / "pid").write_text(str(os.getpid()))
