@@ -56,10 +56,9 @@ follow from it, such as a commit, the next record of a lane, or an event:
 - ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset``, ``id``, the
   same for both; with ``handle`` also ``lane``, the same for records that must not
   overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
-  ownership; with ``handled`` ``ok``, false if it raised. Of a batch, and of records of
-  one lane that are handed over to another process together, ``offset`` is the first,
-  and ``handle`` has a ``batch``, their offsets; ``handled``, unless it is ``ok``, has
-  those that are ``done``: the others failed, or were not begun;
+  ownership; with ``handled`` ``ok``, false if it raised. Of a batch ``offset`` is the
+  first, and ``handle`` has a ``batch``, their offsets; ``handled``, unless it is
+  ``ok``, has those that are ``done``;
 - ``completed``: ``tp``, ``offset``, ``epoch``, ``why``: the record is complete although
   its handler failed: dead-letter (written when the letter is acknowledged) or skipped,
   also without a handler, where the broker's log cannot be read;

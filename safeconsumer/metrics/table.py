@@ -40,7 +40,6 @@ _WORKER_OWNERS = (
     "worker:retry",
     "worker:drain",
     "worker:floor",
-    "worker:unreadable",
 )
 MEMBER_STATES = ("obeys", "behind", "unavailable", "silent", "unknown")
 PARTITION_STATES = ("flowing", "quiet", "held_flowing", "unknown")

@@ -1,7 +1,6 @@
 """Runs a worker on records without a broker, while time is made to jump."""
 
 import asyncio
-import functools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,10 +11,9 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal
 
-from attrs import define, evolve, field, fields, frozen
-from attrs.validators import optional
+from attrs import define, evolve, field, frozen
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.serializer import Deserializer
 from kafka.serializer.wrapper import DeserializeWrapper
@@ -24,27 +22,37 @@ from kafka.structs import TopicPartition
 from safeconsumer._checks import positive_int
 from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.events import Event
+from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker.assembly import Surroundings
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, is_async
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Failure, Sink, answered, call_sink
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import Apart, forget_cancelling, in_time
 from safeconsumer.worker.executors.base import Calls
-from safeconsumer.worker.executors.lifespan import enter, enter_async, not_left
-from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
-from safeconsumer.worker.options import (
-    Handling,
-    WorkerOptions,
-    check_names,
-    is_an_executor,
-    show,
+from safeconsumer.worker.executors.lifespan import (
+    MakeLifespan,
+    enter,
+    enter_async,
+    not_left,
 )
+from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
+from safeconsumer.worker.options import Options, OrderName
+from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.results import Schedule
-from safeconsumer.worker.settings import DeadLetter, check_callable
+from safeconsumer.worker.settings import (
+    Commit,
+    DeadLetter,
+    Drain,
+    Limits,
+    Retry,
+    Tracing,
+    check_callable,
+)
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.worker import Worker
 
@@ -53,8 +61,6 @@ _GROUP = "run_worker"
 _PATIENCE = 30.0
 # So many waits without a call after the last, and what was not fetched never will be.
 _WAITS = 200
-
-_Given = ParamSpec("_Given")
 
 
 @frozen(kw_only=True)
@@ -171,41 +177,30 @@ def _size(data: object) -> int:
     return len(data) if isinstance(data, bytes) else -1
 
 
-@frozen
-class RunOptions(Handling):
-    """The options of ``run_worker``."""
-
-    handler: Handle | HandleBatch
-    records: Iterable[Any] = ()
-    executor: ExecutorName | None = field(  # type: ignore[assignment]  # what fits
-        default=None, kw_only=True, validator=optional(is_an_executor)
-    )
-    dead_letter: DeadLetter | Sink | Literal[True] | None = field(  # type: ignore[assignment]  # True, too
-        default=None, kw_only=True
-    )
-    key_deserializer: Any = field(default=None, kw_only=True)
-    value_deserializer: Any = field(default=None, kw_only=True)
-    max_calls: int = field(default=10_000, kw_only=True, validator=positive_int)
-
-
-def _one_by_one(
-    options: Callable[_Given, RunOptions],
-) -> Callable[[Callable[[RunOptions], WorkerRun]], Callable[_Given, WorkerRun]]:
-    def around(
-        run: Callable[[RunOptions], WorkerRun],
-    ) -> Callable[_Given, WorkerRun]:
-        @functools.wraps(run)
-        def take(*args: _Given.args, **given: _Given.kwargs) -> WorkerRun:
-            check_names("run_worker", options, args, given)
-            return run(options(*args, **given))
-
-        return show(take, options)
-
-    return around
-
-
-@_one_by_one(RunOptions)
-def run_worker(options: RunOptions) -> WorkerRun:  # noqa: D417 - shown one by one
+def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
+    handler: Handle | HandleBatch,
+    records: Iterable[Any] = (),
+    *,
+    order: OrderName = "partition",
+    executor: ExecutorName | None = None,
+    concurrency: int = 8,
+    batch: int | None = None,
+    batch_within: float = 0.0,
+    handler_timeout: float | None = None,
+    lifespan: MakeLifespan | None = None,
+    limits: Limits = Limits(),
+    retry: Retry = Retry(),
+    dead_letter: DeadLetter | Sink | Literal[True] | None = None,
+    on_exhausted: OnExhausted = "stop",
+    drain: Drain = Drain(),
+    commit: Commit = Commit(),
+    breaker: Breaker | None = None,
+    on_event: Hook | None = None,
+    trace: bool | Tracing = False,
+    key_deserializer: Any = None,  # noqa: ANN401 - as the consumer takes it
+    value_deserializer: Any = None,  # noqa: ANN401 - the same
+    max_calls: int = 10_000,
+) -> WorkerRun:
     """
     Run a :class:`Worker` with these options on the records, and tell what became of them.
 
@@ -243,15 +238,29 @@ def run_worker(options: RunOptions) -> WorkerRun:  # noqa: D417 - shown one by o
             failed more often.
         BaseException: what is no ``Exception`` and came out of the handler.
     """
-    bench = _Bench(options)
-    given = {one.name: getattr(options, one.name) for one in fields(Handling)}
-    given["executor"] = options.executor or _fitting(options)
-    given["dead_letter"], given["on_event"] = bench.sink, bench.note
-    return bench.play(WorkerOptions(bench.consumer, options.handler, **given))
-
-
-def _fitting(options: RunOptions) -> ExecutorName:
-    return "asyncio" if is_async(options.handler) else "thread"
+    consumer = _Consumer(records, key_deserializer, value_deserializer)
+    bench = _Bench(consumer, on_event, max_calls)
+    options = Options(
+        consumer=consumer,
+        handle=handler,
+        order=order,
+        executor=executor or ("asyncio" if is_async(handler) else "thread"),
+        concurrency=concurrency,
+        batch=batch,
+        batch_within=batch_within,
+        handler_timeout=handler_timeout,
+        lifespan=lifespan,
+        limits=limits,
+        retry=retry,
+        dead_letter=bench.taking(dead_letter),
+        on_exhausted=on_exhausted,
+        drain=drain,
+        commit=commit,
+        breaker=breaker,
+        on_event=bench.note,
+        trace=trace,
+    )
+    return bench.play(options)
 
 
 def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes it
@@ -276,19 +285,19 @@ class _Consumer:
     losses = gone = 0
     meanwhile: Callable[[float], None]
 
-    def __init__(self, options: RunOptions) -> None:
+    def __init__(self, records: Iterable[Any], *readers: Any) -> None:  # noqa: ANN401 - as a consumer takes them
         self.now = 0.0
-        self.log = _log(options.records)
+        self.log = _log(records)
         self.committed = {tp: some[0].offset for tp, some in self.log.items()}
         self.config = {
             "group_id": _GROUP,
             "client_id": None,
             "enable_auto_commit": False,
-            "max_poll_records": options.limits.records,
+            "max_poll_records": 1,
             "max_partition_fetch_bytes": 1,
             "max_poll_interval_ms": math.inf,
         }
-        self._readers = options.key_deserializer, options.value_deserializer
+        self._readers = readers
         self._at = dict.fromkeys(self.log, 0)
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
         self.ledger.assign(dict.fromkeys(self.log, self))
@@ -458,40 +467,47 @@ def _refuse_loop() -> None:
         raise WorkerSettingError(message)
 
 
+@define(eq=False, slots=False)
 class _Bench:
     """
     Runs one worker, lets its time pass, and takes notes.
 
     Attributes:
-        sink: where dead letters go, for the worker's options.
         run: the notes.
     """
 
-    def __init__(self, options: RunOptions) -> None:
-        self._options = options
-        self.consumer = _Consumer(options)
-        self.consumer.meanwhile = self._meanwhile
-        self.sink: Any = options.dead_letter
-        if options.dead_letter is True:
-            self.sink = lambda _record, _failure: None
-        elif isinstance(options.dead_letter, DeadLetter):
-            self.sink = evolve(options.dead_letter, producer=self)
-        self.run = WorkerRun(committed=self.consumer.committed)
-        self._sent: Mapping[str, Any] | None = None
-        self._waits = 0
-        self._is_over = False
+    consumer: _Consumer
+    _on_event: Hook | None
+    _max_calls: int = field(validator=positive_int)
+    run: WorkerRun = field(factory=WorkerRun)
+    _sent: Mapping[str, Any] | None = None
+    _waits: int = 0
+    _is_over: bool = False
 
-    def play(self, options: WorkerOptions) -> WorkerRun:
+    def __attrs_post_init__(self) -> None:
+        self.consumer.meanwhile = self._meanwhile
+        self.run.committed = self.consumer.committed
+
+    def taking(self, dead_letter: Any) -> Any:  # noqa: ANN401 - the worker's, or True
+        """Return where dead letters go, for the worker's options."""
+        if dead_letter is True:
+            return lambda _record, _failure: None
+        if isinstance(dead_letter, DeadLetter):
+            return evolve(dead_letter, producer=self)
+        return dead_letter
+
+    def play(self, options: Options) -> WorkerRun:
         """Run the worker until nothing is left that would ever come."""
         consumer: Any = self.consumer
+        consumer.config["max_poll_records"] = options.limits.records
         around = Surroundings(
             clock=consumer.clock,
             wall=consumer.clock,
             choose=self._choose,
             policy={"quantum": options.batch or 1, "draw": _middle},
         )
-        self._worker = worker = Worker.__new__(Worker)
-        worker._build(options, ConsumerClient(consumer, consumer), around)  # noqa: SLF001 - as its __init__ does
+        client = ConsumerClient(consumer, consumer)
+        self._worker = worker = Worker._of(options, client, around)  # noqa: SLF001 - ours
         try:
             worker.run()
         except (EndlessRunError, WorkerSettingError):
@@ -519,7 +535,7 @@ class _Bench:
         if queue.ready:
             return
         self._waits += 1
-        if self._waits > self._options.max_calls:
+        if self._waits > self._max_calls:
             self._fail(f"the worker waits again and again: {self.run.events[-1]}")
         if soon == math.inf:
             soon = seconds
@@ -538,9 +554,9 @@ class _Bench:
 
     def is_endless(self) -> bool:
         """Tell whether the handler was called as often as it may be, and end the run."""
-        is_endless = len(self.run.calls) >= self._options.max_calls
+        is_endless = len(self.run.calls) >= self._max_calls
         if is_endless:
-            self._fail(f"the handler was called {self._options.max_calls} times")
+            self._fail(f"the handler was called {self._max_calls} times")
         return is_endless
 
     def _fail(self, what: str) -> None:
@@ -552,14 +568,14 @@ class _Bench:
     def note(self, event: Any) -> None:  # noqa: ANN401 - any of a worker's
         """Note an event, and pass it on."""
         self.run.events.append(event)
-        if self._options.on_event is not None:
-            self._options.on_event(event)
+        if self._on_event is not None:
+            self._on_event(event)
 
     def noting(self, handle: Handler) -> Handler:
         """Return the handler, with a note of each of its calls."""
 
         def call(given: Any, context: Context) -> Any:  # noqa: ANN401 - a handler
-            records = (given,) if self._options.batch is None else tuple(given)
+            records = tuple(given) if isinstance(given, list) else (given,)
             note = Call(records=records, attempt=context.attempt, at=self.consumer.now)
             try:
                 return handle(given, context)

@@ -1,4 +1,4 @@
-"""Builds the parts that a worker or a pump is made of, and connects them."""
+"""Builds the parts that a worker is made of, and connects them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,13 +8,13 @@ from attrs import field, frozen
 
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import checked_sink
-from safeconsumer.worker.executors import choose, cut
+from safeconsumer.worker.executors import ExecutorName, choose
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
-from safeconsumer.worker.lanes import Lanes
+from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.loop import Engine
-from safeconsumer.worker.options import Options, PumpOptions, WorkerOptions
-from safeconsumer.worker.queue import Policy, Queue
+from safeconsumer.worker.options import Options
+from safeconsumer.worker.queue import QUANTUM, Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.retry import SAMPLE
 from safeconsumer.worker.settings import DeadLetter
@@ -37,13 +37,13 @@ class Surroundings:
 
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
-    choose: Callable[[object, Schedule, Calls, int], Runner] = choose
+    choose: Callable[[ExecutorName, Schedule, Calls, int], Runner] = choose
     policy: Mapping[str, Any] = field(factory=dict)
 
 
 @frozen
 class Parts:
-    """The parts of a worker or a pump."""
+    """The parts of a worker."""
 
     client: ConsumerClient
     emit: Emitter
@@ -51,13 +51,7 @@ class Parts:
     schedule: Schedule
 
 
-def assembled(
-    options: PumpOptions | WorkerOptions,
-    client: ConsumerClient,
-    lanes: Lanes,
-    around: Surroundings,
-    **policy: Any,  # noqa: ANN401 - the policy's own
-) -> Parts:
+def assembled(options: Options, client: ConsumerClient, around: Surroundings) -> Parts:
     """
     Build the parts and connect them with each other.
 
@@ -83,8 +77,8 @@ def assembled(
     sink = checked_sink(options.dead_letter, config["group_id"])
     queue = Queue(
         engine.held,
-        lanes,
-        _policy(options, {"sink": sink, **policy, **around.policy}),
+        Lanes(Order(options.order)),
+        _policy(options, {"sink": sink, **around.policy}),
         clock,
         client.membership.ledger,
     )
@@ -95,26 +89,23 @@ def assembled(
 def _policy(options: Options, more: Mapping[str, Any]) -> Policy:
     is_topic = isinstance(options.dead_letter, DeadLetter)
     limits = options.dead_letter if is_topic else None
+    settings = {
+        "max_ratio": getattr(limits, "max_ratio", None),
+        "sample": getattr(limits, "sample", SAMPLE),
+        "is_batch": options.is_batch,
+        "within": options.batch_within,
+        "quantum": options.batch or QUANTUM,
+        **more,
+    }
     return Policy(
         retry=options.retry,
         on_exhausted=options.on_exhausted,
-        max_ratio=getattr(limits, "max_ratio", None),
-        sample=getattr(limits, "sample", SAMPLE),
         span=options.limits.span,
-        **more,
+        **settings,
     )
 
 
-def policy_of(options: WorkerOptions) -> dict[str, Any]:
-    """Return the fields of a policy that concern handlers."""
-    return {
-        "is_batch": options.is_batch,
-        "within": options.batch_within,
-        **cut(options.executor, options.batch, is_traced=options.trace is not False),
-    }
-
-
-def tracer_of(options: WorkerOptions) -> "Tracer | None":
+def tracer_of(options: Options) -> "Tracer | None":
     """
     Return the object that makes spans; None if spans are off.
 
@@ -130,7 +121,7 @@ def tracer_of(options: WorkerOptions) -> "Tracer | None":
 
 
 def calls_of(
-    options: WorkerOptions, called: Handler, parts: Parts, tracer: "Tracer | None"
+    options: Options, called: Handler, parts: Parts, tracer: "Tracer | None"
 ) -> Calls:
     """
     Return the callable for handlers, with how it is called.
@@ -151,4 +142,5 @@ def calls_of(
         lifespan=options.lifespan,
         start_seconds=max(START_SECONDS, options.limits.age),
         trace=tracer,
+        journal=parts.schedule.journal,
     )

@@ -2,7 +2,9 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from queue import SimpleQueue
 from typing import Any
 
 from attrs import evolve
@@ -10,9 +12,12 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import UnansweredBatchError
-from safeconsumer.worker.calls import batch_failed, blamed
+from safeconsumer.worker.calls import Errors, Slot, batch_failed, blamed
+from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.executors.base import end_slot
 from safeconsumer.worker.handlers import BatchFailure
+from safeconsumer.worker.lanes import Indexes
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
@@ -21,6 +26,9 @@ from safeconsumer.worker.tasks import Outcome, Task
 class Ticket:
     """
     A task that is handed out, until each of its records has an answer. Any thread.
+
+    A record that is done may be committed at once; what failed is decided about when
+    all have an answer.
 
     Attributes:
         task: the task.
@@ -32,7 +40,6 @@ class Ticket:
         self.threads: set[int] = set()
         self._schedule = schedule
         self._open = dict.fromkeys(task.indexes)
-        self._finished: list[int] = []
         self._failed: dict[int, BaseException] = {}
 
     @property
@@ -49,20 +56,26 @@ class Ticket:
             new = self._take(indexes)
             for index in new if error is None else ():
                 self.task.finish(index)
-            outcome = self._outcome(new, error, is_all=indexes is None)
-        if new and outcome is not None:
-            self._schedule.complete([outcome])
+            before = bool(self._failed)
+            if error is not None:
+                self._failed.update(dict.fromkeys(new, error))
+            is_over = bool(new) and not self._open
+        if not is_over:
+            return
+        if error is None or before or indexes is not None:
+            self._end(failed=sorted(self._failed.items(), key=itemgetter(0)))
+        else:  # any of these may be the cause
+            part = evolve(self.task, indexes=new)
+            outcome = batch_failed(part, error, 0.0)
+            self._end(outcome.failed, outcome.left, is_suspect=outcome.is_suspect)
 
     def give_back(self) -> None:
         """Queue its open records again, in front: nobody works on it any more."""
         with self._schedule.queue.held.lock:
             new = self._take(None)
             left = sorted([*new, *self._failed])
-            task = evolve(self.task, indexes=sorted([*left, *self._finished]))
         if new:
-            self._schedule.complete(
-                [Outcome(task=task, finished=self._finished, left=left)]
-            )
+            self._end(left=left)
 
     def _take(self, indexes: Iterable[int] | None) -> list[int]:
         asked = tuple(self._open) if indexes is None else sorted(set(indexes))
@@ -71,34 +84,26 @@ class Ticket:
             del self._open[index]
         return new
 
-    def _outcome(
-        self, new: list[int], error: BaseException | None, *, is_all: bool
-    ) -> Outcome | None:
-        # Records of a shared lane do not wait for each other, so each answer is passed
-        # on at once; another lane goes on when all of its records have one.
-        part = evolve(self.task, indexes=new)
-        if self.task.lane.is_shared:
-            return _outcome_of(part, error, is_all=is_all)
-        if error is not None and is_all and not self._failed:
-            outcome = _outcome_of(part, error, is_all=True)
-            return evolve(outcome, task=self.task, finished=sorted(self._finished))
-        if error is None:
-            self._finished += new
-        else:
-            self._failed.update(dict.fromkeys(new, error))
-        if self._open:
-            return None
-        failed = sorted(self._failed.items(), key=lambda one: one[0])
-        finished = sorted(self._finished)
-        return Outcome(task=self.task, finished=finished, failed=failed)
-
-
-def _outcome_of(task: Task, error: BaseException | None, *, is_all: bool) -> Outcome:
-    if error is None:
-        return Outcome(task=task, finished=task.indexes)
-    if is_all and task.indexes:
-        return batch_failed(task, error, 0.0)
-    return Outcome(task=task, failed=[(index, error) for index in task.indexes])
+    def _end(
+        self,
+        failed: Errors = (),
+        left: Indexes = (),
+        *,
+        is_suspect: bool = False,
+    ) -> None:
+        task = self.task
+        finished = [index for index in task.indexes if task.chunk.done[index]]
+        self._schedule.complete(
+            [
+                Outcome(
+                    task=task,
+                    finished=finished,
+                    failed=failed,
+                    left=left,
+                    is_suspect=is_suspect,
+                )
+            ]
+        )
 
 
 class Batch:
@@ -214,26 +219,66 @@ class Batch:
 
 class HandOut:
     """
-    Makes batches of what the schedule hands out. For the iterating thread only.
+    Hands out a worker's records as batches, in the place of what runs its handlers.
+
+    A batch is claimed when it is asked for: what waits can be held, revoked or given
+    back meanwhile. One thread asks.
 
     Args:
-        bury: takes what is left to be done for a record that is no batch any more.
+        schedule: hands out the records, and takes the answers for them.
+        readers: the consumer's deserializers, called for what is asked for.
 
     Attributes:
+        slots: the place where the sink of dead letters is called.
         ready: set when there may be something to hand out.
-        dropped: tickets of batches that were garbage-collected.
+        begun: set once the worker has its consumer, or has ended.
     """
 
-    def __init__(
-        self, schedule: Schedule, readers: Readers, bury: Callable[[Task], None]
-    ) -> None:
+    def __init__(self, schedule: Schedule, readers: Readers) -> None:
         self._schedule = schedule
-        self._bury = bury
         self._readers = readers
         self._last: list[Ticket] = []
         self._is_asked_again = False
-        self.ready = InterruptibleEvent()
-        self.dropped: deque[Ticket] = deque()
+        self._dropped: deque[Ticket] = deque()
+        self._letters: SimpleQueue[Task | None] = SimpleQueue()
+        self.slots = [Slot("safeconsumer-pump-dead-letters")]
+        self.ready, self.begun = InterruptibleEvent(), InterruptibleEvent()
+
+    # ------------------------------------------------------------ as a worker runs it
+
+    def start(self) -> None:
+        """Let batches be asked for."""
+        self._schedule.queue.listen(self.ready.set)
+        if self._schedule.queue.policy.sink is not None:
+            name = self.slots[0].name
+            threading.Thread(target=self._bury, name=name, daemon=True).start()
+        self.begun.set()
+
+    def wait_ready(self, _seconds: float) -> bool:
+        """Tell whether it has begun: it does at once."""
+        return True
+
+    def recall(self) -> None:
+        """Do nothing: what was claimed is out."""
+
+    def stop(self, _seconds: float = 0.0) -> None:
+        """Hand out nothing any more."""
+        self._schedule.queue.listen(None)
+        self._schedule.queue.end()
+        self._letters.put(None)
+        self.ready.set()
+        self.begun.set()
+
+    def _bury(self) -> None:
+        # As a worker's handler thread does with a letter.
+        sink, (slot,) = self._schedule.queue.policy.sink, self.slots
+        try:
+            for task in iter(self._letters.get, None):
+                self._schedule.complete([call_sink(sink, task, slot)])
+        except BaseException as error:  # noqa: BLE001 - raised where batches are taken
+            end_slot(slot, self._schedule, error)
+
+    # ------------------------------------------------------------ for who asks
 
     def take(self, most: float) -> list[Batch]:
         """Return up to so many batches."""
@@ -253,7 +298,7 @@ class HandOut:
                 if task.letter is None:
                     self._open(task, batches)
                 else:
-                    self._bury(task)
+                    self._letters.put(task)
         return batches
 
     def _open(self, task: Task, batches: list[Batch]) -> None:
@@ -269,7 +314,7 @@ class HandOut:
             self._is_asked_again = False
             self._last.clear()
         self._last.append(ticket)
-        batches.append(Batch(ticket, read, self.dropped))
+        batches.append(Batch(ticket, read, self._dropped))
 
     def _read(self, ticket: Ticket) -> list[tuple[int, Any]]:
         chunk, indexes = ticket.task.chunk, ticket.task.indexes
@@ -297,11 +342,23 @@ class HandOut:
             if ticket.threads <= ours:
                 ticket.give_back()
 
-    def take_dropped(self) -> list[Ticket]:
-        """Return the tickets that nobody can answer any more, each once."""
-        found = []
-        while self.dropped:
-            ticket = self.dropped.popleft()
-            if ticket.is_open:
-                found.append(ticket)
-        return found
+    def look_for_dropped(self, *, is_wrong: bool) -> None:
+        """
+        Give back the batches that nobody can answer any more.
+
+        Args:
+            is_wrong: whether such a batch stops the worker.
+        """
+        while self._dropped:
+            ticket = self._dropped.popleft()
+            epoch = ticket.task.epoch
+            if is_wrong and ticket.is_open and not epoch.revoked.is_set():
+                self._schedule.fail(_unanswered(epoch.tp))
+            ticket.give_back()
+
+
+def _unanswered(tp: TopicPartition) -> UnansweredBatchError:
+    return UnansweredBatchError(
+        f"a batch of {tp.topic}:{tp.partition} was dropped before each of its records "
+        f"had an answer: call done() or fail() on it; nothing was committed past them"
+    )

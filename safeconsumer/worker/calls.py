@@ -4,12 +4,12 @@ import asyncio
 import contextvars
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeAlias
 
 from attrs import define, field
-from kafka.structs import TopicPartition
 
 from safeconsumer.errors.base import HandlerCancelledError, HandlersCannotRunError
 from safeconsumer.worker.groups import meant
@@ -21,11 +21,12 @@ from safeconsumer.worker.handlers import (
     WorkerControl,
 )
 from safeconsumer.worker.lanes import Indexes
-from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 StackOf: TypeAlias = Callable[[], str | None]
+Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[object]]
+"""Makes the block around a call of a handler with these records and this context."""
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 
 
@@ -44,14 +45,12 @@ class Slot:
         limit: seconds after which its handler is reported, if that is earlier than
             ``Limits.age``.
         ended: why it runs nothing any more; None while it does.
-        goes_on: whether the next record of its task begins without being noted here.
     """
 
     name: str = ""
     limit: float | None = None
     ended: BaseException | None = None
     task: Task | None = None
-    goes_on: bool = False
     index: int = 0
     began: float = 0.0
     stack: StackOf = field(default=lambda: None)
@@ -65,7 +64,21 @@ def context_of(
 ) -> Context:
     """Make the context for a task's calls."""
     epoch = task.epoch
-    return Context(epoch.tp, task.attempt, epoch.revoked, deadline, state)
+    return Context(epoch.tp, task.attempt, epoch.revoked, deadline, state, epoch.number)
+
+
+def surrounded(handle: Handler, block: Block) -> Handler:
+    """Return the handler, of either kind, with a block around each of its calls."""
+
+    def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
+        with block(given, context):
+            refuse_undone(handle(given, context))
+
+    async def call_async(given: Any, context: Context) -> None:  # noqa: ANN401 - records
+        with block(given, context):
+            refuse_undone(await handle(given, context))
+
+    return call_async if is_async(handle) else call
 
 
 def call_each(
@@ -289,83 +302,4 @@ def misfit(errors: object, size: int) -> Exception | None:
             return IndexError(message)
         if not isinstance(one, BaseException):
             return TypeError(f"BatchFailure has {shown(one)}, not an exception")
-    return None
-
-
-# ------------------------------------------------------------ in another process
-
-Answer: TypeAlias = tuple[int, BaseException | None]
-"""How many records were finished, and what the next one, or the batch, raised."""
-
-
-About: TypeAlias = tuple[TopicPartition, int, Mapping[str, str] | None]
-"""The partition, the attempt, and the carrier of its trace."""
-
-
-def call_in_process(  # noqa: PLR0913 - called by name
-    handle: Handler,
-    records: list[Any],
-    about: About,
-    *,
-    is_batch: bool,
-    seconds: float,
-    begin: Callable[[int], None],
-    state: Any = None,  # noqa: ANN401 - the user's own
-) -> Answer:
-    """
-    Call the handler where only pickled values arrive, for about so many seconds.
-
-    ``begin`` is called with the number of finished records before each and at the end.
-    """
-    until = time.monotonic() + seconds
-    partition, attempt, carrier = about
-    context = Context(partition, attempt, Revocation(), _no_deadline, state)
-    if carrier is not None:
-        from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
-
-        handle = within(carrier, handle)
-    apart = contextvars.copy_context().copy
-    begin(0)
-    for count, given in enumerate([records] if is_batch else records):
-        try:
-            answer = apart().run(handle, given, context)
-            if answer is not None:
-                refuse_undone(answer)
-        except BaseException as error:  # noqa: BLE001 - this record, or the batch, has failed
-            return count, blamed(error)
-        finished = len(records) if is_batch else count + 1
-        begin(finished)
-        if time.monotonic() > until:
-            return finished, None
-    return len(records), None
-
-
-def outcome_of(
-    task: Task,
-    answer: Answer,
-    seconds: float,
-    *,
-    is_batch: bool,
-    last: float,
-) -> Outcome:
-    """Mark the records finished elsewhere; ``last`` is the time of the last one."""
-    count, error = answer
-    if is_batch and error is not None:
-        return batch_failed(task, error, seconds)
-    finished: Indexes = task.indexes[:count]
-    for index in finished:
-        task.finish(index)
-    failed = [] if error is None else [(task.indexes[count], error)]
-    left = task.indexes[count + len(failed) :]
-    return Outcome(
-        task=task,
-        finished=finished,
-        failed=failed,
-        left=left,
-        seconds=seconds,
-        failing=last if failed else 0.0,
-    )
-
-
-def _no_deadline() -> None:
     return None

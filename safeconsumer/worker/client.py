@@ -16,10 +16,13 @@ from safeconsumer.events.counts import WORKER_ALARMS, Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook
 from safeconsumer.events.log import log_event
 from safeconsumer.events.takeover import Takeover
-from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
+from safeconsumer.holds.hold import OUTAGES, WORKER, Lifetime, WorkerOwner
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
+from safeconsumer.worker.held import Dropped
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
+
+UNREADABLE = f"{WORKER}unreadable"
 
 
 class Emitter:
@@ -164,9 +167,16 @@ class ConsumerClient:
         """Lift the owner's hold of the whole consumer, which wakes a waiting poll."""
         self._consumer.resume(ALL, owner=owner)
 
-    def pause(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
+    def pause(
+        self,
+        scope: Scope,
+        owner: str,
+        reason: str,
+        seconds: float,
+        lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
+    ) -> None:
         """
-        Hold a scope for so many seconds, across rebalances. Any thread.
+        Hold a scope for so many seconds, across rebalances by default. Any thread.
 
         Raises:
             NotConsumedError: the consumer does not consume the scope any more.
@@ -177,16 +187,16 @@ class ConsumerClient:
             owner=WorkerOwner(owner),
             reason=reason,
             for_=seconds,
-            lifetime=Lifetime.UNTIL_RESUMED,
+            lifetime=lifetime,
         )
 
-    def lift_outages(self) -> None:
+    def lift_expiring(self) -> None:
         """
-        Lift every hold for an outage, when the worker that placed them ends.
+        Lift every hold that would expire by itself, when its worker ends.
 
         Any thread.
         """
-        for owner in sorted(OUTAGES):
+        for owner in sorted({*OUTAGES, UNREADABLE}):
             self._consumer.resume_all(owner)
 
     def _place(self, target: TopicPartition | None, owner: str, reason: str) -> None:
@@ -221,8 +231,14 @@ class ConsumerClient:
         offsets = self.membership.own_commit(_offsets(marks))
         self._consumer.commit_async(offsets, callback=told)
 
-    def leave(self, timeout: float) -> None:
-        """Leave the group and close the consumer."""
+    def leave(self, timeout: float, _last: Sequence[Dropped]) -> None:
+        """
+        Leave the group and close the consumer.
+
+        Args:
+            timeout: seconds that it may take.
+            _last: up to where each partition was complete when the worker ended.
+        """
         self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
 
 

@@ -390,8 +390,8 @@ class WorkerProcessDied(WorkerEvent):
 
     Attributes:
         exit_code: its exit code; negative for a signal.
-        records: how many records it had and has not finished; 0 if it was idle. Only
-            its current record has failed; in a batch all are repeated one by one.
+        records: how many records it had, which failed with it; 0 if it was idle. More
+            than one are a batch, which is repeated one by one.
     """
 
     __match_args__ = ("exit_code",)

@@ -176,6 +176,7 @@ class Context:
     revoked: Revocation
     _deadline: Callable[[], float | None]
     state: Any = None
+    _ownership: int = 0  # its number, for the journal
 
     @property
     def deadline(self) -> float | None:

@@ -9,6 +9,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import Slot
+from safeconsumer.worker.client import UNREADABLE
 from safeconsumer.worker.durations import Histogram
 from safeconsumer.worker.loop import OWNERS, Engine
 from safeconsumer.worker.results import Schedule
@@ -65,7 +66,7 @@ class Stats:
         partitions: partitions with records held.
         queued: records that wait.
         running: records that are handed over: those that handlers work on, also of
-            partitions that are gone, and those handed over behind them.
+            partitions that are gone, and on threads those handed over behind them.
         bytes: the size of waiting and running records, without partitions that are
             gone.
         done: records completed so far.
@@ -100,8 +101,9 @@ class Stats:
             records tries or is about to. A topic that has gone to other members counts
             until its hold ends.
         paused: the worker's owners that hold something now.
-        pause_seconds: for each of the worker's owners but ``worker:outage`` and
-            ``worker:breaker``, for how long it has held something.
+        pause_seconds: for each of the worker's owners but ``worker:outage``,
+            ``worker:breaker`` and ``worker:unreadable``, for how long it has held
+            something.
         handler_seconds: how long handlers took for a record, also for one that failed;
             records that were handed over together each count with their mean.
         poll_gap: the longest time between two polls, in seconds, without drains.
@@ -216,7 +218,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
 def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
     yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
     there = {hold.owner for hold in schedule.queue.ledger.peek().holds}
-    yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
+    yield from (owner for owner in (UNREADABLE, OUTAGE, BREAKER) if owner in there)
 
 
 # Seconds after which a sink that still has a letter is reported: a producer may wait in
@@ -330,11 +332,7 @@ def is_at(slot: Slot, task: Task, index: int) -> bool:
 def at_work(
     slots: Sequence[Slot], *, is_batch: bool
 ) -> dict[TopicPartition, list[int]]:
-    """
-    Return the offsets that handlers work on; of a batch, all that are not finished.
-
-    The records behind them that begin without asking, in a process, are among them.
-    """
+    """Return the offsets that handlers work on; of a batch, all that are not finished."""
     found: dict[TopicPartition, list[int]] = {}
     for slot in slots:
         task, index = slot.task, slot.index
@@ -343,7 +341,7 @@ def at_work(
         indexes: list[int] = list(task.indexes)
         if not is_batch:
             at = indexes.index(index) if index in indexes else len(indexes)
-            indexes = indexes[at:] if slot.goes_on else indexes[at : at + 1]
+            indexes = indexes[at : at + 1]
         there = [task.chunk.records[at] for at in indexes]
         offsets = [record.offset for record in there if record is not None]
         found.setdefault(task.epoch.tp, []).extend(offsets)

@@ -1,7 +1,8 @@
 """Writes what a worker does with records into its consumer's journal."""
 
+import hashlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,15 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.errors.base import HandlersCannotRunError, JournalError
 from safeconsumer.journal.format import tp_text
-from safeconsumer.worker.calls import Answer, is_async, refuse_undone, spared
-from safeconsumer.worker.handlers import Context, Handler
-from safeconsumer.worker.lanes import Indexes, Lane
-from safeconsumer.worker.progress import record_at
-from safeconsumer.worker.tasks import Task
+from safeconsumer.worker.calls import spared
+from safeconsumer.worker.handlers import Context
+from safeconsumer.worker.lanes import Order
 
 if TYPE_CHECKING:
     from safeconsumer.journal.recorder import Recorder
+
+# Bytes of a key that stands in an entry as it is; of a longer one its digest does.
+_LONGEST = 95
 
 
 class HandlerJournal:
@@ -34,6 +36,7 @@ class HandlerJournal:
     Args:
         journal: the consumer's.
         fail: stops the worker for an error.
+        order: which records are handled one after the other.
         is_batch: whether handlers take batches.
     """
 
@@ -41,82 +44,54 @@ class HandlerJournal:
         self,
         journal: "Recorder",
         fail: Callable[[BaseException], None],
+        order: Order,
         *,
         is_batch: bool,
     ) -> None:
         self._journal = journal
         self._fail = fail
+        self._order = order
         self._is_batch = is_batch
         self._ids = itertools.count(1)
 
-    def around(self, handle: Handler, task: Task) -> Handler:
-        """Return the handler for a task's records, called one by one or as a batch."""
-        lanes = {
-            offset: lane
-            for lane, indexes in task.bundle
-            for offset in _offsets(task, indexes)
+    @contextmanager
+    def block(self, given: Any, context: Context) -> Iterator[None]:  # noqa: ANN401 - records
+        """Write when a call of the handler begins, and when it ends."""
+        records = given if self._is_batch else [given]
+        offsets = [one.offset for one in records]
+        place = {
+            "tp": tp_text(context.partition),
+            "offset": offsets[0],
+            "id": next(self._ids),
         }
-
-        @contextmanager
-        def noted(given: Any) -> Iterator[None]:  # noqa: ANN401 - records
-            offsets = [one.offset for one in (given if self._is_batch else [given])]
-            end = self._begin(task, lanes.get(offsets[0], task.lane), offsets)
-            error: BaseException | None = None
-            try:
-                yield
-            except BaseException as raised:
-                error = raised
-                raise
-            finally:
-                end([offsets[at] for at in spared(error, len(offsets))])
-
-        def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-            with noted(given):
-                refuse_undone(handle(given, context))
-
-        async def call_async(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-            with noted(given):
-                refuse_undone(await handle(given, context))
-
-        return call_async if is_async(handle) else call
-
-    def around_answer(self, ask: Callable[[], Answer], task: Task) -> Answer:
-        """Hand the records of a task over to another process, and return its answer."""
-        offsets = _offsets(task, task.indexes)
-        ends = [
-            self._begin(task, lane, _offsets(task, indexes))
-            for lane, indexes in task.bundle or [(task.lane, task.indexes)]
-        ]
-        done: Sequence[int] = ()
-        try:
-            count, error = answer = ask()
-            done = spared(error, len(offsets)) if self._is_batch else range(count)
-        finally:
-            for end in ends:
-                end([offsets[at] for at in done])
-        return answer
-
-    def _begin(
-        self, task: Task, lane: Lane, offsets: Sequence[int]
-    ) -> Callable[[Collection[int]], None]:
-        # Returns a function that takes the offsets that the handler is done with.
-        place = {"tp": tp_text(task.epoch.tp), "offset": offsets[0]}
-        place["id"] = next(self._ids)
         several = {"batch": offsets} if offsets[1:] else {}
-        about = {"attempt": task.attempt, "epoch": task.epoch.number}
-        self._tell(
-            self._journal.tell,
-            "handle",
-            {**place, **several, "lane": _named(lane), **about},
-        )
-
-        def end(all_done: Collection[int]) -> None:
-            done = [one for one in offsets if one in all_done]
+        about = {
+            "lane": self._lane_of(records[0]),
+            "attempt": context.attempt,
+            "epoch": context._ownership,  # noqa: SLF001 - ours
+        }
+        self._tell(self._journal.tell, "handle", {**place, **several, **about})
+        error: BaseException | None = None
+        try:
+            yield
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            done = [offsets[at] for at in spared(error, len(offsets))]
             is_ok = len(done) == len(offsets)
             some = {"done": done} if several and not is_ok else {}
             self._tell(self._journal.tell, "handled", {**place, "ok": is_ok, **some})
 
-        return end
+    def _lane_of(self, record: Any) -> str | None:  # noqa: ANN401 - upstream's record
+        # Names what the record has in common with those that it is handled one after
+        # the other with; None without an order.
+        if self._order is not Order.KEY:
+            return None if self._order is Order.UNORDERED else "None"
+        key = record.key
+        if key is None or len(key) <= _LONGEST:
+            return repr(key)
+        return f"key {hashlib.blake2b(key, digest_size=16).hexdigest()}"
 
     def completes(self, tp: TopicPartition, epoch: int, offset: int, why: str) -> None:
         """Note that a record of an ownership is about to be complete without a handler."""
@@ -140,13 +115,3 @@ class HandlerJournal:
             self._fail(error)
             message = "what handlers do cannot be written to the journal"
             raise HandlersCannotRunError(message) from error  # no failure of the record
-
-
-def _offsets(task: Task, indexes: Indexes) -> Sequence[int]:
-    return [record_at(task.chunk, index).offset for index in indexes]
-
-
-def _named(lane: Lane) -> str | None:
-    if lane.is_shared or lane in lane.epoch.apart:  # nothing waits for its records
-        return None
-    return repr(lane.key) if lane.is_light else f"lane {id(lane)}"

@@ -8,11 +8,9 @@ tasks of it are out.
 """
 
 import enum
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.progress import Chunk, record_at
 
 if TYPE_CHECKING:
@@ -35,20 +33,6 @@ class Order(enum.Enum):
 
     UNORDERED = "unordered"
     """None are."""
-
-
-def order_of(name: str) -> Order:
-    """
-    Return the order with this name.
-
-    Raises:
-        WorkerSettingError: there is no order with this name.
-    """
-    try:
-        return Order(name)
-    except ValueError:
-        message = f"order must be 'partition', 'key' or 'unordered', not {name!r}"
-        raise WorkerSettingError(message) from None
 
 
 class LaneState(enum.Enum):
@@ -183,13 +167,10 @@ class Lanes:
 
     Args:
         order: which records belong together.
-        shared: how many lanes the keys of a partition share, so that batches by key
-            have several records; None: each key has a lane of its own.
     """
 
-    def __init__(self, order: Order, shared: int | None = None) -> None:
+    def __init__(self, order: Order) -> None:
         self.order = order
-        self._shared = shared
 
     def sort(self, epoch: "Epoch", chunk: Chunk) -> Sorted:
         """Return the lanes of a chunk's records, each with its records."""
@@ -199,13 +180,11 @@ class Lanes:
             return [(lane, range(len(chunk.records)))]
         groups: dict[object, list[int]] = {}
         found: Sorted = []
-        lanes, shared = epoch.lanes, self._shared
+        lanes = epoch.lanes
         for index, record in enumerate(chunk.records):
             key: object = record.key  # type: ignore[union-attr]  # queued
             if type(key) is not bytes and key is not None:  # not of a broker
                 key = repr(key).encode("utf-8", "replace")
-            if shared is not None:  # in the same lane in every run
-                key = zlib.crc32(key or b"") % shared
             if key in groups:
                 groups[key].append(index)
                 continue

@@ -14,7 +14,7 @@ from safeconsumer.holds.view import covers
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import ConsumerClient, Polled
-from safeconsumer.worker.held import Held
+from safeconsumer.worker.held import Dropped, Held
 from safeconsumer.worker.leaving import (
     LOST,
     MOVED,
@@ -34,8 +34,7 @@ BACKPRESSURE = f"{WORKER}backpressure"
 RETRY = f"{WORKER}retry"
 DRAIN = f"{WORKER}drain"
 FLOOR = f"{WORKER}floor"
-UNREADABLE = f"{WORKER}unreadable"
-OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR, UNREADABLE)
+OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR)
 
 Holding = tuple[str, TopicPartition | None]
 
@@ -92,7 +91,6 @@ class Brakes:
         *,
         is_draining: bool,
         floorless: Iterable[TopicPartition] = (),
-        unreadable: Iterable[TopicPartition] = (),
     ) -> None:
         """
         Place and lift holds so that they are as they must be now.
@@ -100,7 +98,6 @@ class Brakes:
         Args:
             is_draining: whether no record at all may come.
             floorless: partitions of which no record may be handed out yet.
-            unreadable: partitions whose next batch could not be read.
         """
         self._count()
         self._is_throttled = self._is_full()
@@ -111,8 +108,6 @@ class Brakes:
             wanted[owner, tp] = "the partition's share of the limits is reached"
         for tp in floorless:
             wanted[FLOOR, tp] = "its first offset is not committed yet"
-        for tp in unreadable:
-            wanted[UNREADABLE, tp] = "its next batch cannot be read"
         if is_draining:
             wanted[DRAIN, None] = "waits for running work"
         self._placed_in = self._group.owned()
@@ -314,6 +309,7 @@ class Engine:
         leaked: records that came for a partition that a hold of ours covered.
         gap: the longest time between two polls, in seconds, without drains.
         why_nothing: why no record can come; None if nothing is known to prevent it.
+        left: what it still held of each partition at its end.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -348,6 +344,7 @@ class Engine:
         self.leaked = 0
         self._gone_before = 0
         self.why_nothing: str | None = None
+        self.left: Sequence[Dropped] = ()
 
     # ------------------------------------------------------------ its life
 
@@ -382,7 +379,6 @@ class Engine:
         self.brakes.place(
             is_draining=self.departures.is_draining,
             floorless=self._floorless(),
-            unreadable=self.unreadable.turn(),
         )
         self._in_hand = None  # unknown until room was made and the poll has returned
         if not self.departures.is_draining:
@@ -426,7 +422,7 @@ class Engine:
             with suppress(Exception):  # then its owner must look after it
                 self._mend()
             epochs = tuple(self.held.epochs.values())
-            dropped = self.departures.drop(epochs, STOPPED)
+            self.left = dropped = self.departures.drop(epochs, STOPPED)
             if self._group.is_lost():  # or was never one: then nothing is missing
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
@@ -560,8 +556,8 @@ class Engine:
                 continue
             if self.brakes.leaks(tp, owned[tp]):
                 self.leaked += len(records)
-            self.unreadable.settle(tp)
             epoch = self._epoch(tp, owned[tp], records[0])
+            epoch.unreadable = None
             if not self.commits.has_floor(epoch):
                 self._client.go_back(tp, records[0].offset)
                 self.brakes.refetched += len(records)

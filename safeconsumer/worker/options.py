@@ -1,18 +1,7 @@
-"""Declares the options of workers and pumps: each once, with type, default and check."""
+"""Declares the options of a worker, and refuses impossible ones."""
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
-from typing import (
-    Any,
-    Concatenate,
-    Literal,
-    ParamSpec,
-    TypeAlias,
-    TypeVar,
-    get_args,
-)
+from typing import Any, Literal, TypeAlias, get_args
 
 from attrs import field, frozen
 from attrs.validators import optional
@@ -25,7 +14,6 @@ from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.executors import ExecutorName, check_kind
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.handlers import Handle, HandleBatch
-from safeconsumer.worker.lanes import Order, order_of
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
     Commit,
@@ -39,77 +27,9 @@ from safeconsumer.worker.settings import (
 )
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
-_Self = TypeVar("_Self")
-_Options = TypeVar("_Options")
-_Function = TypeVar("_Function", bound=Callable[..., object])
-_Given = ParamSpec("_Given")
 _Check: TypeAlias = Callable[[object, Any, Any], None]
-
 # The methods of our consumer that a worker needs and kafka-python's does not have.
 _OURS = ("config", "holds", "pause_all")
-
-
-def taking(
-    options: Callable[_Given, _Options],
-) -> Callable[
-    [Callable[[_Self, _Options], None]], Callable[Concatenate[_Self, _Given], None]
-]:
-    """
-    Let an ``__init__`` that takes an object of options take these one by one instead.
-
-    Type checkers, ``help()`` and ``inspect`` show each of them with its type and its
-    default, as if it had been written there.
-    """
-
-    def around(
-        init: Callable[[_Self, _Options], None],
-    ) -> Callable[Concatenate[_Self, _Given], None]:
-        @functools.wraps(init)
-        def take(self: _Self, /, *args: _Given.args, **given: _Given.kwargs) -> None:
-            check_names(type(self).__name__, options, args, given)
-            init(self, options(*args, **given))
-
-        own, *_ = inspect.signature(init).parameters.values()
-        return show(take, options, own)
-
-    return around
-
-
-def check_names(
-    name: str,
-    options: Callable[..., object],
-    args: tuple[object, ...],
-    given: Mapping[str, object],
-) -> None:
-    """
-    Refuse what is no option, by the name that the caller knows.
-
-    Raises:
-        TypeError: there is no such option, or one too many, or one is missing.
-    """
-    signature = inspect.signature(options)
-    known = signature.parameters
-    for one in given:
-        if one not in known:
-            near = get_close_matches(one, known, n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            message = f"{name}() has no option {one!r}{meant}"
-            raise TypeError(message)
-    try:
-        signature.bind(*args, **given)
-    except TypeError as error:
-        message = f"{name}(): {error}"
-        raise TypeError(message) from None
-
-
-def show(
-    function: _Function, options: Callable[..., object], *own: inspect.Parameter
-) -> _Function:
-    """Have a function show the parameters that make its options, behind its own."""
-    signature = inspect.signature(options)
-    shown_too = [*own, *signature.parameters.values()]
-    function.__signature__ = signature.replace(parameters=shown_too)  # type: ignore[attr-defined]  # inspect reads it
-    return function
 
 
 # ------------------------------------------------------------ checks
@@ -125,19 +45,22 @@ def _is_a(*kinds: type) -> _Check:
     return check
 
 
-def _is_policy(_self: object, _attribute: object, value: object) -> None:
-    if value not in ("stop", "skip", "block"):
-        _refuse(f"on_exhausted must be 'stop', 'skip' or 'block', not {value!r}")
+def _is_one_of(*names: str) -> _Check:
+    listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
+
+    def check(_self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
+        if value not in names:
+            _refuse(f"{attribute.name} must be {listed}, not {value!r}")
+
+    return check
 
 
-def _is_an_order(_self: object, _attribute: object, value: str) -> None:
-    order_of(value)
-
-
-def is_an_executor(_self: object, _attribute: object, value: object) -> None:
-    """Refuse what names no executor."""
-    if value not in get_args(ExecutorName):
-        _refuse(f"executor is 'thread', 'process' or 'asyncio', not {value!r}")
+def _has_no_keys(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
+    if value is not None and self.order == "key":
+        _refuse(
+            "with batches order must be 'unordered' or 'partition', not 'key': a batch "
+            "would mix keys"
+        )
 
 
 def _has_batches(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
@@ -147,6 +70,12 @@ def _has_batches(self: Any, _attribute: object, value: object) -> None:  # noqa:
 
 def _can_be_entered(self: Any, _attribute: object, value: Any) -> None:  # noqa: ANN401 - below
     check_lifespan(value, self.executor)
+
+
+def _can_be_called(self: Any, _attribute: object, value: Any) -> None:  # noqa: ANN401 - below
+    refuse_class(value, "the handler")
+    check_callable(value, "the handler", "record", "context")
+    check_kind(value, self.executor)
 
 
 def _suits(self: Any, _attribute: object, consumer: Any) -> None:  # noqa: ANN401 - below
@@ -201,63 +130,35 @@ def _refuse(message: str) -> None:
 @frozen(kw_only=True)
 class Options:
     """
-    The options that workers and pumps have in common.
+    The options of a worker. A pump and ``run_worker`` are workers, too.
 
     Raises:
         WorkerSettingError: one is impossible; the message names it.
     """
 
-    limits: Limits = field(default=Limits(), validator=_is_a(Limits))
-    retry: Retry = field(default=Retry(), validator=_is_a(Retry))
-    dead_letter: DeadLetter | Sink | None = None
-    on_exhausted: OnExhausted = field(default="stop", validator=_is_policy)
-    drain: Drain = field(default=Drain(), validator=_is_a(Drain))
-    commit: Commit = field(default=Commit(), validator=_is_a(Commit))
-    breaker: Breaker | None = field(default=None, validator=optional(_is_a(Breaker)))
-    on_event: Hook | None = None
-
-
-@frozen
-class PumpOptions(Options):
-    """The options of a pump."""
-
-    consumer: Any = field(validator=_suits)
-    order: Literal["unordered", "partition"] = field(default="unordered", kw_only=True)
-
-    @order.validator
-    def _has_no_keys(self, _attribute: object, value: str) -> None:
-        if order_of(value) is Order.KEY:
-            _refuse("a Pump's order must be 'unordered' or 'partition', not 'key'")
-
-
-@frozen(kw_only=True)
-class Handling(Options):
-    """The options of whatever calls handlers."""
-
-    order: OrderName = field(default="partition", validator=_is_an_order)
-    executor: ExecutorName = field(default="thread", validator=is_an_executor)
-    concurrency: int = field(default=8, validator=positive_int)
-    batch: int | None = field(default=None, validator=optional(positive_int))
+    order: OrderName = field(validator=_is_one_of(*get_args(OrderName)))
+    executor: ExecutorName = field(
+        default="thread", validator=_is_one_of(*get_args(ExecutorName))
+    )
+    concurrency: int = field(default=1, validator=positive_int)
+    batch: int | None = field(validator=[optional(positive_int), _has_no_keys])
     batch_within: float = field(default=0.0, validator=[not_negative, _has_batches])
     handler_timeout: float | None = field(default=None, validator=optional(positive))
     lifespan: MakeLifespan | None = field(default=None, validator=_can_be_entered)
+    limits: Limits = field(validator=_is_a(Limits))
+    retry: Retry = field(validator=_is_a(Retry))
+    dead_letter: DeadLetter | Sink | None
+    on_exhausted: OnExhausted = field(validator=_is_one_of(*get_args(OnExhausted)))
+    drain: Drain = field(validator=_is_a(Drain))
+    commit: Commit = field(validator=_is_a(Commit))
+    breaker: Breaker | None = field(validator=optional(_is_a(Breaker)))
+    on_event: Hook | None
     trace: bool | Tracing = field(default=False, validator=_is_a(bool, Tracing))
+    # Checked last, as they must fit the others.
+    consumer: Any = field(validator=_suits)
+    handle: Handle | HandleBatch = field(validator=_can_be_called)
 
     @property
     def is_batch(self) -> bool:
         """Whether the handler gets several records at a time."""
         return self.batch is not None
-
-
-@frozen
-class WorkerOptions(Handling):
-    """The options of a worker."""
-
-    consumer: Any = field(validator=_suits)
-    handle: Handle | HandleBatch = field()
-
-    @handle.validator
-    def _can_be_called(self, _attribute: object, value: Any) -> None:  # noqa: ANN401 - checked here
-        refuse_class(value, "the handler")
-        check_callable(value, "the handler", "record", "context")
-        check_kind(value, self.executor)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 from kafka.structs import TopicPartition
 
+from safeconsumer.errors.faces import CorruptBatchError
 from safeconsumer.worker.lanes import Indexes, Lane, LaneState
 from safeconsumer.worker.progress import Chunk, Progress, record_at
 from safeconsumer.worker.revocation import Revocation
@@ -57,6 +58,24 @@ class Failed:
     letter: Letter | None = None
 
 
+@define(eq=False, kw_only=True)
+class UnreadableBatch:
+    """
+    The next batch of a partition, which cannot be read.
+
+    Attributes:
+        error: the last one, with the first offset that cannot be read.
+        since: when that was so first, on the clock.
+        failures: how often it was fetched in vain.
+        then: the policy that applies to it for good; None while it is tried again.
+    """
+
+    error: CorruptBatchError
+    since: float
+    failures: int = 0
+    then: str | None = None
+
+
 @define(eq=False, repr=False)
 class Epoch:
     """
@@ -79,6 +98,7 @@ class Epoch:
             ordinal.
         allowed: the first ordinal that must not be started yet.
         failed: by offset, records that have failed, or may have.
+        unreadable: what comes next, if that cannot be read.
         left_behind: lanes of earlier ownerships whose tasks were out when it began.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
@@ -105,6 +125,7 @@ class Epoch:
     ahead: list[tuple[int, Lane]] = field(factory=list)
     allowed: int = 0
     failed: dict[int, Failed] = field(factory=dict)
+    unreadable: UnreadableBatch | None = None
     left_behind: Sequence[Lane] = ()
     revoked: Revocation = field(factory=Revocation)
     is_closed: bool = False

@@ -1,38 +1,69 @@
-"""Runs the worker's poll loop for programs with a loop of their own, in batches."""
+"""Runs a worker for programs with a loop of their own, which take batches of it."""
 
-import queue
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self
 
-from kafka.structs import TopicPartition
-
-from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors.base import (
-    JournalError,
-    UnansweredBatchError,
-    WorkerStateError,
-)
-from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
-from safeconsumer.worker.assembly import Surroundings, assembled
-from safeconsumer.worker.batches import Batch, HandOut, Ticket
-from safeconsumer.worker.calls import Slot
+from safeconsumer.errors.base import WorkerStateError
+from safeconsumer.events.dispatch import Hook
+from safeconsumer.worker.assembly import Surroundings
+from safeconsumer.worker.batches import Batch, HandOut
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letters import call_sink
+from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors.base import end_slot
-from safeconsumer.worker.handlers import commits_alone
-from safeconsumer.worker.health import tell_stalls
-from safeconsumer.worker.lanes import Lanes, order_of
-from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL
-from safeconsumer.worker.options import PumpOptions, taking
-from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.settings import refuse_circle
-from safeconsumer.worker.tasks import Task
+from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.held import Dropped
+from safeconsumer.worker.loop import CALM_POLL
+from safeconsumer.worker.options import Options
+from safeconsumer.worker.queue import OnExhausted
+from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.settings import (
+    Commit,
+    DeadLetter,
+    Drain,
+    Limits,
+    Retry,
+)
+from safeconsumer.worker.worker import Worker
+
+
+def _hand_out(_records: object, _context: object) -> None:
+    """Do nothing: a pump's records are handed out, and no handler is called."""
+
+
+class _Lent(ConsumerClient):
+    """
+    The consumer of a pump: it is not closed at the end, but its owner's again.
+
+    Its journal has what it polls and commits, and no handlers.
+    """
+
+    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - checked
+        super().__init__(consumer)
+        self.readers = Readers(*self.membership.deserializers())
+        self.journal = None
+
+    def lend(self) -> None:
+        """Note who has records of it in hand before it is lent."""
+        self._busy_before = self.membership.busy
+
+    def leave(self, _timeout: float, last: Sequence[Dropped]) -> None:
+        """Return to the first record of each partition that is not done."""
+        group, owned = self.membership, self.membership.owned()
+        # Its owner polls again. A batch that was not waited for is still worked on.
+        before, own = self._busy_before, group.busy
+        group.busy = (lambda: {*before(), *own()}) if own() else before
+        group.refuse_others(None)
+        group.read_with(self.readers.key, self.readers.value)
+        takeover = group.ledger.dispatcher.takeover
+        if takeover is not None and takeover.hook is None:
+            self.watch_hooks(None)
+        for one in last:
+            is_owned = owned.get(one.tp) is one.epoch.ownership
+            if is_owned and group.position(one.tp) != one.mark.offset:
+                self.go_back(one.tp, one.mark.offset)
 
 
 class Pump:
@@ -44,6 +75,9 @@ class Pump:
     for a batch, the member is not evicted; in the block the consumer belongs to that
     thread, and you may only make the calls that any thread may make. While too many
     records are out it goes on polling, with everything held, and waits.
+
+    It is a :class:`Worker` whose records you take: an error that comes out of the loop
+    has ended it, and nothing is handed out any more.
 
     Leaving the block waits for the batches that are out, up to ``Drain.shutdown``, and
     commits. After an exception the batch that was handed out last is not waited for,
@@ -86,60 +120,67 @@ class Pump:
     Thread rules: one thread iterates; ``stop`` on any, and in a signal handler.
     """
 
-    @taking(PumpOptions)
-    def __init__(self, options: PumpOptions) -> None:
-        self._client = client = ConsumerClient(options.consumer)
-        self._options = options
-        refuse_circle(client.membership.consumed.has, options.dead_letter)
-        cut = {"is_batch": True, "quantum": client.most}
-        lanes = Lanes(order_of(options.order))
-        parts = assembled(options, client, lanes, Surroundings(), **cut)
-        self._engine, self._emit = parts.engine, parts.emit
-        self._schedule = parts.schedule
-        self._readers = Readers(*client.membership.deserializers())
-        self._letters: queue.Queue[Task | None] = queue.Queue()
-        self._burying = Slot("safeconsumer-pump-dead-letters")
-        self._out = HandOut(self._schedule, self._readers, self._letters.put)
+    def __init__(  # noqa: PLR0913 - one keyword for each option, all with defaults
+        self,
+        consumer: Any,  # noqa: ANN401 - checked
+        *,
+        order: Literal["unordered", "partition"] = "unordered",
+        limits: Limits = Limits(),
+        retry: Retry = Retry(),
+        dead_letter: DeadLetter | Sink | None = None,
+        on_exhausted: OnExhausted = "stop",
+        drain: Drain = Drain(),
+        commit: Commit = Commit(),
+        breaker: Breaker | None = None,
+        on_event: Hook | None = None,
+    ) -> None:
+        options = Options(
+            consumer=consumer,
+            handle=_hand_out,
+            order=order,
+            batch=1,  # as many as one poll returns, once the consumer is checked
+            limits=limits,
+            retry=retry,
+            dead_letter=dead_letter,
+            on_exhausted=on_exhausted,
+            drain=drain,
+            commit=commit,
+            breaker=breaker,
+            on_event=on_event,
+        )
+        self._client = client = _Lent(consumer)
+        around = Surroundings(choose=self._choose, policy={"quantum": client.most})
+        self._worker = Worker._of(options, client, around)  # noqa: SLF001 - ours
         self._is_stop_asked = False
-        # Who had records of the consumer in hand before this pump.
-        self._busy_before: Callable[[], Collection[TopicPartition]] = frozenset
         self._is_open = False
-        self._was_open = False
-        self._leaving = InterruptibleEvent()
-        self._leave_by = 0.0
-        self._is_in_a_hurry = False
-        self._last: tuple[Epoch, ...] | None = None
-        self._errors: deque[BaseException] = deque()
+        self._error: BaseException | None = None
         self._raised: BaseException | None = None
         self._thread = threading.Thread(
             target=self._work, name="safeconsumer-pump", daemon=True
         )
-        self._burier = threading.Thread(
-            target=self._bury, name=self._burying.name, daemon=True
-        )
+
+    def _choose(
+        self, _name: object, schedule: Schedule, _calls: Calls, _count: int
+    ) -> HandOut:
+        self._schedule = schedule
+        self._out = HandOut(schedule, self._client.readers)
+        return self._out
 
     # ------------------------------------------------------------ its life
 
     def __enter__(self) -> Self:
-        if self._was_open:
+        if self._thread.ident is not None:
             message = "a Pump can be used once: make another one"
             raise WorkerStateError(message)
-        if self._client.membership.is_taken:
-            message = "another Worker or Pump uses this consumer: give each its own"
-            raise WorkerStateError(message)
-        refuse_circle(self._client.membership.consumed.has, self._options.dead_letter)
-        self._is_open = self._was_open = True
-        member, work = self._client.membership, self._schedule.queue
-        self._busy_before, member.busy = member.busy, self._engine.held.busy
-        work.listen(self._out.ready.set)
-        self._client.membership.read_with(None, None)
-        self._client.membership.refuse_others(commits_alone)
-        self._engine.begin(self._schedule)
-        member.ledger.lookers.append(work.obey)
-        self._client.watch_hooks(self._emit.takeover)
-        if self._schedule.queue.policy.sink is not None:
-            self._burier.start()
+        self._worker._check_new()  # noqa: SLF001 - ours
+        self._client.lend()
+        self._is_open = True
         self._thread.start()
+        try:
+            self._out.begun.wait()
+        except BaseException:  # a Ctrl-C: nobody leaves a block that was not entered
+            self._worker.stop(drain=False)
+            raise
         return self
 
     def __exit__(
@@ -151,27 +192,32 @@ class Pump:
         self._is_open = False
         if error is not None:
             self._out.abandon_last(error)
-        self._leave_by = time.monotonic() + self._options.drain.shutdown
-        self._leaving.set()
+        self._worker.stop()
         try:
-            self._join()
+            self._wait()
         except BaseException:  # a second Ctrl-C
-            self._is_in_a_hurry = True
-            self._join()
+            self._worker.stop(drain=False)
+            self._wait()
             raise
         broken, raised, self._raised = self._what_broke(), self._raised, None
         if error is None and broken is not None and broken is not raised:
             raise broken
 
-    def _join(self) -> None:
-        takeover = self._emit.takeover
-        while takeover.hook is None and self._thread.is_alive():
-            self._thread.join(STANDS_SECONDS)
-            if takeover.takes(self._thread.ident):
-                try:
-                    self._finish(self._engine.rest)
-                finally:
-                    takeover.over.set()
+    def _wait(self) -> None:
+        hangs = self._worker._hanging  # noqa: SLF001 - ours
+        while self._thread.is_alive() and hangs() is None:
+            self._thread.join(CALM_POLL)
+            self._out.look_for_dropped(is_wrong=False)
+        if hangs() is not None:
+            self._worker._closed.wait()  # noqa: SLF001 - ours
+
+    def _work(self) -> None:
+        try:
+            self._worker.run()
+        except BaseException as error:  # noqa: BLE001 - raised where batches are taken
+            self._error = error
+        finally:
+            self._out.begun.set()
 
     def stop(self) -> None:
         """Hand out nothing any more; any thread, and a signal handler too."""
@@ -211,6 +257,7 @@ class Pump:
         if not self._is_open:
             message = "a Pump works only inside its with block"
             raise WorkerStateError(message)
+        self._out.look_for_dropped(is_wrong=True)
         self._raise_what_broke()
         if self.is_stopping:
             return []
@@ -226,126 +273,19 @@ class Pump:
             raise self._raised
 
     def _what_broke(self) -> BaseException | None:
-        return self._errors.popleft() if self._errors else self._schedule.fatal
+        broken = self._worker._failure  # noqa: SLF001 - ours
+        return self._error if broken is None else broken
 
     @property
     def held_records(self) -> int:
         """How many records are out or wait to be handed out."""
-        return self._engine.held.records
+        return self._schedule.queue.held.records
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """How often ``on_event`` raised, by its ``repr``; its first error is in the log."""
-        return self._emit.failures
+        return self._worker.hook_failures
 
     def __repr__(self) -> str:
-        held = self._engine.held
+        held = self._schedule.queue.held
         return f"Pump({len(held.epochs)} partitions, {held.records} records held)"
-
-    # ------------------------------------------------------------ its thread
-
-    def _work(self) -> None:
-        with suppress(TakenOver):  # by the thread that leaves the block
-            while not self._leaving.is_set():
-                self._turn()
-            self._finish(self._turn)
-
-    def _finish(self, turn: Callable[[], None]) -> None:
-        self._engine.departures.stop(max(0.0, self._leave_by - time.monotonic()))
-        while not self._is_in_a_hurry and not self._engine.departures.is_drained:
-            turn()
-        if self._last is None:
-            self._last = tuple(self._engine.held.epochs.values())
-        try:
-            try:
-                with self._emit.keeping():
-                    self._engine.conclude()
-            finally:
-                self._go_back(self._last)
-        except TakenOver:
-            raise
-        except BaseException as error:  # noqa: BLE001 - raised where the block is left
-            self._note(error)
-        finally:
-            if not self._emit.takeover.over.is_set():
-                self._end()
-
-    def _go_back(self, epochs: Iterable[Epoch]) -> None:
-        # The consumer is used again: records that were polled and are not done come to
-        # its owner. The epochs are closed by now: records that another thread finished
-        # are done.
-        with self._engine.held.lock:
-            marks = [
-                (one.tp, one.ownership, one.progress.watermark()) for one in epochs
-            ]
-        owned = self._client.membership.owned()
-        for tp, ownership, mark in marks:
-            if (
-                owned.get(tp) is ownership
-                and self._client.membership.position(tp) != mark.offset
-            ):
-                self._client.go_back(tp, mark.offset)
-
-    def _turn(self) -> None:
-        try:
-            self._look_for_dropped()
-            self._engine.soon = self._schedule.turn()
-            self._engine.turn()
-            tell_stalls([self._burying], self._options.limits.age, self._emit)
-        except TakenOver:
-            raise
-        except BaseException as error:  # noqa: BLE001 - raised where batches are taken
-            self._note(error)
-            time.sleep(BUSY_POLL)  # every poll may raise it from now on
-
-    def _bury(self) -> None:
-        # As a worker's handler thread does with a letter.
-        sink, complete = self._schedule.queue.policy.sink, self._schedule.complete
-        try:
-            for task in iter(self._letters.get, None):
-                complete([call_sink(sink, task, self._burying)])
-        except BaseException as error:  # noqa: BLE001 - raised where batches are taken
-            end_slot(self._burying, self._schedule, error)
-
-    def _look_for_dropped(self) -> None:
-        dropped = self._out.take_dropped()
-        owned = [one for one in dropped if not one.task.epoch.revoked.is_set()]
-        if owned and not self._leaving.is_set():
-            self._blame(owned[0])
-        for ticket in dropped:
-            ticket.give_back()
-
-    def _blame(self, ticket: Ticket) -> None:
-        tp = ticket.task.epoch.tp
-        message = (
-            f"a batch of {tp.topic}:{tp.partition} was dropped before each of its "
-            f"records had an answer: call done() or fail() on it; nothing was "
-            f"committed past them"
-        )
-        self._schedule.fail(UnansweredBatchError(message))
-        self._out.ready.set()
-
-    def _note(self, error: BaseException) -> None:
-        if not self._errors:  # the first error; others follow from it
-            self._errors.append(error)
-        self._out.ready.set()
-
-    def _end(self) -> None:
-        self._schedule.queue.listen(None)
-        self._schedule.queue.end()
-        member = self._client.membership
-        with suppress(ValueError):  # it was taken over after this
-            member.ledger.lookers.remove(self._schedule.queue.obey)
-        member.busy = self._busy_after()
-        with suppress(JournalError):
-            self._client.lift_outages()
-        self._letters.put(None)
-        self._client.membership.refuse_others(None)
-        self._client.membership.read_with(self._readers.key, self._readers.value)
-        if self._emit.takeover.hook is None:
-            self._client.watch_hooks(None)
-
-    def _busy_after(self) -> Callable[[], Collection[TopicPartition]]:
-        # Its owner polls again. A batch that was not waited for is still worked on.
-        before, own = self._busy_before, self._engine.held.busy
-        return (lambda: {*before(), *own()}) if own() else before

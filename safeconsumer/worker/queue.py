@@ -191,8 +191,8 @@ class Queue:
                 _, _, lane = heapq.heappop(self._asleep)
                 if not lane.epoch.is_closed and lane.state is LaneState.FAILED:
                     self.make_ready(lane)
-            for epoch in {lane.epoch for lane in self._filling}:
-                self._look_at_batches(epoch)
+            for lane in tuple(self._filling):
+                self._look_at_batch(lane)
             due = [one[0] for one in self._asleep[:1]] + [*self._filling.values()]
             soon = min(due, default=math.inf) - now
             if self.ready:
@@ -368,17 +368,17 @@ class Queue:
 
     def _can_grow(self, lane: Lane) -> bool:
         # Handlers would be idle in vain where the limits let no more come, or what comes
-        # is beyond the span.
+        # is beyond the span, or cannot be read.
         last = lane.runs[-1]
         within = lane.epoch.within_span(*last, self.policy.span)
-        return within == len(last[1]) and self.may_come(lane.epoch.tp)
+        is_next = within == len(last[1]) and lane.epoch.unreadable is None
+        return is_next and self.may_come(lane.epoch.tp)
 
-    def _look_at_batches(self, epoch: Epoch) -> None:
-        for lane in [one for one in self._filling if one.epoch is epoch]:
-            if self._fills_for(lane) <= 0:
-                del self._filling[lane]
-                self.make_ready(lane)
-                self.notify()
+    def _look_at_batch(self, lane: Lane) -> None:
+        if self._fills_for(lane) <= 0:
+            del self._filling[lane]
+            self.make_ready(lane)
+            self.notify()
 
     # ------------------------------------------------------------ how many at a time
 
@@ -442,8 +442,9 @@ class Queue:
             while ahead and ahead[0][0] < epoch.allowed:
                 self.make_ready(heapq.heappop(ahead)[1])
             self.notify()
-        if self._filling:
-            self._look_at_batches(epoch)
+        lane = epoch.lanes.get(None)
+        if lane in self._filling:
+            self._look_at_batch(lane)
 
     # ------------------------------------------------------------ lanes run empty
 

@@ -6,16 +6,14 @@ written out here, since the packages that define them are pinned to single versi
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
-from attrs import define
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.base import MissingExtraError
-from safeconsumer.worker.calls import is_async, refuse_undone
 from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
@@ -52,51 +50,6 @@ _between = CompositePropagator(
 )
 
 log = logging.getLogger("safeconsumer")
-
-
-@define(eq=False)
-class Attempt:
-    """
-    One attempt at a record, or at a batch, and its span; any thread may end it.
-
-    The block of a ``with`` is the attempt. It is current there, and until the context
-    ends in which that is entered: each call of a handler has a copy of its own.
-
-    Attributes:
-        span: OpenTelemetry's span.
-        context: with the span as the current one, and the baggage of a single record.
-        failed: called with what tracing itself raised.
-    """
-
-    span: trace.Span
-    context: contexts.Context
-    failed: Callable[[Exception], None]
-
-    def __enter__(self) -> None:
-        contexts.attach(self.context)
-
-    def __exit__(
-        self, _kind: object, error: BaseException | None, _traceback: object
-    ) -> None:
-        self.end(error)
-
-    def end(self, error: BaseException | None) -> None:
-        """End the span, with the exception of the attempt; None if it succeeded."""
-        try:
-            if error is not None and self.span.is_recording():
-                _record(self.span, error)
-            self.span.end()
-        except Exception as wrong:  # noqa: BLE001 - from a span processor
-            self.failed(wrong)
-
-    def carrier(self) -> dict[str, str]:
-        """Return the writable part of the context, for :func:`within` in another process."""
-        said: dict[str, str] = {}
-        try:
-            _between.inject(said, self.context)
-        except Exception as error:  # noqa: BLE001 - such as a text with lone surrogates
-            self.failed(error)
-        return said
 
 
 def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
@@ -148,21 +101,37 @@ class Tracer:
             self._common["messaging.client.id"] = config["client_id"]
         self.failures = 0
 
-    def begin(self, given: Any, tp: TopicPartition, attempt: int) -> Attempt:  # noqa: ANN401 - records
+    @contextmanager
+    def block(self, given: Any, context: Context) -> Iterator[None]:  # noqa: ANN401 - records
         """
-        Begin an attempt, without a span if none could be made.
+        Make the span of an attempt; it is current in the block of a call.
 
-        Args:
-            given: the record, or the batch.
-            tp: its partition.
-            attempt: the number of the attempt, from 1.
+        It is current until the context ends in which the block is entered: each call of
+        a handler has a copy of its own. If no span can be made there is none.
         """
+        span: trace.Span = trace.INVALID_SPAN
         here = _ambient()
         try:
-            return self._begin(given, tp, attempt, here)
+            span, here = self._begin(given, context.partition, context.attempt, here)
         except Exception as error:  # noqa: BLE001 - from a span processor or a propagator
             self._failed(error)
-            return Attempt(trace.INVALID_SPAN, here, self._failed)
+        contexts.attach(here)
+        raised: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            raised = error
+            raise
+        finally:
+            self._end(span, raised)
+
+    def _end(self, span: trace.Span, error: BaseException | None) -> None:
+        try:
+            if error is not None and span.is_recording():
+                _record(span, error)
+            span.end()
+        except Exception as wrong:  # noqa: BLE001 - from a span processor
+            self._failed(wrong)
 
     def _begin(
         self,
@@ -170,7 +139,7 @@ class Tracer:
         tp: TopicPartition,
         attempt: int,
         here: contexts.Context,
-    ) -> Attempt:
+    ) -> tuple[trace.Span, contexts.Context]:
         attributes: dict[str, Any] = {
             **self._common,
             "messaging.destination.name": tp.topic,
@@ -188,7 +157,7 @@ class Tracer:
         span = self._tracer.start_span(
             f"process {tp.topic}", base, trace.SpanKind.CONSUMER, attributes, links
         )
-        return Attempt(span, trace.set_span_in_context(span, base), self._failed)
+        return span, trace.set_span_in_context(span, base)
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
@@ -199,21 +168,14 @@ class Tracer:
                     exc_info=error,
                 )
 
-    def around(self, handle: Handler) -> Handler:
-        """Return the handler with a span around each of its calls in this process."""
-
-        def begun(given: Any, context: Context) -> Attempt:  # noqa: ANN401 - records
-            return self.begin(given, context.partition, context.attempt)
-
-        def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-            with begun(given, context):
-                refuse_undone(handle(given, context))
-
-        async def call_async(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-            with begun(given, context):
-                refuse_undone(await handle(given, context))
-
-        return call_async if is_async(handle) else call
+    def carrier(self) -> dict[str, str]:
+        """Return what can be sent of the context here, for :func:`within` elsewhere."""
+        said: dict[str, str] = {}
+        try:
+            _between.inject(said)
+        except Exception as error:  # noqa: BLE001 - such as a text with lone surrogates
+            self._failed(error)
+        return said
 
 
 def _ambient() -> contexts.Context:

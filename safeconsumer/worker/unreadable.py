@@ -2,148 +2,117 @@
 
 from collections.abc import Callable
 
-from attrs import define
+from attrs import define, field
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.base import RecordFailedError
 from safeconsumer.errors.faces import CorruptBatchError
+from safeconsumer.holds.hold import Lifetime
+from safeconsumer.holds.scope import Partition
 from safeconsumer.journal.format import SKIPPED
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.client import UNREADABLE, ConsumerClient
 from safeconsumer.worker.held import Held
+from safeconsumer.worker.partition import Epoch, UnreadableBatch
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
-
-@define
-class _Batch:
-    """
-    A batch that could not be read.
-
-    Attributes:
-        ownership: the one in which it was met.
-        error: the last one, with the first offset that cannot be read.
-        since: when that was so first.
-        failures: how often it was tried.
-        until: when it is tried again.
-        then: the policy that applies to it for good; None while it is tried again.
-    """
-
-    ownership: object
-    error: CorruptBatchError
-    since: float
-    failures: int = 0
-    until: float = 0.0
-    then: str | None = None
+# Seconds, at least, between two looks at a batch that is not tried as a record is.
+_LOOK_SECONDS = 1.0
 
 
+@define(eq=False, slots=False)
 class Unreadable:
     """
-    The partitions whose next batch cannot be read. For the polling thread only.
+    Holds partitions whose next batch cannot be read. For the polling thread only.
 
-    A batch is fetched again as often as a failed record is tried; then ``on_exhausted``
-    applies. ``stop`` stops the worker once all before the batch is done. ``skip``
-    passes over its offsets one by one: how many there are only the batch's own header
-    could say. ``block`` looks again every ``Retry.most`` seconds, and so it is whatever
-    the policy but ``stop`` where the broker cannot read its log: what it cannot read
-    now is not known to be corrupt. Meanwhile the partition is held, and others go on.
+    The hold expires as one that a handler asks for, and then the batch is fetched
+    again: as often as a failed record is tried. Then ``on_exhausted`` applies. ``stop``
+    stops the worker once all before the batch is done. ``skip`` passes over its offsets
+    one by one: how many there are only the batch's own header could say. ``block`` looks
+    again every ``Retry.most`` seconds, and so it is whatever the policy but ``stop``
+    where the broker cannot read its log: what it cannot read now is not known to be
+    corrupt. Other partitions, and records before the batch, go on.
     """
 
-    work: Schedule
-
-    def __init__(
-        self,
-        client: ConsumerClient,
-        held: Held,
-        emit: Callable[..., None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._client = client
-        self._held = held
-        self._emit = emit
-        self._clock = clock
-        self._batches: dict[TopicPartition, _Batch] = {}
+    _client: ConsumerClient
+    _held: Held
+    _emit: Callable[..., None]
+    _clock: Callable[[], float]
+    work: Schedule = field(init=False)
 
     def note(self, error: CorruptBatchError) -> None:
         """Take over what a poll has raised."""
         tp = TopicPartition(*error.partition)
-        ownership = self._client.membership.owned().get(tp)
-        if ownership is None:
-            return
-        batch = self._batches.get(tp)
-        if (
-            batch is None
-            or batch.ownership is not ownership
-            or batch.error.offset != error.offset
-        ):
-            batch = self._batches[tp] = self._new(tp, ownership, error)
+        epoch = self._held.epochs.get(tp)
+        owned = self._client.membership.owned()
+        if epoch is None or epoch.ownership is not owned.get(tp):
+            return  # its ownership begins behind this poll, and the next one raises it
+        batch = epoch.unreadable
+        if batch is None or batch.error.offset != error.offset:
+            batch = epoch.unreadable = self._new(batch, error)
         batch.error = error
         batch.failures += 1
-        policy, now = self.work.queue.policy, self._clock()
-        if batch.then is None and policy.retry.is_final(batch.failures, error):
+        self._judge(tp, batch)
+        if batch.then == "skip":
+            self._pass_over(epoch, error.offset)
+        elif batch.then == "stop" and not epoch.records:
+            self.work.fail(_failed(tp, error))
+        else:
+            self._hold(tp, batch)
+
+    def _new(
+        self, before: UnreadableBatch | None, error: CorruptBatchError
+    ) -> UnreadableBatch:
+        # The offset behind one that was passed over is of the same batch if the words
+        # are the same: they name where a batch begins whose checksum is wrong. Another
+        # batch is tried anew: that several in a row are wrong may be our network's fault.
+        then = None
+        if before is not None:
+            is_next = before.error.offset + 1 == error.offset
+            is_same = str(before.error.__cause__) == str(error.__cause__)
+            then = before.then if is_next and is_same else None
+        return UnreadableBatch(error=error, since=self._clock(), then=then)
+
+    def _judge(self, tp: TopicPartition, batch: UnreadableBatch) -> None:
+        policy = self.work.queue.policy
+        if batch.then is None and policy.retry.is_final(batch.failures, batch.error):
             batch.then = policy.on_exhausted
-            if batch.then == "skip" and error.is_of_broker:
+            if batch.then == "skip" and batch.error.is_of_broker:
                 batch.then = "block"
             self._tell(tp, batch, batch.then)
         elif batch.then is None and batch.failures == 1:
             self._tell(tp, batch, "retry")
-        if batch.then == "skip":
-            if self.work.journal is not None:
-                number = self._held.number_of(tp, ownership)
-                self.work.journal.completes(tp, number, error.offset, SKIPPED)
-            self._client.go_back(tp, error.offset + 1)
-            with self._held.lock:
-                self.work.skipped += 1
-                self._held.done += 1
-        elif batch.then is None:
-            batch.until = now + policy.retry.delay(batch.failures, policy.draw())
-        else:
-            batch.until = now + max(1.0, policy.retry.most)
 
-    def _new(
-        self, tp: TopicPartition, ownership: object, error: CorruptBatchError
-    ) -> _Batch:
-        # The offset behind one that was passed over is of the same batch if the words
-        # are the same: they name where a batch begins whose checksum is wrong. Another
-        # batch is tried anew: that several in a row are wrong may be our network's fault.
-        before = self._batches.get(tp)
-        then = None
-        if before is not None and before.ownership is ownership:
-            is_next = before.error.offset + 1 == error.offset
-            is_same = str(before.error.__cause__) == str(error.__cause__)
-            then = before.then if is_next and is_same else None
-        return _Batch(ownership, error, self._clock(), then=then)
+    def _pass_over(self, epoch: Epoch, offset: int) -> None:
+        if self.work.journal is not None:
+            self.work.journal.completes(epoch.tp, epoch.number, offset, SKIPPED)
+        self._client.go_back(epoch.tp, offset + 1)
+        with self._held.lock:
+            self.work.skipped += 1
+            self._held.done += 1
 
-    def turn(self) -> list[TopicPartition]:
-        """Return the partitions to hold; stop the worker where it is time for that."""
-        now, held = self._clock(), []
-        for tp, batch in tuple(self._batches.items()):
-            if self._client.membership.owned().get(tp) is not batch.ownership:
-                del self._batches[tp]
-            elif batch.then == "stop":
-                held.append(tp)
-                epoch = self._held.epochs.get(tp)
-                if epoch is None or not epoch.records:
-                    self.work.fail(_failed(tp, batch.error))
-            elif now < batch.until:
-                held.append(tp)
-        return held
-
-    def settle(self, tp: TopicPartition) -> None:
-        """Note that records of a partition have come."""
-        self._batches.pop(tp, None)
+    def _hold(self, tp: TopicPartition, batch: UnreadableBatch) -> None:
+        policy, seconds = self.work.queue.policy, _LOOK_SECONDS
+        if batch.then is None:
+            seconds = max(0.001, policy.retry.delay(batch.failures, policy.draw()))
+        elif batch.then == "block":
+            seconds = max(seconds, policy.retry.most)
+        scope, reason = Partition(*tp), "its next batch cannot be read"
+        self._client.pause(scope, UNREADABLE, reason, seconds, Lifetime.WHILE_ASSIGNED)
 
     def broken(self, age: float) -> list[str]:
         """Say which batches could not be read for so many seconds; any thread."""
         now = self._clock()
+        found = [(tp, one.unreadable) for tp, one in tuple(self._held.epochs.items())]
         return [
             f"{shown_place(tp, batch.error)} cannot be read for {now - batch.since:.1f} s: "
             f"{batch.error.__cause__}"
-            for tp, batch in tuple(self._batches.items())
-            if batch.then != "skip" and now - batch.since >= age
+            for tp, batch in found
+            if batch is not None and batch.then != "skip" and now - batch.since >= age
         ]
 
-    def _tell(self, tp: TopicPartition, batch: _Batch, then: str) -> None:
+    def _tell(self, tp: TopicPartition, batch: UnreadableBatch, then: str) -> None:
         self._emit(
             worker_events.BatchUnreadable,
             partition=f"{tp.topic}:{tp.partition}",

@@ -12,7 +12,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import WorkerStateError
-from safeconsumer.events.dispatch import name_of
+from safeconsumer.events.dispatch import Hook, name_of
 from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
@@ -20,19 +20,36 @@ from safeconsumer.worker.assembly import (
     Surroundings,
     assembled,
     calls_of,
-    policy_of,
     tracer_of,
 )
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import LONGEST
-from safeconsumer.worker.handlers import Handler, commits_alone
+from safeconsumer.worker.executors.lifespan import MakeLifespan
+from safeconsumer.worker.handlers import (
+    Handle,
+    HandleBatch,
+    Handler,
+    commits_alone,
+)
 from safeconsumer.worker.health import Report, Stats, snapshot
 from safeconsumer.worker.journal import HandlerJournal
-from safeconsumer.worker.lanes import Lanes, order_of
-from safeconsumer.worker.options import WorkerOptions, taking
-from safeconsumer.worker.settings import refuse_circle
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.options import Options, OrderName
+from safeconsumer.worker.queue import OnExhausted
+from safeconsumer.worker.settings import (
+    Commit,
+    DeadLetter,
+    Drain,
+    Limits,
+    Retry,
+    Tracing,
+    refuse_circle,
+)
 from safeconsumer.worker.signals import taking as taking_signals
 from safeconsumer.worker.tracebacks import shown
 
@@ -78,15 +95,16 @@ class Worker:
             A process that a handler forks ends with that call of the handler, by its
             ``sys.exit()`` or with status 1, and handles nothing else.
         concurrency: how many handlers run at a time.
-        batch: most records per call, of one partition; None for one by one. By key, the
-            keys of a partition share as many lanes as there are handlers: a batch has
-            records of several keys, and one that fails lets its lane wait.
+        batch: most records per call, of one partition; None for one by one. Not with
+            ``order="key"``.
         batch_within: seconds that a batch waits for more records, counted from its
             first one, before it is handed out with fewer. It waits only while more can
             come: not where ``limits`` are reached.
         handler_timeout: seconds that one call of the handler may take; None for no
-            limit. A coroutine is cancelled, a process is killed and replaced, and the
-            record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
+            limit. A coroutine is cancelled, a process is ended and replaced, and the
+            record has failed with a :class:`HandlerTimeoutError`, which for a process
+            has the stacks of its threads as a note (by ``faulthandler``, whose
+            ``dump_traceback_later`` is taken there). A thread cannot be
             ended: the worker becomes unhealthy, and a ``HandlerStalled`` event shows
             where the handler is. The same goes for a coroutine that blocks its loop.
         lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
@@ -118,8 +136,7 @@ class Worker:
             hook does.
         trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
             True, or a :class:`Tracing`. The span is the current one in the handler;
-            with a handler in another process only its context is current, and without
-            ``batch`` records go there one by one.
+            with a handler in another process only its context is current.
 
     Raises:
         WorkerSettingError: a setting is impossible; the message says why, and nothing
@@ -129,12 +146,60 @@ class Worker:
     in a signal handler too.
     """
 
-    @taking(WorkerOptions)
-    def __init__(self, options: WorkerOptions) -> None:
-        self._build(options, ConsumerClient(options.consumer), Surroundings())
+    def __init__(  # noqa: PLR0913 - one keyword for each option, all with defaults
+        self,
+        consumer: Any,  # noqa: ANN401 - checked
+        handle: Handle | HandleBatch,
+        *,
+        order: OrderName = "partition",
+        executor: ExecutorName = "thread",
+        concurrency: int = 8,
+        batch: int | None = None,
+        batch_within: float = 0.0,
+        handler_timeout: float | None = None,
+        lifespan: MakeLifespan | None = None,
+        limits: Limits = Limits(),
+        retry: Retry = Retry(),
+        dead_letter: DeadLetter | Sink | None = None,
+        on_exhausted: OnExhausted = "stop",
+        drain: Drain = Drain(),
+        commit: Commit = Commit(),
+        breaker: Breaker | None = None,
+        on_event: Hook | None = None,
+        trace: bool | Tracing = False,
+    ) -> None:
+        options = Options(
+            consumer=consumer,
+            handle=handle,
+            order=order,
+            executor=executor,
+            concurrency=concurrency,
+            batch=batch,
+            batch_within=batch_within,
+            handler_timeout=handler_timeout,
+            lifespan=lifespan,
+            limits=limits,
+            retry=retry,
+            dead_letter=dead_letter,
+            on_exhausted=on_exhausted,
+            drain=drain,
+            commit=commit,
+            breaker=breaker,
+            on_event=on_event,
+            trace=trace,
+        )
+        self._build(options, ConsumerClient(consumer), Surroundings())
+
+    @classmethod
+    def _of(
+        cls, options: Options, client: ConsumerClient, around: Surroundings
+    ) -> "Worker":
+        worker = cls.__new__(cls)
+        worker._build(options, client, around)  # noqa: SLF001 - as __init__ does
+        return worker
 
     def _build(
-        self, options: WorkerOptions, client: ConsumerClient, around: Surroundings
+        self, options: Options, client: ConsumerClient, around: Surroundings
     ) -> None:
         self._options = options
         self._client, self._clock = client, around.clock
@@ -143,15 +208,16 @@ class Worker:
         readers = Readers(*client.membership.deserializers())
         if readers:
             called = readers.before(called, is_batch=options.is_batch)
-        shared = options.concurrency if options.is_batch else None
-        lanes = Lanes(order_of(options.order), shared)
-        parts = assembled(options, client, lanes, around, **policy_of(options))
+        parts = assembled(options, client, around)
         self._emit, self._engine = parts.emit, parts.engine
         self._schedule = parts.schedule
         self._engine.departures.outlived = self._engine.held.outlived.total
         if client.journal is not None:
             self._schedule.journal = HandlerJournal(
-                client.journal, self._schedule.fail, is_batch=options.is_batch
+                client.journal,
+                self._schedule.fail,
+                Order(options.order),
+                is_batch=options.is_batch,
             )
         self._tracer = tracer_of(options)
         calls = calls_of(options, called, parts, self._tracer)
@@ -275,8 +341,12 @@ class Worker:
             raise outcome
         return outcome
 
+    @property
+    def _failure(self) -> BaseException | None:
+        return self._error or self._schedule.fatal
+
     def _outcome(self) -> Report | BaseException:
-        error = self._error or self._schedule.fatal
+        error = self._failure
         if error is not None:
             return error
         assert self._report is not None  # noqa: S101 - it is closed
@@ -357,7 +427,7 @@ class Worker:
         if state is State.NEW:
             return health.Health(is_alive=True, reasons=("the worker has not begun",))
         if state is State.CLOSED:
-            return health.ended(self._error or self._schedule.fatal)
+            return health.ended(self._failure)
         age = self._options.limits.age
         engine = self._engine
         broken = [
@@ -382,7 +452,7 @@ class Worker:
 
     def _last_poll_at(self, state: State) -> float | None:
         # A loop that has ended on purpose must not cause an alarm.
-        is_over = state is State.CLOSED and not (self._error or self._schedule.fatal)
+        is_over = state is State.CLOSED and not self._failure
         if state is State.NEW or is_over:
             return None
         return self._engine.last_poll_at()
@@ -396,9 +466,7 @@ class Worker:
         """
         Return the offsets of the records that handlers work on, by partition.
 
-        Once a hold is in force no other record of its partitions begins. If records are
-        handed over to a process several at a time, all that it may still begin with are
-        among them.
+        Once a hold is in force no other record of its partitions begins.
         """
         return health.at_work(self._runner.slots, is_batch=self._options.is_batch)
 
@@ -469,8 +537,8 @@ class Worker:
         health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
     def _must_stop(self) -> bool:
-        why = self._error or self._schedule.fatal
-        return bool(self._stops or self._schedule.is_stop_asked or why is not None)
+        is_asked = self._stops or self._schedule.is_stop_asked
+        return bool(is_asked) or self._failure is not None
 
     def _is_finished(self) -> bool:
         return self._state is State.DRAINING and (
@@ -501,8 +569,11 @@ class Worker:
             self._closed.set()
             self._tell_taken_over()
 
+    def _hanging(self) -> Hook | None:
+        return self._emit.takeover.hook
+
     def _name_hook(self) -> None:
-        hook = self._emit.takeover.hook
+        hook = self._hanging()
         if self._report is not None and hook is not None:
             self._report = evolve(self._report, hanging=name_of(hook))
 
@@ -527,9 +598,10 @@ class Worker:
         left = end - _LEAVE_SECONDS - self._clock()
         self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
         with contextlib.suppress(Exception):  # the error was reported before
-            self._client.lift_outages()
+            self._client.lift_expiring()
+        with contextlib.suppress(Exception):  # likewise
             left = max(_LEAVE_SECONDS, end - self._clock())
-            self._client.leave(min(_END_SECONDS, left))
+            self._client.leave(min(_END_SECONDS, left), self._engine.left)
         self._tell_end(committed=committed)
 
     def _end_by(self) -> float:
@@ -540,8 +612,7 @@ class Worker:
         return self._stop_at + self._options.drain.shutdown + _END_SECONDS
 
     def _tell_end(self, *, committed: bool) -> None:
-        schedule, engine = self._schedule, self._engine
-        error = self._error or schedule.fatal
+        schedule, engine, error = self._schedule, self._engine, self._failure
         since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
             done=engine.held.done,

@@ -10,7 +10,7 @@ from tests.harness.brokers import choice
 ROWS = {
     "overhead": (*("poll", "iteration", "many-holds", "ten-thousand", "import"),),
     "speed": tuple(speed.ROWS),
-    "worker": ("no-op", "waiting", "memory"),
+    "worker": ("no-op", "processes", "waiting", "memory"),
     "regressions": (
         *("5000", "500", "iteration", "alone", "deserializer", "1KB-lz4"),
         *("holds", "import", "no-op", "resident"),

@@ -10,7 +10,6 @@ _RATIOS = {
     "unordered": 1.15,
     "key": 1.30,
     "asyncio": 2.5,
-    "process": 3.0,
 }
 _SURPLUS_US = {"partition": 2.0, "unordered": 2.0, "key": 4.0}
 SPREAD = Case(partitions=16)
@@ -43,6 +42,20 @@ def no_op(stage):
         surplus = [one - other for one, other in pairs]
         what = f"CPU per record, {name} - plain, compiled decoder"
         yield median("no-op", what, surplus, "us", at_most=limit)
+
+
+def processes(stage):
+    """CPU per record of the worker's own process, whose handlers in others do nothing."""
+    count = stage.sizes.records // 4
+    topic = stage.filled(SPREAD, count)
+    shared = {"topic": topic, "records": count, "concurrency": 2}
+    arms = {name: {"mode": name, **shared} for name in ("plain", "process")}
+    cpu = run(stage, arms)["cpu_us"]
+    stage.drop(topic)
+    surplus = [
+        one - other for one, other in zip(cpu["process"], cpu["plain"], strict=True)
+    ]
+    yield median("processes", "CPU, process - plain", surplus, "us", at_most=120.0)
 
 
 def waiting(stage):
@@ -79,6 +92,7 @@ def memory(stage):
 
 ROWS = {
     "no-op": no_op,
+    "processes": processes,
     "waiting": waiting,
     "memory": memory,
 }

@@ -9,24 +9,20 @@ from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.queue import LANE_SECONDS, QUANTUM
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
 ExecutorName: TypeAlias = Literal["thread", "process", "asyncio"]
 
-# Seconds of work in one hand-over to another process: long enough that the cost of
-# getting there does not matter.
-_ELSEWHERE_SECONDS = 0.02
-_ELSEWHERE_QUANTUM = 512
 
-
-def choose(executor: object, schedule: Schedule, calls: Calls, count: int) -> Runner:
+def choose(
+    executor: ExecutorName, schedule: Schedule, calls: Calls, count: int
+) -> Runner:
     """
     Make the runner that runs ``count`` handlers at a time.
 
     Raises:
-        WorkerSettingError: there is no such executor, or it cannot run this handler.
+        WorkerSettingError: the executor cannot run this handler.
     """
     match executor:
         case "thread":
@@ -35,25 +31,6 @@ def choose(executor: object, schedule: Schedule, calls: Calls, count: int) -> Ru
             return Coroutines(schedule, calls, count)
         case "process":
             return Processes(schedule, calls, count)
-    message = f"executor is 'thread', 'process' or 'asyncio', not {executor!r}"
-    raise WorkerSettingError(message)
-
-
-def cut(
-    executor: object, batch: int | None, *, is_traced: bool = False
-) -> dict[str, Any]:
-    """
-    Return the fields of a policy that limit how many records are handed over at once.
-
-    It is one record at a time if the span is made here and the record is handled in
-    another process, whose start of the next record is not seen here.
-    """
-    is_here = executor in ("thread", "asyncio")
-    quantum = batch or (QUANTUM if is_here else _ELSEWHERE_QUANTUM)
-    if is_traced and not is_here:
-        quantum = batch or 1
-    seconds = LANE_SECONDS if is_here else _ELSEWHERE_SECONDS
-    return {"quantum": quantum, "lane_seconds": seconds}
 
 
 def check_kind(handle: Callable[..., Any], executor: object) -> None:

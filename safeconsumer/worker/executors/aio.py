@@ -283,12 +283,9 @@ class Coroutines:
     async def _run(self, task: Task, slot: Slot) -> Outcome:
         slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
         try:
-            call, journal = self._call, self._schedule.journal
             context = context_of(task, self._calls.deadline, self._state)
-            if journal is not None:
-                call = journal.around(call, task)
             run = self._run_batch if self._calls.is_batch else self._run_each
-            return await run(call, task, slot, context)
+            return await run(task, slot, context)
         except BaseException as error:
             if self._is_over:
                 raise
@@ -296,15 +293,13 @@ class Coroutines:
         finally:
             slot.task = None
 
-    async def _run_batch(
-        self, call: Handler, task: Task, slot: Slot, context: Context
-    ) -> Outcome:
+    async def _run_batch(self, task: Task, slot: Slot, context: Context) -> Outcome:
         slot.index, slot.began = task.indexes[0], time.monotonic()
         records = [task.chunk.records[index] for index in task.indexes]
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
         try:
-            refuse_undone(await Apart(call, records, context))
+            refuse_undone(await Apart(self._call, records, context))
         except BaseException as error:
             if self._is_over:
                 raise
@@ -314,9 +309,7 @@ class Coroutines:
             await self._clear_cancelling()
         return all_done(task, time.monotonic() - slot.began)
 
-    async def _run_each(
-        self, call: Handler, task: Task, slot: Slot, context: Context
-    ) -> Outcome:
+    async def _run_each(self, task: Task, slot: Slot, context: Context) -> Outcome:
         ours = asyncio.current_task()
         assert ours is not None  # noqa: S101 - it runs this
         chunk, indexes, epoch = task.chunk, task.indexes, task.epoch
@@ -329,7 +322,7 @@ class Coroutines:
                 slot.index, slot.began = index, now
                 if epoch.is_held:
                     break
-                answer = await Apart(call, chunk.records[index], context)
+                answer = await Apart(self._call, chunk.records[index], context)
                 if answer is not None:
                     refuse_undone(answer)
                 chunk.finish(index)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 from attrs import frozen
 
 from safeconsumer.errors.base import HandlersCannotRunError
-from safeconsumer.worker.calls import Slot
+from safeconsumer.worker.calls import Slot, surrounded
 from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import Handler
+from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
@@ -62,6 +63,7 @@ class Calls:
         lifespan: makes the context manager that is entered before the first call.
         start_seconds: seconds that a process may take until it is ready.
         trace: makes spans of the calls; None: no spans.
+        journal: writes when calls begin and end; None if no journal is kept.
     """
 
     handle: Handler
@@ -73,10 +75,14 @@ class Calls:
     lifespan: MakeLifespan | None = None
     start_seconds: float = START_SECONDS
     trace: "Tracer | None" = None
+    journal: HandlerJournal | None = None
 
     def around(self, handle: Handler) -> Handler:
-        """Return the handler to be called in this process, in a span if spans are made."""
-        return handle if self.trace is None else self.trace.around(handle)
+        """Return the handler to be called in this process, with its spans and entries."""
+        for one in (self.trace, self.journal):
+            if one is not None:
+                handle = surrounded(handle, one.block)
+        return handle
 
     @property
     def overdue(self) -> float | None:

@@ -2,17 +2,17 @@
 
 import atexit
 import contextlib
-import functools
 import multiprocessing
+import os
+import pickle
+import select
+import signal
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from multiprocessing import connection
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import ForkingPickler
-from multiprocessing.sharedctypes import RawArray
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, evolve
 
@@ -24,107 +24,119 @@ from safeconsumer.errors.base import (
     ProcessDiedError,
 )
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.calls import (
-    About,
-    Answer,
-    Slot,
-    StackOf,
-    blamed,
-    outcome_of,
-)
+from safeconsumer.worker.calls import Slot, StackOf
 from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
-from safeconsumer.worker.executors.serving import BEGAN, FINISHED, serve
+from safeconsumer.worker.executors.serving import serve
 from safeconsumer.worker.executors.threads import Threads
 from safeconsumer.worker.executors.travel import check_picklable
+from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
-
-if TYPE_CHECKING:
-    from safeconsumer.worker.tracing import Attempt
 
 # Seconds for a process to end after it was killed or has closed its pipe.
 _GONE_SECONDS = 1.0
 # Seconds to wait after an interrupt: the signal that ends a process, such as a Ctrl-C,
 # may also be for the worker, which notices it when its loop turns.
 _TOLD_SECONDS = 1.0
-# Seconds between two looks at which record a process works on.
-_WATCH_SECONDS = 1.0
-# Nothing of a hand-over is finished, nor is it taken yet.
-_NOT_TAKEN = -1.0
-# If this many processes in a row end before they take a record, that is no accident.
-_STARTS = 3
+# The exit code of a process whose fork server has ended: it may be alive.
+_UNKNOWN = 255
+# The most bytes of a stack: a pipe takes no more while nobody reads from it.
+_STACK_BYTES = 65_536
 
 
-@define
+@define(eq=False)
 class _Child:
+    """
+    A process, the pipe to it, and another one for its stack.
+
+    It has ended once its pipe has: where its fork server was killed,
+    ``multiprocessing`` says of living processes that they have ended.
+    """
+
     process: Any
     pipe: Connection
-    progress: Any
+    stack: Connection
+    _is_orphan: bool = False
 
-    def receive(self) -> Any:  # noqa: ANN401 - whatever it says
+    def signs(self) -> list[Any]:
+        """Return what can be read from once it says something or has ended."""
+        return [self.pipe] if self._is_orphan else [self.pipe, self.process.sentinel]
+
+    def has_spoken(self, seconds: float | None) -> bool:
         """
-        Return what it says, once it says something or has ended.
+        Wait until it says something; False if it has not by then.
 
         Raises:
-            EOFError: it has ended.
+            EOFError: it has ended, and its end of the pipe lives on in what a handler
+                has forked. Where the pipe has ended, too, receiving raises it.
         """
-        # A dead process' end of the pipe may live on in what its handler has forked.
-        if not self.pipe.poll(0):
+        looking = select.poll()
+        for sign in self.signs():
+            looking.register(sign, select.POLLIN)
+        ready = looking.poll(None if seconds is None else seconds * 1000)
+        if not ready:
+            return False
+        if self.pipe.fileno() in [one for one, _ in ready]:
+            return True
+        if self.process.exitcode != _UNKNOWN:
             raise EOFError
-        return self.pipe.recv()
+        self._is_orphan = True
+        return self.has_spoken(seconds)
 
-    def last_word(self) -> LifespanError | None:
-        """Return why it could not leave its lifespan, once it has ended."""
+    def last_word(self, seconds: float) -> LifespanError | None:
+        """Wait for its end; return why it could not leave its lifespan."""
         with contextlib.suppress(EOFError, OSError):
-            while self.pipe.poll(0):
+            while self.has_spoken(seconds):
                 said = self.pipe.recv()
                 if isinstance(said, LifespanError):
                     return said
         return None
 
+    def last_stack(self) -> str:
+        """Return where its threads stood when its time was over; empty if it was not."""
+        with contextlib.suppress(OSError):  # a stop has closed it
+            if self.stack.poll(0):
+                found = os.read(self.stack.fileno(), _STACK_BYTES)
+                return found.decode("utf-8", "replace")
+        return ""
+
     def close(self) -> None:
         """Let it end, unless it is in a handler."""
-        with contextlib.suppress(OSError):
-            self.pipe.close()  # a waiting process then ends
+        for one in (self.pipe, self.stack):
+            with contextlib.suppress(OSError):
+                one.close()
 
     def kill(self) -> None:
-        """Kill it, and wait until it has ended."""
-        self.process.kill()
+        """Kill it if it may be alive."""
+        if self.process.exitcode in (None, _UNKNOWN):
+            with contextlib.suppress(OSError):
+                os.kill(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> int | None:
+        """Return its exit code, after its end; kill it if it has only closed its pipe."""
         self.process.join(_GONE_SECONDS)
-
-    @property
-    def finished(self) -> int:
-        """
-        How many records of its hand-over are finished.
-
-        It is below 0 while the process has not taken it.
-        """
-        return int(self.progress[FINISHED])
-
-    @property
-    def began(self) -> float:
-        """When it began with its current record."""
-        return float(self.progress[BEGAN])
-
-
-def _about(task: Task, attempt: "Attempt | None") -> About:
-    carrier = None if attempt is None else attempt.carrier()
-    return task.epoch.tp, task.attempt, carrier
+        self.kill()
+        self.process.join(_GONE_SECONDS)
+        self.last_word(_GONE_SECONDS)
+        code: int | None = self.process.exitcode
+        return code
 
 
 class NotBegunError(Exception):
-    """Records that were handed over are back: none of them was begun or has failed."""
+    """A record is back that was to be handed over, as no process is started any more."""
 
 
 class Processes(Threads):
     """
-    Runs handlers in separate processes, one task at a time in each.
+    Runs handlers in separate processes, one record or one batch at a time in each.
 
-    They are made by ``forkserver`` where it exists, else by ``spawn``: never by a plain
-    fork, since kafka-python's thread is alive. A process that dies, or is killed
-    because a record takes too long, is replaced, and only its current record has
-    failed; in a batch that record is not known, so all are tried again one by one.
+    Each thread asks a process of its own, and replaces it when it has ended. If it was
+    idle, nobody is to blame; from the hand-over on its end is a failure of the record,
+    or of the batch, as nobody can tell whether it was begun.
+
+    They are made by ``forkserver``, never by a plain fork, since kafka-python's thread
+    is alive.
 
     Raises:
         WorkerSettingError: the handler cannot be sent to another process.
@@ -133,19 +145,20 @@ class Processes(Threads):
     _ends_late = True
 
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
-        super().__init__(schedule, evolve(calls, lifespan=None), count)
+        here = evolve(calls, handle=self._ask, lifespan=None)
+        super().__init__(schedule, here, count)
         check_picklable("the handler, with its deserializers,", calls.handle)
-        self._lifespan_there = calls.lifespan
-        methods = multiprocessing.get_all_start_methods()
-        method = "forkserver" if "forkserver" in methods else "spawn"
-        self._context: Any = multiprocessing.get_context(method)
-        self._children: dict[int, _Child] = {}
+        self._duty = calls.handle, calls.timeout, calls.lifespan
+        overdue = calls.overdue
+        # A process ends by itself at its time limit. If it cannot, it is killed.
+        self._patience = None if overdue is None or overdue > LONGEST else overdue
+        self._context: Any = multiprocessing.get_context("forkserver")
+        self._children: dict[int, _Child] = {}  # by the identity of the thread
         self._starting = threading.Lock()
-        for slot in self.slots:
-            slot.goes_on = True
         self._recalled = InterruptibleEvent()
         self._recall, self._recalling = multiprocessing.Pipe(duplex=False)
         self._is_stopped = False
+        self._pid = os.getpid()
 
     def start(self) -> None:
         """Start the threads; processes are started when there is work for them."""
@@ -155,8 +168,9 @@ class Processes(Threads):
         super().start()
 
     def _kill(self) -> None:
-        for child in list(self._children.values()):
-            child.process.kill()
+        if os.getpid() == self._pid:  # a fork of this process runs its exit handlers
+            for child in list(self._children.values()):
+                child.kill()
 
     def recall(self) -> None:
         """Start no more processes: records that wait for one have not begun."""
@@ -171,206 +185,172 @@ class Processes(Threads):
         self._is_stopped = True
         children = list(self._children.items())
         super().stop(seconds)
-        busy = {
-            id(slot)
-            for slot in self.slots
-            if (task := slot.task) is not None and task.letter is None
-        }
+        busy = self._in_a_handler()
         for place, child in children:
             if place in busy:
-                child.process.kill()
+                child.kill()
                 continue
             with contextlib.suppress(OSError):
                 child.pipe.send(None)  # it leaves its lifespan, and ends
         for place, child in children:
+            if place not in busy:
+                error = child.last_word(max(0.0, until - time.monotonic()))
+                if error is not None:
+                    self._schedule.fail(error)
             child.process.join(max(0.0, until - time.monotonic()))
-            if child.process.exitcode is None:
-                child.process.kill()
-            error = None if place in busy else child.last_word()
-            if error is not None:
-                self._schedule.fail(error)
+            child.kill()
             child.close()
         # A process that is being started is killed by the thread that starts it.
         if self._starting.acquire(timeout=max(0.0, until - time.monotonic())):
             self._starting.release()
 
+    def _in_a_handler(self) -> set[int | None]:
+        return {
+            thread.ident
+            for thread, slot in zip(self._threads, self.slots, strict=True)
+            if (task := slot.task) is not None and task.letter is None
+        }
+
     def _stack_of(self, _slot: Slot) -> StackOf:
         return lambda: None  # that of the thread here would say nothing
 
-    def _run(self, task: Task, slot: Slot) -> Outcome:
-        records = [task.chunk.records[index] for index in task.indexes]
-        began, attempt = time.monotonic(), None
-        try:
-            self._prepare(slot)
-            slot.index, slot.began = task.indexes[0], (began := time.monotonic())
-            slot.task = task
-            if task.epoch.is_held:  # held since it was claimed
-                return Outcome(task=task, left=task.indexes)
-            attempt = self._attempt(task, records)
-            ask = functools.partial(self._ask, slot, records, _about(task, attempt))
-            journal = self._schedule.journal
-            answer = ask() if journal is None else journal.around_answer(ask, task)
-        except NotBegunError:  # a span that is not ended is never exported
-            return Outcome(task=task, left=task.indexes)
-        except BaseException as error:  # noqa: BLE001 - the error of the other side
-            answer = (0, blamed(error))
-        finally:
-            slot.task = None
-        now = time.monotonic()
-        last = min(now - began, max(0.0, now - slot.began))
-        if attempt is not None:
-            attempt.end(answer[1])
-        return outcome_of(
-            task,
-            answer,
-            now - began,
-            is_batch=self._calls.is_batch,
-            last=last,
-        )
-
-    def _attempt(self, task: Task, records: list[Any]) -> "Attempt | None":
-        # The span lives here, and its context is sent along.
-        if self._calls.trace is None:
-            return None
-        given = records if self._calls.is_batch else records[0]
-        return self._calls.trace.begin(given, task.epoch.tp, task.attempt)
-
     # ------------------------------------------------------------ asking
 
-    def _ask(self, slot: Slot, records: list[Any], about: About) -> Answer:
-        for _ in range(_STARTS):
-            answer = self._ask_child(slot, self._children[id(slot)], (records, about))
-            if answer is not None:
-                return answer
-            self._prepare(slot)
-            if slot.task is None or slot.task.epoch.is_held:  # held just now
-                raise NotBegunError
-        message = (
-            f"{_STARTS} processes one after the other ended before they took a record"
-        )
-        raise HandlersCannotRunError(message)
+    def _run(self, task: Task, slot: Slot) -> Outcome:
+        try:
+            self._make_ready()  # first: until it is, the record has not begun
+        except NotBegunError:
+            return Outcome(task=task, left=task.indexes)
+        except HandlersCannotRunError as error:
+            slot.ended = error
+            first, left = task.indexes[0], task.indexes[1:]
+            return Outcome(task=task, failed=[(first, error)], left=left)
+        outcome = super()._run(task, slot)
+        for _, wrong in outcome.failed:
+            wrong.__traceback__ = None  # of calls here; a note has that of the handler
+        return outcome
 
-    def _ask_child(
-        self, slot: Slot, child: _Child, question: tuple[Sequence[Any], Any]
-    ) -> Answer | None:
-        # Returns None if the process has ended before it took them. The array is
-        # copied: a traceback may keep this frame, and a view in it, for the collector,
-        # and Python 3.13 reports an error of the buffer behind the view then.
-        sent = bytes(ForkingPickler.dumps(question))
-        child.progress[FINISHED] = _NOT_TAKEN
+    def _ask(self, given: Any, context: Context) -> None:  # noqa: ANN401 - records
+        """Have a handler called in the process of this thread; raise what it raises."""
+        tracer = self._calls.trace
+        carrier = None if tracer is None else tracer.carrier()
+        question = given, context.partition, context.attempt, carrier
+        sent = pickle.dumps(question)  # a pipe's own pickler takes twice the time
+        child = self._children[threading.get_ident()]
+        wrong = self._answer(child, sent, len(given) if self._calls.is_batch else 1)
+        if wrong is not None:
+            raise wrong
+
+    def _answer(self, child: _Child, sent: bytes, count: int) -> BaseException | None:
+        answer: tuple[BaseException | None] | LifespanError | None = None
         try:
             child.pipe.send_bytes(sent)
-            if self._is_late(slot, child):
-                return self._end_late(slot, child)
-            answer: Answer | LifespanError = child.receive()
-            slot.began = child.began
+            if child.has_spoken(self._patience):
+                answer = child.pipe.recv()
         except (EOFError, OSError) as error:
-            return self._bury(slot, child, len(question[0]), error)
+            return self._ended(child, count, error)
         except BaseException:  # else its answer would count for the next question
-            self._forget(slot, child)
+            self._forget(child)
             raise
+        if answer is None:  # it could not end itself, as where it is stopped
+            self._forget(child)
+            return self._late()
         if isinstance(answer, LifespanError):  # it was leaving when it was asked
-            return self._bury(slot, child, len(question[0]), answer)
-        return answer
+            return self._ended(child, count, answer)
+        return answer[0]
 
-    def _forget(self, slot: Slot, child: _Child) -> None:
-        self._children.pop(id(slot), None)
-        child.kill()
-        child.close()
+    def _ended(
+        self, child: _Child, count: int, error: Exception | None = None
+    ) -> Exception:
+        # Returns the failure of so many records that it had.
+        self._children.pop(threading.get_ident(), None)
+        code, stack = child.end(), child.last_stack()
+        if not self._is_stopped:
+            if not stack:
+                self._calls.emit(
+                    worker_events.WorkerProcessDied, exit_code=code, records=count
+                )
+            child.close()
+        if stack:
+            return self._late(stack)
+        wrong = ProcessDiedError(f"its process ended with {code}")
+        wrong.__cause__ = error
+        return wrong
 
-    def _is_late(self, slot: Slot, child: _Child) -> bool:
-        # Returns once there is an answer, the process has ended, or one record has
-        # taken too long.
-        task, limit = slot.task, self._calls.timeout
-        assert task is not None  # noqa: S101 - it was just set
-        wait = _WATCH_SECONDS if limit is None else min(limit, _WATCH_SECONDS)
-        while not connection.wait([child.pipe, child.process.sentinel], wait):
-            finished, began = child.finished, child.began
-            if not 0 <= finished < len(task.indexes):
-                continue
-            slot.index, slot.began = task.indexes[finished], began
-            if limit is not None:
-                left = began + limit - time.monotonic()
-                if left <= 0:
-                    return True
-                wait = min(left, _WATCH_SECONDS)
-        return False
-
-    def _end_late(self, slot: Slot, child: _Child) -> Answer:
-        self._forget(slot, child)
-        finished = child.finished
-        if child.began != slot.began:  # it finished in time after all
-            return finished, None
-        message = (
+    def _late(self, stack: str = "") -> HandlerTimeoutError:
+        wrong = HandlerTimeoutError(
             f"the handler took longer than {self._calls.timeout:g} s: its process was "
             f"killed and is replaced"
         )
-        return finished, HandlerTimeoutError(message)
+        if stack:
+            wrong.add_note(stack)
+        return wrong
 
-    def _bury(
-        self, slot: Slot, child: _Child, count: int, error: Exception
-    ) -> Answer | None:
-        self._children.pop(id(slot), None)
-        child.process.join(_GONE_SECONDS)
-        if child.process.exitcode is None:  # it has closed its pipe but still runs
-            child.kill()
-        finished, code = child.finished, child.process.exitcode
-        is_taken = finished >= 0
-        if not self._is_stopped:
-            self._calls.emit(
-                worker_events.WorkerProcessDied,
-                exit_code=code,
-                records=count - finished if is_taken else 0,
-            )
-            child.close()
-        if not is_taken or finished == count:
-            return (count, None) if is_taken else None
-        wrong = ProcessDiedError(f"its process ended with {code}")
-        wrong.__cause__ = error
-        return finished, wrong
+    def _forget(self, child: _Child) -> None:
+        self._children.pop(threading.get_ident(), None)
+        child.kill()
+        child.end()
+        child.close()
 
     # ------------------------------------------------------------ starting
 
-    def _prepare(self, slot: Slot) -> None:
-        if id(slot) in self._children:
-            return
+    def _make_ready(self) -> None:
+        # Raises NotBegunError or HandlersCannotRunError if there is no process that waits.
+        child = self._children.get(threading.get_ident())
+        if child is not None:
+            with contextlib.suppress(EOFError, OSError):
+                if not child.has_spoken(0.0):
+                    return
+            self._ended(child, 0)
         try:
-            self._wait_ready(slot, self._start_child(slot))
-        except NotBegunError:
-            raise
-        except HandlersCannotRunError as error:
-            slot.ended = error
+            self._start_child()
+        except (NotBegunError, HandlersCannotRunError):
             raise
         except Exception as error:
             message = f"no process can be started: {shown(error)}"
-            slot.ended = HandlersCannotRunError(message)
-            raise slot.ended from error
+            raise HandlersCannotRunError(message) from error
 
-    def _start_child(self, slot: Slot) -> _Child:
+    def _start_child(self) -> None:
+        # If a process ends before it was given a record, no record has failed.
+        child = self._begin()
+        try:
+            wrong = self._first_word(child)
+        except BaseException:
+            self._forget(child)
+            raise
+        if wrong is None:
+            return
+        self._children.pop(threading.get_ident(), None)
+        if self._is_stopped:
+            raise NotBegunError from wrong
+        child.close()
+        raise wrong
+
+    def _begin(self) -> _Child:
         ours, theirs = self._context.Pipe()
-        progress = RawArray("d", 2)
+        reading, writing = self._context.Pipe(duplex=False)
         process = self._context.Process(
             target=serve,
-            args=(theirs, progress),
+            args=(theirs, writing),
             name="safeconsumer-worker",
             daemon=True,
         )
-        child = _Child(process, ours, progress)
-        with theirs, self._starting:
+        child = _Child(process, ours, reading)
+        with theirs, writing, self._starting:
             if self._recalled.is_set():
                 raise NotBegunError
-            self._begin(process)
-            self._children[id(slot)] = child
+            self._start(process)
+            self._children[threading.get_ident()] = child
             if self._recalled.is_set():  # a stop may not have seen it
-                self._forget(slot, child)
+                self._forget(child)
                 raise NotBegunError
         return child
 
-    def _begin(self, process: Any) -> None:  # noqa: ANN401 - of either kind
+    def _start(self, process: Any) -> None:  # noqa: ANN401 - multiprocessing's own
         # The fork server may stand in the import of the script, too.
         begun: Future[None] = Future()
 
-        def begin() -> None:
+        def start() -> None:
             try:
                 process.start()
             except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
@@ -382,7 +362,7 @@ class Processes(Threads):
             except InvalidStateError:  # nobody waits any more
                 process.kill()
 
-        threading.Thread(target=begin, name=process.name, daemon=True).start()
+        threading.Thread(target=start, name=process.name, daemon=True).start()
         limit = min(self._calls.start_seconds, LONGEST)
         try:
             begun.result(limit)
@@ -393,42 +373,25 @@ class Processes(Threads):
             message = f"a process was not started within {limit:g} s"
             raise HandlersCannotRunError(message) from None
 
-    def _wait_ready(self, slot: Slot, child: _Child) -> None:
-        # If a process ends before it was given a record, no record has failed.
-        try:
-            wrong = self._first_word(child)
-        except BaseException:
-            self._forget(slot, child)
-            raise
-        if wrong is None:
-            return
-        self._children.pop(id(slot), None)
-        if self._is_stopped:
-            raise NotBegunError from wrong
-        child.close()
-        raise wrong
-
     def _first_word(self, child: _Child) -> HandlersCannotRunError | None:
-        calls, limit = self._calls, min(self._calls.start_seconds, LONGEST)
+        limit = min(self._calls.start_seconds, LONGEST)
         until = time.monotonic() + limit
         try:
             if self._has_spoken(child, until):
-                child.receive()
+                child.pipe.recv()
                 # Sent before, it may fill the pipe to a process that is in an import.
-                child.pipe.send(
-                    (calls.handle, calls.is_batch, calls.seconds, self._lifespan_there)
-                )
+                child.pipe.send(self._duty)
                 if self._has_spoken(child, until):
-                    said: HandlersCannotRunError | None = child.receive()
+                    said: HandlersCannotRunError | None = child.pipe.recv()
                     return said
         except (EOFError, OSError):
-            child.process.join(_GONE_SECONDS)
+            code = child.end()
             if self._recalled.wait(_TOLD_SECONDS):
                 raise NotBegunError from None
             return HandlersCannotRunError(
-                f"a process ended with {child.process.exitcode} before it took a "
-                f"record; its stderr says why: the handler must be importable "
-                f"there, and a script needs if __name__ == '__main__':"
+                f"a process ended with {code} before it took a record; its stderr says "
+                f"why: the handler must be importable there, and a script needs if "
+                f"__name__ == '__main__':"
             )
         child.kill()
         return HandlersCannotRunError(
@@ -437,9 +400,11 @@ class Processes(Threads):
         )
 
     def _has_spoken(self, child: _Child, until: float) -> bool:
-        # Also true if it has ended.
-        those = [child.pipe, child.process.sentinel, self._recall]
-        heard = connection.wait(those, max(0.0, until - time.monotonic()))
-        if heard == [self._recall]:
-            raise NotBegunError
-        return bool(heard)
+        while heard := connection.wait(
+            [*child.signs(), self._recall], max(0.0, until - time.monotonic())
+        ):
+            if heard == [self._recall]:
+                raise NotBegunError
+            if child.has_spoken(0.0):
+                return True
+        return False

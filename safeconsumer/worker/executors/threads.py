@@ -81,10 +81,8 @@ class Threads:
         return functools.partial(tracebacks.of_thread, threading.get_ident())
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
-        calls, handle, journal = self._calls, self._handle, self._schedule.journal
+        calls, handle = self._calls, self._handle
         context = context_of(task, calls.deadline, self._lifespan.state)
-        if journal is not None:
-            handle = journal.around(handle, task)
         if calls.is_batch:
             return call_batch(handle, task, slot, context)
         return call_each(handle, task, slot, context, calls.seconds)

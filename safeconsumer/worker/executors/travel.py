@@ -7,7 +7,6 @@ from typing import Any
 from attrs import define
 
 from safeconsumer.errors.base import WorkerSettingError
-from safeconsumer.worker.calls import Answer
 from safeconsumer.worker.handlers import BatchFailure, Pause, is_for_error
 from safeconsumer.worker.tracebacks import chain, shown
 
@@ -29,19 +28,14 @@ def check_picklable(what: str, thing: object) -> None:
         raise WorkerSettingError(message) from error
 
 
-def sendable(answer: Answer) -> tuple[int, "Parcel | None"]:
+def packed(error: BaseException) -> "Parcel":
     """
-    Return an answer that can be sent, whatever its error is.
+    Return what can be sent of an error, whatever it is.
 
-    The error arrives as it is if it can be pickled; otherwise its class or the nearest
-    parent that can be imported there, so that ``Retry.never`` and ``except`` mean the
-    same. An attribute that cannot be pickled is lost.
+    It arrives as it is if it can be pickled; otherwise its class or the nearest parent
+    that can be imported there, so that ``Retry.never`` and ``except`` mean the same. An
+    attribute that cannot be pickled is lost.
     """
-    count, error = answer
-    return count, None if error is None else _packed(error)
-
-
-def _packed(error: BaseException) -> "Parcel":
     with contextlib.suppress(Exception):  # whatever its class does
         error.add_note(chain(error))  # a traceback does not travel by itself
     if isinstance(error, Pause):
@@ -61,7 +55,7 @@ class Parcel:
         state = {name: one for name, one in error.__dict__.items() if _dumped(one)}
         args = error.args
         if isinstance(error, BaseExceptionGroup):
-            args = (error.message, [_packed(one) for one in error.exceptions])
+            args = (error.message, [packed(one) for one in error.exceptions])
         tries: list[object] = [error, (type(error), args, state)]
         for kind in type(error).__mro__:
             tries += [(kind, (text,), state), (kind, (text,), {})]
@@ -74,7 +68,7 @@ def _each_apart(error: BaseException) -> BaseException:
         return error
     return BatchFailure(
         {
-            at: _packed(one) if isinstance(one, BaseException) else one  # type: ignore[misc]  # it may be anything
+            at: packed(one) if isinstance(one, BaseException) else one  # type: ignore[misc]  # it may be anything
             for at, one in error.errors.items()
         }
     )

@@ -1,21 +1,26 @@
 """Handlers in processes: what only a real process can show."""
 
 import contextlib
+import faulthandler
+import fcntl
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 from attrs import frozen
+from kafka import TopicPartition
 
 from safeconsumer.errors import HandlersCannotRunError, LifespanError
-from safeconsumer.worker import Drain, Retry, partition
-from safeconsumer.worker.executors.processes import Processes
+from safeconsumer.worker import Drain, Retry
 from safeconsumer.worker.lanes import Order
+from tests.harness.processes import forked
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import OTHER, bench
 from tests.harness.worker.fake_client import FakeRecord
@@ -29,6 +34,12 @@ QUICK_ONCE = {"retry": Retry(attempts=1)}
 def failed(made):
     gone = [one for one in made.events if one.name == "record_exhausted"]
     return {one.offset: one.error for one in gone}
+
+
+def stack_of(made):
+    """Return what is told of the one record that failed for good."""
+    (gone,) = (one for one in made.events if one.name == "record_exhausted")
+    return gone.traceback
 
 
 @frozen
@@ -53,17 +64,16 @@ class Slow:
                 threading.Event().wait()
 
 
-def test_only_the_record_that_takes_too_long_fails(tmp_path, monkeypatch):
-    """W7: what came with it is done, each once; no other is to blame."""
+def test_only_the_record_that_takes_too_long_fails(tmp_path):
+    """W7: the others are done, each once; its error says where the handler stood."""
     handle = Slow(tmp_path)
-    # One hand-over of all of them, as of records that take no time.
-    monkeypatch.setattr(partition, "FIRST_PACE", 1e-6)
     how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
     with bench("process", handle, **how) as made:
         made.finish(6)
         assert [*failed(made)] == [2]
         assert "HandlerTimeoutError" in failed(made)[2]
         assert "longer than 0.3 s" in failed(made)[2]
+        assert re.search(r"test_processes.py\D+\d+ in __call__", stack_of(made))
         assert made.schedule.fatal is None
         assert made.schedule.retries == 0
         # A killed process is no accident here.
@@ -71,35 +81,121 @@ def test_only_the_record_that_takes_too_long_fails(tmp_path, monkeypatch):
     assert handle.calls() == [*range(6)]
 
 
+def keeps_the_interpreter(_record, _context):
+    """Compute without a break for other threads."""
+    sum(range(10**12))
+
+
+def takes_the_timer(_record, _context):
+    """Use for itself what would have ended it."""
+    faulthandler.cancel_dump_traceback_later()
+    threading.Event().wait()
+
+
+def stops(_record, _context):
+    """Stand still with all threads, as a debugger lets it."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize(
+    ("handler", "has_stack"),
+    [(keeps_the_interpreter, True), (takes_the_timer, False), (stops, False)],
+)
+def test_no_handler_outlives_its_limit(handler, has_stack):
+    """W7: if its process cannot end itself, it is killed a second later."""
+    with bench("process", handler, count=1, timeout=0.3, **QUICK_ONCE) as made:
+        made.finish(1)
+        assert "HandlerTimeoutError" in failed(made)[0]
+        assert (f" in {handler.__name__}" in stack_of(made)) is has_stack
+        assert made.schedule.fatal is None
+
+
+def goes_deep(_record, _context):
+    """Wait, with more frames on more threads than a pipe takes as text."""
+
+    def wait(depth):
+        if depth:
+            wait(depth - 1)
+        threading.Event().wait()
+
+    for _ in range(50):
+        threading.Thread(target=wait, args=(90,), daemon=True).start()
+    wait(90)
+
+
+def test_a_stack_that_is_too_long_for_its_pipe_keeps_no_process_alive():
+    """W7: what is too much of it is left out."""
+    with bench("process", goes_deep, count=1, timeout=1.0, **QUICK_ONCE) as made:
+        made.finish(1)
+        assert "HandlerTimeoutError" in failed(made)[0]
+        assert " in goes_deep" in stack_of(made) or " in wait" in stack_of(made)
+
+
 @frozen
-class WaitsAtFirst:
-    """A handler that waits at its first record for a file."""
+class KeepsALock:
+    """A handler that locks a file as long as it works on a record, until it may go on."""
 
     folder: Path
 
     def __call__(self, record, _context):
-        if record.offset == 0:
+        with (self.folder / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with (self.folder / "calls").open("a") as calls:
+                calls.write(f"{record.offset}\n")
             wait_for((self.folder / "go").exists, "to be let go")
 
+    def calls(self):
+        path = self.folder / "calls"
+        return [*map(int, path.read_text().split())] if path.exists() else []
 
-def test_what_ends_as_its_limit_passes_blames_nobody(tmp_path, monkeypatch):
-    """W7: it is done, and its process is killed all the same."""
-    monkeypatch.setattr(partition, "FIRST_PACE", 1e-6)
-    is_late = Processes._is_late
+    def is_free(self):
+        """Tell whether no process has the lock."""
+        with (self.folder / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
 
-    def decide(self, slot, child):
-        decided = is_late(self, slot, child)
-        if decided:
-            (tmp_path / "go").touch()
-            wait_for(lambda: child.finished == 1, "the record to be done")
-        return decided
 
-    monkeypatch.setattr(Processes, "_is_late", decide)
-    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
-    with bench("process", WaitsAtFirst(tmp_path), **how) as made:
-        made.finish(3)
-        assert failed(made) == {}
-        assert made.schedule.fatal is None
+def kill_the_fork_server():
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+
+
+@pytest.mark.contract("W3")
+def test_a_killed_fork_server_ends_no_process(tmp_path):
+    """W3: the record that one is at goes on there, and the next ones after it."""
+    handle = KeepsALock(tmp_path)
+    with bench("process", handle, count=1, **QUICK_ONCE) as made:
+        made.admit(3)
+        wait_for(handle.calls, "the first call")
+        (child,) = made.runner._children.values()
+        kill_the_fork_server()
+        wait_for(lambda: child._is_orphan, "it to be noticed")
+        (tmp_path / "go").touch()
+        made.wait(lambda: not made.held.records, "all to be done")
+        assert (failed(made), made.schedule.retries) == ({}, 0)
+        assert [*made.runner._children.values()] == [child]
+        os.kill(child.process.pid, signal.SIGKILL)
+        wait_for(lambda: child.has_spoken(0.0), "its end")
+        epoch = made.held.open(OTHER, 1, 0, 0)
+        made.schedule.admit(epoch, made.held.admit(epoch, [FakeRecord(*OTHER, 3)]))
+        made.wait(lambda: not made.held.records, "another process to do the next")
+    assert handle.calls() == [0, 1, 2, 3]
+
+
+@pytest.mark.contract("W8")
+def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
+    """W8: though ``multiprocessing`` says that it has ended."""
+    handle = KeepsALock(tmp_path)
+    with bench("process", handle, count=1, **QUICK_ONCE) as made:
+        made.admit(1)
+        wait_for(handle.calls, "the first call")
+        kill_the_fork_server()
+    try:
+        wait_for(handle.is_free, "its end", limit=20.0)
+    finally:
+        (tmp_path / "go").touch()
 
 
 def test_a_batch_that_takes_too_long_is_tried_record_by_record(tmp_path):
@@ -280,6 +376,25 @@ def test_a_process_that_does_not_start(lab):
     assert lab.committed() == {0: 0}
 
 
+@pytest.mark.contract("W10")
+def test_a_hold_that_comes_in_a_call_lets_no_other_begin(lab, recording):
+    """W10: of quick records, too, which could be handed over together."""
+    lab.new_topic(partitions=1)
+    lab.produce({0: [*[""] * 50, "touch=here;until=go", *[""] * 20]})
+    tp = TopicPartition(lab.topic, 0)
+    consumer = lab.consumer()
+    running = lab.run(recording, consumer, executor="process", concurrency=1)
+    wait_for((recording.folder / "here").exists, "the one that waits")
+    consumer.pause(tp)
+    assert running.worker.running() == {tp: [50]}
+    (recording.folder / "go").touch()
+    wait_for(lambda: not running.worker.stats().running, "its end")
+    assert recording.offsets() == {0: [*range(51)]}
+    consumer.resume(tp)
+    running.wait_done(71)
+    running.end()
+
+
 @pytest.mark.contract("W8")
 def test_a_sigterm_for_all_processes_at_once(lab, recording):
     """W8: as systemd sends it: what the processes are at is finished, as in a drain."""
@@ -326,7 +441,7 @@ if __name__ == "__main__":
     calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
     processes = choose("process", schedule, calls, 1)
     processes.start()
-    processes._prepare(processes.slots[0])
+    processes._make_ready()
 """
 
 
@@ -345,6 +460,18 @@ def test_processes_keep_no_program_from_its_end(tmp_path):
     assert done.returncode == 0
 
 
+def test_a_fork_of_the_program_that_ends_leaves_the_processes_alone(tmp_path):
+    """W7: it runs the exit handlers that it has inherited, and kills nobody."""
+    handle = KeepsALock(tmp_path)
+    with bench("process", handle, count=1, **QUICK_ONCE) as made:
+        made.admit(1)
+        wait_for(handle.calls, "the call")
+        assert forked(made.runner._kill) == 0
+        (tmp_path / "go").touch()
+        made.wait(lambda: not made.held.records, "it to be done")
+        assert failed(made) == {}
+
+
 @frozen
 class LeavesAFork:
     """A handler that forks what goes on with all open files, and may die of it."""
@@ -354,8 +481,8 @@ class LeavesAFork:
 
     def __call__(self, record, _context):
         if record.offset == 1:
-            forked = os.fork()
-            if forked == 0:
+            child = os.fork()
+            if child == 0:
                 wait_for((self.folder / "end").exists, "the test to end")
                 os._exit(0)
             (self.folder / "pid").write_text(str(os.getpid()))
@@ -386,7 +513,7 @@ def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path):
     """W2: handing over to it ends at once, and another process takes the records."""
     handler = LeavesAFork(tmp_path, dies=False)
     try:
-        with bench("process", handler, count=1, **QUICK_ONCE) as made:
+        with bench("process", handler, count=1) as made:
             made.finish(2)
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
             epoch = made.held.open(OTHER, 1, 0, 0)

@@ -1,12 +1,13 @@
 """Spans of a worker's attempts: what they say, where they live, and what carries them on."""
 
 import asyncio
+import contextvars
 import importlib
 import subprocess
 import sys
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -33,7 +34,8 @@ from safeconsumer import (
     Worker,
 )
 from safeconsumer.errors import MissingExtraError, WorkerSettingError
-from safeconsumer.worker import Tracing
+from safeconsumer.worker import Context, Tracing
+from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import Tracer
 from tests.broker.worker.test_contract import read_all
@@ -76,11 +78,19 @@ class Spans:
         tracer = Tracer(self.tracing(parent=parent), config, is_batch=batch is not None)
         record = SimpleNamespace(headers=[*headers.items()], offset=0, value=None)
         given = record if batch is None else batch * [record]
-        attempt = tracer.begin(given, TopicPartition("t", 0), 1)
-        attempt.end(error)
+        context = Context(TopicPartition("t", 0), 1, Revocation(), lambda: None)
+
+        def call():
+            with suppress(BaseException), tracer.block(given, context):
+                found.append(trace.get_current_span().get_span_context())
+                if error is not None:
+                    raise error
+
+        found = []
+        contextvars.copy_context().run(call)
         assert tracer.failures == 0
         attributes = self.all[-1].attributes if self.all else None
-        return attempt.span.get_span_context(), dict(attributes or {})
+        return found[0], dict(attributes or {})
 
 
 @pytest.fixture

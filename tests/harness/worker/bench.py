@@ -12,11 +12,11 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry, health
-from safeconsumer.worker.executors import choose, cut
+from safeconsumer.worker.executors import choose
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Lanes, Order
-from safeconsumer.worker.queue import Policy, Queue
+from safeconsumer.worker.queue import QUANTUM, Policy, Queue
 from safeconsumer.worker.results import Schedule
 from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
@@ -107,7 +107,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     *,
     count=2,
     batch=None,
-    order=Order.KEY,
+    order=None,
     timeout=None,
     lifespan=None,
     start_seconds=30.0,
@@ -116,12 +116,16 @@ def bench(  # noqa: PLR0913 - what a worker takes
     """Run handlers so, until the block ends."""
     held, events = Held(time.monotonic), []
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
-    settings |= {**cut(executor, batch), "is_batch": batch is not None, **policy}
+    settings |= {
+        "quantum": batch or QUANTUM,
+        "is_batch": batch is not None,
+        **policy,
+    }
 
     def emit(kind, **fields):
         events.append(kind(**fields))
 
-    lanes = Lanes(order, None if batch is None else count)
+    lanes = Lanes(order or (Order.KEY if batch is None else Order.PARTITION))
     ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
     assign_to(ledger, [TP, OTHER])
     schedule = TellingSchedule(

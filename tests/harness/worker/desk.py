@@ -33,7 +33,7 @@ class KeyedRecord(FakeRecord):
 class Desk:
     """A schedule for one partition, and the clock it looks at."""
 
-    def __init__(self, order, key=None, breaker=None, lanes=None, records=0, **policy):
+    def __init__(self, order, key=None, breaker=None, records=0, **policy):
         self.clock = Clock()
         self.held = Held(self.clock)
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
@@ -44,7 +44,7 @@ class Desk:
         self.schedule = Schedule(
             Queue(
                 self.held,
-                Lanes(order, lanes),
+                Lanes(order),
                 Policy(**settings),
                 self.clock,
                 self.ledger,

@@ -97,9 +97,10 @@ class Fuzz:
 
     def options_by_chance(self):
         choose = self.dice.choice
-        batch = choose([None, None, 5, 20])
+        order = choose(["partition", "key", "unordered"])
+        batch = None if order == "key" else choose([None, 5, 20])
         options = {
-            "order": choose(["partition", "key", "unordered"]),
+            "order": order,
             "executor": choose(["thread", "asyncio"]),
             "batch": batch,
             "batch_within": choose([0.0, 0.5, 3.0]) if batch else 0.0,

@@ -69,11 +69,12 @@ def options(lab):
     settings = {"max_poll_records": 20}
     if rng.random() < 0.5:
         settings["partition_assignment_strategy"] = [COOPERATIVE]
+    order = rng.choice(["partition", "key", "unordered"])
     return {
         "handle": handler(lab),
         "executor": rng.choice(["thread", "asyncio"]),
-        "batch": rng.choice([None, None, 5]),
-        "order": rng.choice(["partition", "key", "unordered"]),
+        "batch": None if order == "key" else rng.choice([None, 5]),
+        "order": order,
         "limits": Limits(records=rng.choice([20, 40, 1000])),
         "retry": Retry(attempts=2, first=0.2),
         "dead_letter": lambda *_: None,

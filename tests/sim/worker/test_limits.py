@@ -385,13 +385,13 @@ def longest_idle(lab, run, done):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("limits", [{"records": 68}, {"bytes": 68 * 405}], ids=str)
-@pytest.mark.parametrize("order", ["partition", "key", "unordered"])
+@pytest.mark.parametrize("order", ["partition", "unordered"])
 @in_both
 @simulated(seeds=1)
 def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
     lab, executor, order, limits
 ):
-    """A share is 4 records, of which each of 4 lanes by key has one; a batch has 10."""
+    """A share is 4 records; a batch has 10."""
     filled(lab, 16, *["v"] * 15, keys="abcdefgh")
     run = Working(
         lab,

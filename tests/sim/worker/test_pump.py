@@ -504,7 +504,8 @@ def test_a_deserializer_that_raises_fails_its_record(lab):
 
 
 @simulated(seeds=1)
-def test_what_a_poll_raises_comes_out_of_the_loop(lab):
+def test_what_a_poll_raises_ends_the_pump(lab):
+    """It comes out of the loop, and what is out is waited for and committed."""
     reading = consumer(lab, "t", **FOUR)
     pump = pumping(lab, 4, reading=reading)
     poll, raising = reading.poll, [ZeroDivisionError()]
@@ -514,12 +515,28 @@ def test_what_a_poll_raises_comes_out_of_the_loop(lab):
             raise raising.pop()
         return poll(**how)
 
-    reading.poll = break_once
     with pump:
-        with pytest.raises(ZeroDivisionError):
-            taken(lab, pump, 1)
-        taken(lab, pump, 4)[0].done()
+        (batch,) = taken(lab, pump, 4)
+        reading.poll = break_once
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                lab.until(pump.turn)
+        in_thread(lambda: (lab.sleep(3), batch.done()))
     assert committed(lab) == [4]
+    assert not reading.holds()
+
+
+@simulated(seeds=1)
+def test_a_block_whose_worker_cannot_begin_is_left_with_the_reason(lab):
+    """As where another pump takes the consumer at the same moment."""
+    pump = pumping(lab, 1)
+
+    def run():
+        raise WorkerStateError
+
+    pump._worker.run = run
+    with pytest.raises(WorkerStateError), pump:
+        pass
 
 
 @pytest.mark.parametrize("how", ["iterating", "turning"])

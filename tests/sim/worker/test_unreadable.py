@@ -81,9 +81,9 @@ def test_its_partition_is_held_until_it_can_be_read(lab):
     run = Working(lab, handler, on_exhausted="block", limits=limits, **TWICE)
     run.done(9)
     lab.sleep(5)
-    assert [(one.owner, str(one.scope)) for one in run.consumer.holds()] == [
-        (OWNER, "t:0")
-    ]
+    (hold,) = run.consumer.holds()
+    assert (hold.owner, str(hold.scope)) == (OWNER, "t:0")
+    assert hold.deadline is not None
     assert OWNER in run.worker.stats().paused
     health = run.worker.healthy()
     assert health.is_alive

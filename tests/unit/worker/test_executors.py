@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import types
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve, frozen
@@ -19,8 +19,8 @@ from attrs import evolve, frozen
 from safeconsumer.errors import HandlersCannotRunError
 from safeconsumer.worker import BatchFailure, Reject, Retry, RetryLater, calls
 from safeconsumer.worker.durations import BOUNDS
-from safeconsumer.worker.executors import aio, processes, serving
-from safeconsumer.worker.executors.travel import sendable
+from safeconsumer.worker.executors import aio, processes
+from safeconsumer.worker.executors.travel import packed
 from safeconsumer.worker.lanes import Order
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import EXECUTORS, bench
@@ -47,12 +47,6 @@ class SharedClock:
     def go_on(self, seconds):
         now = self.monotonic() + seconds
         os.utime(self.path, (now, now))
-
-    @contextlib.contextmanager
-    def __call__(self):
-        """Take its place in a child: a lifespan."""
-        serving.time = calls.time = self
-        yield
 
 
 @frozen
@@ -85,13 +79,12 @@ def test_the_time_of_a_call_that_failed_is_no_other_records(
     clock = SharedClock(tmp_path / "clock")
     clock.path.touch()
     os.utime(clock.path, (0, 0))
-    for module in (calls, aio, processes):
+    for module in (calls, aio):
         monkeypatch.setattr(module, "time", clock)
     handle = FailsSlowly(clock)
-    how = {"lifespan": clock} if executor == "process" else {}
     called = handle.wait if executor == "asyncio" else handle
     pair = {"order": Order.PARTITION, "lane_seconds": 1.0, "batch": batch}
-    with bench(executor, called, count=1, **pair, **how, **ONCE) as made:
+    with bench(executor, called, count=1, **pair, **ONCE) as made:
         made.finish(batch or 5)
         taken = made.schedule.durations.histogram()
     counted = dict(zip(BOUNDS, taken.counts, strict=False))
@@ -364,24 +357,24 @@ def cannot_be_left():
 
 
 def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(tmp_path, monkeypatch):
-    """Why it could not leave its lifespan is no answer; the record had not begun."""
+    """W7: its end is the record's failure; why it could not leave is no answer."""
     handle = NotesItsAttempt(tmp_path)
     asked = []
 
-    class EndsTheFirst(ForkingPickler):
-        @classmethod
-        def dumps(cls, obj, protocol=None):
-            asked.append(obj)
-            return super().dumps(None if len(asked) == 1 else obj, protocol)
+    def end_the_first(question):
+        asked.append(question)
+        return pickle.dumps(None if len(asked) == 1 else question)
 
-    monkeypatch.setattr(processes, "ForkingPickler", EndsTheFirst)
-    how = {"count": 1, "lifespan": cannot_be_left, **ONCE}
-    with bench("process", handle, **how) as made:
+    monkeypatch.setattr(processes, "pickle", SimpleNamespace(dumps=end_the_first))
+    with bench(
+        "process", handle, count=1, order=Order.PARTITION, lifespan=cannot_be_left
+    ) as made:
         made.finish(2)
-        assert exhausted(made) == []
+        (again,) = (one for one in made.events if one.name == "record_retried")
+        assert "ProcessDiedError" in again.error
         died = [one for one in made.events if one.name == "worker_process_died"]
-        assert [one.records for one in died] == [0]
-    assert [call[:2] for call in handle.calls()] == [[0, 1], [1, 1]]
+        assert [one.records for one in died] == [1]
+    assert [call[:2] for call in handle.calls()] == [[0, 2], [1, 1]]
 
 
 def test_an_age_beyond_what_a_wait_can_be_blames_no_record(tmp_path):
@@ -416,20 +409,21 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(tmp_path):
+def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(
+    tmp_path, monkeypatch
+):
     """What ends the wait for it ends that process: another one gets what comes next."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, retry=Retry(first=0.01)) as made:
-        runner = made.runner
-        wait, first = runner._is_late, []
+        wait, first = processes._Child.has_spoken, []
 
-        def end(slot, child):
-            if not first:
+        def end(child, seconds):
+            if seconds is None and not first:
                 first.append(child.process.pid)
                 raise RuntimeError(FROM_OUTSIDE)
-            return wait(slot, child)
+            return wait(child, seconds)
 
-        runner._is_late = end
+        monkeypatch.setattr(processes._Child, "has_spoken", end)
         made.finish(3)
     assert sorted(call[0] for call in handle.calls() if call[2] not in first) == [
         0,
@@ -516,9 +510,8 @@ _LocalError.__qualname__ = "of_nowhere._LocalError"
 def test_an_error_keeps_its_class_on_its_way_here(error, kind, args):
     """W7, W11: ``never=``, ``except`` and what our own exceptions ask for mean the same."""
     batch = BatchFailure({0: error, 1: KeyError("other")})
-    sent = pickle.dumps([sendable((3, error)), sendable((0, batch))])
-    (count, came), (_, came_as_batch) = pickle.loads(sent)  # noqa: S301 - ours
-    assert count == 3
+    sent = pickle.dumps([packed(error), packed(batch)])
+    came, came_as_batch = pickle.loads(sent)  # noqa: S301 - ours
     assert isinstance(came_as_batch, BatchFailure)
     assert came_as_batch.errors[1].args == ("other",)
     for one in (came, came_as_batch.errors[0]):

@@ -22,7 +22,7 @@ from safeconsumer.errors import (
 )
 from safeconsumer.worker.batches import Batch, Ticket
 from safeconsumer.worker.calls import blamed, spared
-from safeconsumer.worker.executors.travel import sendable
+from safeconsumer.worker.executors.travel import packed
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import is_for_error
 from safeconsumer.worker.lanes import Order
@@ -127,7 +127,7 @@ class NotSentError(ConnectionError):
 )
 def test_a_group_comes_back_from_a_process(make):
     """An error that cannot be pickled arrives as its class, as it does alone."""
-    _, parcel = sendable((0, make(NotSentError(None))))
+    parcel = packed(make(NotSentError(None)))
     arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
     found = arrived.errors[0] if isinstance(arrived, BatchFailure) else arrived
     assert isinstance(found, ExceptionGroup)
@@ -139,7 +139,7 @@ def test_a_pause_from_a_process_knows_that_an_error_is_behind_it():
     pause = Pause(1.0)
     pause.__cause__ = OSError()
     for made, is_known in ((pause, True), (Pause(1.0), False)):
-        _, parcel = sendable((0, made))
+        parcel = packed(made)
         arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
         assert is_for_error(arrived) is is_known
 

@@ -159,13 +159,11 @@ def test_records_of_one_partition_ask_about_no_other(monkeypatch):
     assert asked == [TP]
 
 
-def test_what_may_yet_begin_in_a_process_is_said_to_run():
-    """What stands behind the record that it is at."""
+def test_only_the_record_that_a_handler_is_at_is_said_to_run():
+    """What was handed over behind it waits."""
     desk = Desk(Order.PARTITION, lane_seconds=1.0, records=4)
     (task,) = desk.schedule.queue.claim()
     slot = Slot()
     slot.task, slot.index = task, 1
     assert at_work([slot], is_batch=False) == {TP: [1]}
-    slot.goes_on = True
-    assert at_work([slot], is_batch=False) == {TP: [1, 2, 3]}
     assert place(task, 2) == "orders:0 offset 2"

@@ -176,33 +176,10 @@ def _sizes(desk):
     return found
 
 
-def test_keys_share_the_lanes_of_batches():
-    """W3: a batch has several keys, the records of one are in order and never overlap."""
-    desk = Desk(
-        Order.KEY,
-        key=lambda record: "adbe"[record.offset % 4],
-        lanes=2,
-        is_batch=True,
-        quantum=5,
-        records=6,
-    )
-    first, second = (desk.schedule.queue.claim()[0] for _ in range(2))
-    assert [list(one.indexes) for one in (first, second)] == [[0, 2, 4], [1, 3, 5]]
-    desk.admit(6)
-    assert desk.schedule.queue.claim() == []
-    desk.schedule.complete([all_done(first, 0.0)])
-    assert _sizes(desk) == [[6, 8, 10]]
-    desk.schedule.complete([all_done(second, 0.0)])
-    assert _sizes(desk) == [[7, 9, 11]]
+in_both_orders = pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 
 
-def test_a_key_has_the_same_lane_in_every_process():
-    """What a run has put together another one does, too."""
-    desk = Desk(Order.KEY, key=lambda record: "abc"[record.offset], lanes=8, records=3)
-    assert [*desk.epoch.lanes] == [3, 1, 7]
-
-
-@pytest.mark.parametrize("order", list(Order))
+@in_both_orders
 def test_a_batch_has_records_of_several_polls(order):
     """Each of them is done, failed or left where it came from."""
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=8, on_exhausted="skip")
@@ -221,7 +198,7 @@ def test_a_batch_has_records_of_several_polls(order):
     assert desk.held.watermarks()[TP].offset == 6
 
 
-@pytest.mark.parametrize("order", list(Order))
+@in_both_orders
 def test_a_batch_waits_for_more_so_long_and_no_longer(order):
     """Counted from its first record; a full one does not wait."""
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=6, within=2.0, records=2)
@@ -258,10 +235,19 @@ def test_what_failed_waits_for_no_batch(order, error):
     assert desk.work() == [0]
 
 
+def test_a_batch_does_not_wait_for_records_that_cannot_be_read():
+    """They may not come for long, and its handler would be idle."""
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=2.0, records=2)
+    assert desk.work() == []
+    desk.epoch.unreadable = object()
+    desk.schedule.turn()
+    assert desk.work() == [0, 1]
+
+
 @pytest.mark.contract("W6")
 def test_a_batch_that_waits_for_more_goes_with_its_partition():
     """W6: and nothing of it is begun, then or later."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=6, within=2.0, records=2)
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.schedule.queue.drop_queued([desk.epoch])
     desk.pass_time(2.0)
@@ -275,7 +261,7 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition():
 
 def test_what_waits_for_its_retry_goes_with_its_partition():
     """W6: a batch's record too, whose time comes while the revocation waits for others."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=1, records=3)
+    desk = Desk(Order.KEY, quantum=1, records=3)
     bad, running, _ = (desk.schedule.queue.claim()[0] for _ in range(3))
     desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
     desk.schedule.queue.drop_queued([desk.epoch])
@@ -287,7 +273,7 @@ def test_what_waits_for_its_retry_goes_with_its_partition():
 
 def test_what_waits_for_an_earlier_ownership_goes_with_its_own():
     """W6: once that one's task comes back, though something else has failed."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=1, records=1)
+    desk = Desk(Order.KEY, quantum=1, records=1)
     (left_behind,) = desk.schedule.queue.claim()
     desk.regain()
     desk.admit(3)
@@ -387,7 +373,11 @@ def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order, collect)
 def test_a_batch_that_is_held_waits_in_its_place(*, is_full):
     """W10: also one whose time comes meanwhile."""
     desk = Desk(
-        Order.KEY, is_batch=True, quantum=2 if is_full else 6, within=2.0, records=2
+        Order.PARTITION,
+        is_batch=True,
+        quantum=2 if is_full else 6,
+        within=2.0,
+        records=2,
     )
     desk.pause()
     desk.pass_time(3.0)

@@ -94,7 +94,7 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"handle": only_one}, "called with .record, context."),
         ({}, {"handle": Handling.work}, "called with .record, context."),
         ({}, {"order": "random"}, "'partition', 'key' or 'unordered'"),
-        ({}, {"executor": "fork"}, "executor is .thread."),
+        ({}, {"executor": "fork"}, "executor must be .thread."),
         ({}, {"handle": handle_async}, "executor='asyncio'"),
         ({}, {"executor": "asyncio"}, "async def"),
         ({}, {"handle": handle_and_yield}, "generator function"),
@@ -110,6 +110,7 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
         ({"key_deserializer": lambda _: 1}, {"executor": "process"}, "top of a module"),
         ({}, {"concurrency": 0}, "concurrency"),
         ({}, {"batch": 0}, "batch"),
+        ({}, {"batch": 2, "order": "key"}, "with batches order must be"),
         ({}, {"batch_within": 1.0}, "batch_within needs batch"),
         ({}, {"batch": 2, "batch_within": -1}, "0 or more"),
         *(
