@@ -101,12 +101,11 @@ class Worker:
             first one, before it is handed out with fewer. It waits only while more can
             come: not where ``limits`` are reached.
         handler_timeout: seconds that one call of the handler may take; None for no
-            limit. A coroutine is cancelled, a process is ended and replaced, and the
-            record has failed with a :class:`HandlerTimeoutError`, which for a process
-            has the stacks of its threads as a note (by ``faulthandler``, whose
-            ``dump_traceback_later`` is taken there). A thread cannot be
-            ended: the worker becomes unhealthy, and a ``HandlerStalled`` event shows
-            where the handler is. The same goes for a coroutine that blocks its loop.
+            limit. A coroutine is cancelled, a process is ended (by SIGVTALRM) and
+            replaced, and the record has failed with a :class:`HandlerTimeoutError`; a
+            note of it has the stacks of the process. A thread cannot be ended: the
+            worker becomes unhealthy, and a ``HandlerStalled`` event shows where the
+            handler is. The same goes for a coroutine that blocks its loop.
         lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
             its value is ``context.state``. It is entered before the first record, where
             handlers run: once for threads, in the event loop, or in each process (there

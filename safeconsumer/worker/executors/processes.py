@@ -26,7 +26,7 @@ from safeconsumer.errors.base import (
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import Slot, StackOf
 from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
-from safeconsumer.worker.executors.serving import serve
+from safeconsumer.worker.executors.serving import ENDS_LATE, serve
 from safeconsumer.worker.executors.threads import Threads
 from safeconsumer.worker.executors.travel import check_picklable
 from safeconsumer.worker.handlers import Context
@@ -34,7 +34,7 @@ from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
-# Seconds for a process to end after it was killed or has closed its pipe.
+# Seconds for a process to end after a signal, or after it has closed its pipe.
 _GONE_SECONDS = 1.0
 # Seconds to wait after an interrupt: the signal that ends a process, such as a Ctrl-C,
 # may also be for the worker, which notices it when its loop turns.
@@ -94,7 +94,7 @@ class _Child:
         return None
 
     def last_stack(self) -> str:
-        """Return where its threads stood when its time was over; empty if it was not."""
+        """Return where its threads stood when it got the signal for that; or nothing."""
         with contextlib.suppress(OSError):  # a stop has closed it
             if self.stack.poll(0):
                 found = os.read(self.stack.fileno(), _STACK_BYTES)
@@ -107,18 +107,23 @@ class _Child:
             with contextlib.suppress(OSError):
                 one.close()
 
-    def kill(self) -> None:
-        """Kill it if it may be alive."""
+    def signal(self, number: int) -> None:
+        """Send it a signal if it may be alive."""
         if self.process.exitcode in (None, _UNKNOWN):
             with contextlib.suppress(OSError):
-                os.kill(self.process.pid, signal.SIGKILL)
+                os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        """Kill it if it may be alive."""
+        self.signal(signal.SIGKILL)
 
     def end(self) -> int | None:
-        """Return its exit code, after its end; kill it if it has only closed its pipe."""
-        self.process.join(_GONE_SECONDS)
+        """Wait for its end and return its exit code; kill it if it does not end soon."""
+        until = time.monotonic() + _GONE_SECONDS
+        self.last_word(_GONE_SECONDS)
+        self.process.join(max(0.0, until - time.monotonic()))
         self.kill()
         self.process.join(_GONE_SECONDS)
-        self.last_word(_GONE_SECONDS)
         code: int | None = self.process.exitcode
         return code
 
@@ -148,10 +153,10 @@ class Processes(Threads):
         here = evolve(calls, handle=self._ask, lifespan=None)
         super().__init__(schedule, here, count)
         check_picklable("the handler, with its deserializers,", calls.handle)
-        self._duty = calls.handle, calls.timeout, calls.lifespan
-        overdue = calls.overdue
-        # A process ends by itself at its time limit. If it cannot, it is killed.
-        self._patience = None if overdue is None or overdue > LONGEST else overdue
+        self._duty = calls.handle, calls.lifespan
+        self._limit = calls.timeout
+        if calls.timeout is not None and calls.timeout > LONGEST:
+            self._limit = None
         self._context: Any = multiprocessing.get_context("forkserver")
         self._children: dict[int, _Child] = {}  # by the identity of the thread
         self._starting = threading.Lock()
@@ -245,16 +250,15 @@ class Processes(Threads):
         answer: tuple[BaseException | None] | LifespanError | None = None
         try:
             child.pipe.send_bytes(sent)
-            if child.has_spoken(self._patience):
+            if child.has_spoken(self._limit):
                 answer = child.pipe.recv()
         except (EOFError, OSError) as error:
             return self._ended(child, count, error)
         except BaseException:  # else its answer would count for the next question
             self._forget(child)
             raise
-        if answer is None:  # it could not end itself, as where it is stopped
-            self._forget(child)
-            return self._late()
+        if answer is None:
+            return self._late(child)
         if isinstance(answer, LifespanError):  # it was leaving when it was asked
             return self._ended(child, count, answer)
         return answer[0]
@@ -264,20 +268,22 @@ class Processes(Threads):
     ) -> Exception:
         # Returns the failure of so many records that it had.
         self._children.pop(threading.get_ident(), None)
-        code, stack = child.end(), child.last_stack()
+        code = child.end()
         if not self._is_stopped:
-            if not stack:
-                self._calls.emit(
-                    worker_events.WorkerProcessDied, exit_code=code, records=count
-                )
+            self._calls.emit(
+                worker_events.WorkerProcessDied, exit_code=code, records=count
+            )
             child.close()
-        if stack:
-            return self._late(stack)
         wrong = ProcessDiedError(f"its process ended with {code}")
         wrong.__cause__ = error
         return wrong
 
-    def _late(self, stack: str = "") -> HandlerTimeoutError:
+    def _late(self, child: _Child) -> HandlerTimeoutError:
+        self._children.pop(threading.get_ident(), None)
+        child.signal(ENDS_LATE)
+        child.end()
+        stack = child.last_stack()
+        child.close()
         wrong = HandlerTimeoutError(
             f"the handler took longer than {self._calls.timeout:g} s: its process was "
             f"killed and is replaced"

@@ -6,11 +6,10 @@ import faulthandler
 import os
 import pickle
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from attrs import frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.base import LifespanError
@@ -20,8 +19,9 @@ from safeconsumer.worker.executors.travel import Parcel, packed
 from safeconsumer.worker.handlers import Context, Handler
 from safeconsumer.worker.revocation import Revocation
 
-# Seconds; a time limit beyond it is none: faulthandler's clock has no more bits.
-_MOST_SECONDS = 1e9
+# The signal that ends a process at a handler's time limit: nearly nobody uses it, and
+# without a handler it ends a process, and leaves no core.
+ENDS_LATE = signal.SIGVTALRM
 
 
 def serve(pipe: Connection, stack: Connection) -> None:
@@ -31,23 +31,23 @@ def serve(pipe: Connection, stack: Connection) -> None:
     # process died.
     os.register_at_fork(after_in_child=pipe.close)
     os.set_inheritable(pipe.fileno(), False)  # noqa: FBT003 - the parameter has no keyword
-    # What is more than a pipe takes is left out: it would keep this process from its end.
-    os.set_blocking(stack.fileno(), False)
+    # All stacks are written first, by C, whatever the handler is in.
+    faulthandler.register(ENDS_LATE, file=stack.fileno(), chain=True)
     try:
         pipe.send(None)  # it listens
         work = pipe.recv_bytes()
     except (EOFError, ConnectionError):
         return
-    handle, limit, lifespan = pickle.loads(work)  # noqa: S301 - ours
+    handle, lifespan = pickle.loads(work)  # noqa: S301 - ours
     try:
-        _serve(pipe, _Caller(handle, limit, stack), lifespan)
+        _serve(pipe, handle, lifespan)
     except BaseException as error:
         with contextlib.suppress(OSError):
             pipe.send(packed(not_left(error)))
         raise
 
 
-def _serve(pipe: Connection, caller: "_Caller", lifespan: MakeLifespan | None) -> None:
+def _serve(pipe: Connection, handle: Handler, lifespan: MakeLifespan | None) -> None:
     with contextlib.ExitStack() as stack:
         try:
             state = enter(stack, lifespan)
@@ -57,60 +57,28 @@ def _serve(pipe: Connection, caller: "_Caller", lifespan: MakeLifespan | None) -
         with contextlib.suppress(EOFError, ConnectionError):
             pipe.send(None)  # it is ready
             while (question := pipe.recv()) is not None:
-                pipe.send_bytes(pickle.dumps((caller.call(state, *question),)))
+                pipe.send_bytes(pickle.dumps((_called(handle, state, *question),)))
 
 
-@frozen
-class _Caller:
-    """
-    Calls a handler, and ends this process at the handler's time limit.
+def _called(  # noqa: PLR0913, PLR0917 - as the question has them
+    handle: Handler,
+    state: Any,  # noqa: ANN401 - the user's own
+    given: Any,  # noqa: ANN401 - records
+    partition: TopicPartition,
+    attempt: int,
+    carrier: Mapping[str, str] | None,
+) -> Parcel | None:
+    # Returns what the call has raised.
+    if carrier is not None:
+        from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
 
-    Attributes:
-        handle: the handler.
-        limit: seconds that a call may take; None for no limit.
-        stack: takes the stacks of all threads then.
-    """
-
-    handle: Handler
-    limit: float | None
-    stack: Connection
-
-    def call(
-        self,
-        state: Any,  # noqa: ANN401 - the user's own
-        given: Any,  # noqa: ANN401 - records
-        partition: TopicPartition,
-        attempt: int,
-        carrier: Mapping[str, str] | None,
-    ) -> Parcel | None:
-        """Return the error of a call."""
-        handle = self.handle
-        if carrier is not None:
-            from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
-
-            handle = within(carrier, handle)
-        context = Context(partition, attempt, Revocation(), _no_deadline, state)
-        try:
-            with self._in_time():
-                refuse_undone(contextvars.copy_context().run(handle, given, context))
-        except BaseException as error:  # noqa: BLE001 - the record, or the batch, has failed
-            return packed(blamed(error))
-        return None
-
-    @contextlib.contextmanager
-    def _in_time(self) -> Iterator[None]:
-        if self.limit is None or self.limit > _MOST_SECONDS:
-            yield
-            return
-        # The process exits at the limit whatever the handler is in, also if that never
-        # releases the lock of the interpreter.
-        faulthandler.dump_traceback_later(
-            self.limit, exit=True, file=self.stack.fileno()
-        )
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+        handle = within(carrier, handle)
+    context = Context(partition, attempt, Revocation(), _no_deadline, state)
+    try:
+        refuse_undone(contextvars.copy_context().run(handle, given, context))
+    except BaseException as error:  # noqa: BLE001 - the record, or the batch, has failed
+        return packed(blamed(error))
+    return None
 
 
 def _no_deadline() -> None:

@@ -1,7 +1,6 @@
 """Handlers in processes: what only a real process can show."""
 
 import contextlib
-import faulthandler
 import fcntl
 import multiprocessing
 import os
@@ -19,6 +18,7 @@ from kafka import TopicPartition
 
 from safeconsumer.errors import HandlersCannotRunError, LifespanError
 from safeconsumer.worker import Drain, Retry
+from safeconsumer.worker.executors.serving import ENDS_LATE
 from safeconsumer.worker.lanes import Order
 from tests.harness.processes import forked
 from tests.harness.waiting import wait_for
@@ -86,9 +86,9 @@ def keeps_the_interpreter(_record, _context):
     sum(range(10**12))
 
 
-def takes_the_timer(_record, _context):
+def takes_the_signal(_record, _context):
     """Use for itself what would have ended it."""
-    faulthandler.cancel_dump_traceback_later()
+    signal.signal(ENDS_LATE, lambda *_its: None)
     threading.Event().wait()
 
 
@@ -99,10 +99,10 @@ def stops(_record, _context):
 
 @pytest.mark.parametrize(
     ("handler", "has_stack"),
-    [(keeps_the_interpreter, True), (takes_the_timer, False), (stops, False)],
+    [(keeps_the_interpreter, True), (takes_the_signal, False), (stops, False)],
 )
 def test_no_handler_outlives_its_limit(handler, has_stack):
-    """W7: if its process cannot end itself, it is killed a second later."""
+    """W7: if the signal does not end its process, it is killed a second later."""
     with bench("process", handler, count=1, timeout=0.3, **QUICK_ONCE) as made:
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
@@ -191,7 +191,9 @@ def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
     with bench("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
         wait_for(handle.calls, "the first call")
+        (child,) = made.runner._children.values()
         kill_the_fork_server()
+        wait_for(lambda: child._is_orphan, "it to be noticed")
     try:
         wait_for(handle.is_free, "its end", limit=20.0)
     finally:
