@@ -563,9 +563,10 @@ class PauseSafeFetcher(Fetcher):
         Upstream compares all in each poll, which takes most of its time where a thousand
         partitions are assigned.
         """
-        version = self._manager.cluster.version
+        # A cluster of upstream's, as of a program's own client, counts no versions.
+        version = getattr(self._manager.cluster, "version", None)
         unvalidated = self._subscriptions.unvalidated
-        if version == self._validated and not unvalidated:
+        if version is not None and version == self._validated and not unvalidated:
             return
         # What is set meanwhile, or what a signal handler cuts short, is compared again.
         self._validated = None
