@@ -307,8 +307,8 @@ class SafeConsumer(UpstreamConsumer):
         (KAFKA-13463). After ``next(consumer)`` it returns the rest of the batch that
         the iteration had taken.
 
-        After an exception no record is lost: what the call had taken is fetched again
-        and comes in order. What a signal handler raises comes out of this call,
+        After an exception no record is lost: what the call had taken comes with the next
+        one, in order. What a signal handler raises comes out of this call,
         wherever it is raised. :meth:`wakeup` ends its wait.
 
         Raises:
@@ -351,8 +351,6 @@ class SafeConsumer(UpstreamConsumer):
         wakeup = self._fetcher.wakeup
         if wakeup.is_asked:
             timeout_ms = min(timeout_ms, 0)
-        if not is_step:
-            self._fetcher.drained_from.clear()
         wakeup.poller = threading.get_ident()
         records: dict[TopicPartition, list[ConsumerRecord]]
         try:
@@ -454,7 +452,7 @@ class SafeConsumer(UpstreamConsumer):
         records, journal = self._safe_iteration.records(), self._safe_journal
         if journal is None:
             return records
-        return journal.steps(records, self._safe_iteration.take_back)
+        return journal.steps(records, self._safe_iteration.put_back)
 
     def wakeup(self) -> None:
         """
