@@ -253,7 +253,7 @@ class SafeConsumer(UpstreamConsumer):
         Otherwise it behaves as kafka-python's. Partitions gained during a call that
         began with everything assigned quiet stay quiet until the call returns
         (KAFKA-13463). After an exception, a signal handler's too, what the call had
-        taken comes again and in order. :meth:`wakeup` ends its wait.
+        taken comes with the next one, in order. :meth:`wakeup` ends its wait.
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a

@@ -108,8 +108,6 @@ class Polling:
         journal = None if is_step else self._journal
         began = {} if journal is None else journal.began()
         timeout_ms = min(timeout_ms, self._most_ms(is_step=is_step))
-        if not is_step:
-            self._fetcher.drained_from.clear()
         records, is_late = self._returned(
             upstream, timeout_ms, max_records, update_offsets
         )
@@ -204,5 +202,5 @@ class Polling:
             return (record for record in nothing)
         records: Generator[ConsumerRecord, None, None] = self._iteration.records()
         if self._journal is not None:
-            records = self._journal.steps(records, self._iteration.take_back)
+            records = self._journal.steps(records, self._iteration.put_back)
         return records

@@ -147,14 +147,14 @@ class Recorder:
     def steps(
         self,
         records: Generator[ConsumerRecord, None, None],
-        take_back: Callable[[ConsumerRecord], None],
+        put_back: Callable[[ConsumerRecord], None],
     ) -> Generator[ConsumerRecord, None, None]:
         """
         Write and yield the records of an iteration.
 
         Args:
             records: yields the records.
-            take_back: is given a record that could not be yielded.
+            put_back: is given a record that could not be yielded.
 
         Raises:
             JournalError: a record could not be written.
@@ -167,7 +167,7 @@ class Recorder:
                     self._go_back(tp, record.offset)
                     self._came.write(tp, [record], began)
                 except BaseException:
-                    take_back(record)
+                    put_back(record)
                     raise
                 yield record
                 began = self.began()

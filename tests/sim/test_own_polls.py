@@ -174,3 +174,37 @@ def test_each_record_that_an_own_poll_returns_is_yielded_once(lab, base, method)
     reader = Reader(lab, Own, tps=[tp], how="iterate", max_poll_records=5)
     reader.until(lambda: 19 in reader.offsets(tp))
     assert reader.offsets(tp) == [*METHODS[method]]
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_what_an_own_poll_had_taken_when_it_failed_comes_again(lab, error, *, is_held):
+    """Also what its earlier polls of that step have returned to it."""
+    failures = [3, 7]
+
+    class Failing(SafeConsumer):
+        polls = 0
+
+        def poll(self, timeout_ms=0, **_):
+            found = {}
+            for _ in range(3):
+                for tp, batch in super().poll(timeout_ms, 3).items():
+                    found.setdefault(tp, []).extend(batch)
+                self.polls += 1
+                if self.polls in failures:
+                    if is_held:
+                        self.pause(*self.assignment())
+                    raise error
+            return found
+
+    (tp,) = lab.topic("t", 1, records=20)
+    reader = Reader(lab, Failing, tps=[tp], how="iterate")
+    raised = 0
+    for _ in range(30):
+        try:
+            reader.poll(0.5, limit=1)
+        except error:
+            raised += 1
+            reader.consumer.resume(tp)
+    assert reader.offsets(tp) == [*range(20)]
+    assert raised == len(failures)

@@ -230,14 +230,14 @@ def test_a_position_has_the_epoch_that_was_committed(lab):
     assert (committed.offset, committed.leader_epoch) == (2 * END, 3)
 
 
-def test_a_record_that_is_taken_back_leaves_its_epoch(lab):
+def test_a_record_that_is_put_back_leaves_its_epoch(lab):
     """A signal handler raised in a step of an iteration that something wraps."""
     (tp,) = lab.topic("t", records=END)
     lab.cluster.lead("t", 0, 1)
     lab.append(tp, END)
     reader = Watching(lab, how="iterate")
     reader.take(END + 3)
-    reader.consumer._safe_iteration.take_back(reader.log[-1])
+    reader.consumer._safe_iteration.put_back(reader.log[-1])
     position = reader.consumer._subscription.assignment[tp].position
     assert position == OffsetAndMetadata(END + 2, "", 1)
 

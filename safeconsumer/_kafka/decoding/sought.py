@@ -20,11 +20,9 @@ class PythonRecords(Fetcher.PartitionRecords):
 
     Attributes:
         is_transactional: whether a batch of a transaction was read.
-        data: the bytes of the answer, until all of it was read.
     """
 
     is_transactional = False
-    data: bytes | memoryview = b""
 
     _deserialize = staticmethod(deserialized)
 
@@ -42,11 +40,6 @@ class PythonRecords(Fetcher.PartitionRecords):
             tp, batches, key_deserializer, value_deserializer
         )
         return unpacked
-
-    def drain(self) -> None:
-        """Throw the rest away, and report what was read to upstream's metrics."""
-        self.data = b""
-        super().drain()
 
 
 class _Batches:

@@ -2,8 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.consumer.fetcher import (
@@ -18,17 +18,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.network import await_for, new_future
-from safeconsumer._kafka.pausing.buffers import (
-    ParkedData,
-    Purged,
-    ReturnedRecords,
-    Stamped,
-    StampedOffsets,
-    drop_answer,
-    is_of,
-    records_left,
-    size_of,
-)
+from safeconsumer._kafka.pausing.buffer import Buffer, Buffers, Purged, drop_answer
+from safeconsumer._kafka.pausing.stamps import Stamped, StampedOffsets, is_of
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
@@ -44,21 +35,6 @@ _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
 _SHORT_WAIT_MS = 100
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
-
-
-class DrainedFrom(NamedTuple):
-    """
-    What the drains of one step of an iteration found of a partition.
-
-    Attributes:
-        state: its state.
-        moves: how often its position had been moved by a seek.
-        position: the position at which the first of them took records.
-    """
-
-    state: OwnedPartitionState
-    moves: int
-    position: OffsetAndMetadata
 
 
 class PauseSafeFetcher(Fetcher):
@@ -110,17 +86,11 @@ class PauseSafeFetcher(Fetcher):
         self._asked: dict[Any, StampedOffsets] = {}  # the last fetch of each broker
         self._subscriptions.ids.in_flight = self._in_flight
         self._is_waiting = False  # whether a partition is left out of fetches, for ids
-        self._next_partition_records: Any  # upstream's, and its class or ours
         self._next_in_line_exception_metadata: Any  # upstream's
-        self.parked = ParkedData(
-            self._paused_partition_records,
-            self._paused_completed_fetches,
-            parked_max_bytes,
-        )
+        self.buffers = Buffers(parked_max_bytes)
+        # What a drain reads: partition, offset, and whether a broker has refused it.
+        self._source: tuple[TopicPartition, int, bool]
         self._reports_delivery = reports_delivery
-        # Where the drains of a step began to take records; a poll by itself clears it.
-        self.drained_from: dict[TopicPartition, DrainedFrom] = {}
-        self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
         self._reset_under_way: Future | None = None  # done when it has ended
@@ -198,8 +168,8 @@ class PauseSafeFetcher(Fetcher):
         if max_records <= 0:
             message = "max_records must be > 0"
             raise ValueError(message)
-        self._purge()
-        self.recover_undelivered()
+        self.put_back_unreturned()
+        self._take_in()
         try:
             self._subscriptions.pin()
             self._raise_pending()
@@ -208,11 +178,12 @@ class PauseSafeFetcher(Fetcher):
             self._subscriptions.unpin()
         if not self._reports_delivery:
             self.delivered()
-        # This is before the next fetches are sent. A poll ends what an iteration held
-        # back, also if that was interrupted and could not.
-        self.hold_back(() if update_offsets else drained)
-        self._bound_parked()
-        return drained, bool(self._completed_fetches)
+        if self.buffers.parked:
+            self._bound_parked()
+        is_partial = bool(self._completed_fetches)
+        for buffer in tuple(self.buffers.waiting.values()):
+            is_partial = is_partial or bool(buffer.answers)
+        return drained, is_partial
 
     def delivered(self) -> None:
         """
@@ -224,20 +195,30 @@ class PauseSafeFetcher(Fetcher):
         """
         self._subscriptions.undelivered.are_returned = True
 
-    def recover_undelivered(self) -> None:
+    def put_back_unreturned(self) -> None:
         """
-        Move positions back, if the last ``poll`` raised after its drain.
+        Put back what the last ``poll`` has taken and not returned, as it raised.
 
-        Its records are gone; the data buffered behind them no longer fits the position
-        and is dropped, so all of it is fetched again. Call it before anything else in a
+        Its records come again, from the buffer. Call it before anything else in a
         ``poll``: one that does not come to drain returns, too.
         """
-        with self._subscriptions._lock:
-            if self._subscriptions.journal is not None:
-                again = self._subscriptions.undelivered.unreturned()
-                for tp, offset in again.items():
-                    self._subscriptions.journal.comes_again(tp, offset)
-            self._subscriptions.undelivered.recover()
+        subscription = self._subscriptions
+        if not subscription.undelivered.taken:
+            subscription.undelivered.are_returned = False
+            return
+        journal = subscription.journal
+        comes_again = None if journal is None else journal.comes_again
+        with subscription._lock:
+            states = subscription.undelivered.put_back(comes_again)
+            again = {
+                tp: state.buffer
+                for tp, state in states.items()
+                if state.buffer.taken
+                and tp not in self.buffers
+                and subscription.assignment.get(tp) is state
+            }
+            if again:
+                self.buffers.put_back(again)
 
     def _raise_pending(self) -> None:
         pending, self._next_in_line_exception_metadata = (
@@ -255,133 +236,102 @@ class PauseSafeFetcher(Fetcher):
 
     def _drain(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
         drained: Drained = defaultdict(list)
-        later: list[CompletedFetch] = []
-        source: tuple[TopicPartition, int]
-        is_refused = False
-        self._unpark_answers()
+        is_paused = self._subscriptions.is_paused
+        self.buffers.resume(is_paused)
         try:
-            while max_records > 0:
-                part = self._next_part()
-                if part is not None:
-                    source = part.topic_partition, part.next_fetch_offset
-                    is_refused = False
-                    max_records -= self._append(
-                        drained, part, max_records, update_offsets
+            for tp, buffer in tuple(self.buffers.waiting.items()):
+                if is_paused(tp):
+                    self.buffers.park(tp, buffer)
+                elif max_records > 0:
+                    max_records -= self._drain_one(
+                        drained, tp, buffer, max_records, update_offsets
                     )
-                elif (completion := self._next_completion()) is None:
-                    break
-                elif _resets(completion) and completion.topic_partition in drained:
-                    later.append(completion)  # without a position nothing could go back
                 else:
-                    source = completion.topic_partition, completion.fetched_offset
-                    is_refused = bool(completion.partition_data.error_code)
-                    self._next_partition_records = self._parse_fetched_data(completion)
+                    break
         except Exception as error:
             if is_of_handler(error):
                 raise
+            tp, offset, is_refused = self._source
             told = error
             if isinstance(error, kafka_errors.CorruptRecordError):
-                told = CorruptBatchError.of(error, *source, is_of_broker=is_refused)
+                told = CorruptBatchError.of(error, tp, offset, is_of_broker=is_refused)
             if not drained:
                 raise told  # noqa: B904 - it has its cause
             # to be raised by the next call, as upstream does
-            self._next_in_line_exception_metadata = ExceptionMetadata(*source, told)
-        self._completed_fetches.extendleft(reversed(later))
+            self._next_in_line_exception_metadata = ExceptionMetadata(tp, offset, told)
         return dict(drained)
 
-    def _next_part(self) -> Any:  # noqa: ANN401 - upstream's or ours, same shape
-        # Upstream leaves a fully read batch in its slot, falsy but not None, and waits
-        # for None before it gives parked batches back: they starve (3.0.0 to 3.0.12).
-        # Here an exhausted slot counts as free.
-        while True:
-            part = self._next_partition_records or self._unparked()
-            self._next_partition_records = part
-            if part is None or not self._subscriptions.is_paused(part.topic_partition):
-                return part
-            self.parked.keep_part(part)
-            self._next_partition_records = None
-
-    def _unparked(self) -> Any:  # noqa: ANN401 - upstream's or ours, same shape
-        for tp in self.parked.parts():
-            if not self._subscriptions.is_paused(tp):
-                part = self.parked.pop_part(tp)
-                if part:
-                    return part
-        return None
-
-    def _unpark_answers(self) -> None:
-        for tp in self.parked.answers():
-            if not self._subscriptions.is_paused(tp):
-                answer = self.parked.pop_answer(tp)
-                if answer is not None:
-                    self._completed_fetches.append(answer)
-
-    def _next_completion(self) -> CompletedFetch | None:
-        while self._completed_fetches:
-            completion = self._completed_fetches.popleft()
-            tp = completion.topic_partition
-            if self._is_stale(tp, completion.fetched_offset):
-                self._report_purged([drop_answer(completion)])
-            elif self._subscriptions.is_paused(tp):
-                self.parked.keep_answer(completion)
+    def _drain_one(
+        self,
+        drained: Drained,
+        tp: TopicPartition,
+        buffer: Buffer,
+        most: int,
+        update_offsets: bool,  # noqa: FBT001 - upstream's signature
+    ) -> int:
+        count = 0
+        while count < most:
+            if tp in drained and not update_offsets:
+                break  # the position is before what was taken: nothing follows on it
+            if buffer.is_open:
+                count += self._take(drained, tp, buffer, most - count, update_offsets)
+            elif not buffer.answers:
+                break
+            elif tp in drained and _resets(buffer.answers[0]):
+                break  # without a position nothing could be put back
             else:
-                return completion
-        return None
+                self._open(tp, buffer)
+        # What an iteration has yet to yield stays: its position is before it, and a fetch
+        # from there would be thrown away.
+        if buffer.is_empty and (update_offsets or tp not in drained):
+            self.buffers.leave(tp, buffer)
+        return count
 
-    def _parse_fetched_data(self, completed_fetch: CompletedFetch) -> Any:  # noqa: ANN401 - upstream's class
+    def _open(self, tp: TopicPartition, buffer: Buffer) -> None:
+        answer = buffer.answers.popleft()
+        data = answer.partition_data
+        self._source = tp, answer.fetched_offset, bool(data.error_code)
         # Upstream looks twice at the assignment and the position. In between another
         # thread could remove them: a KeyError out of poll. Nothing is decoded here.
         with self._subscriptions._lock:
-            part = super()._parse_fetched_data(completed_fetch)
-        if part is not None:
-            part.data = completed_fetch.partition_data.records or b""
-        return part
+            batch = self._parse_fetched_data(answer)
+            if batch is not None:
+                moves = self._subscriptions.assignment[tp].moves
+                buffer.open(batch, data.records or b"", moves)
 
-    def _append(
+    def _take(
         self,
         drained: Drained,
-        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
-        max_records: int,
+        tp: TopicPartition,
+        buffer: Buffer,
+        most: int,
         update_offsets: bool,  # noqa: FBT001 - upstream's signature
     ) -> int:
-        tp = part.topic_partition
-        state, position = self._next_in_line(part)
+        state, position, moves = self._next_in_line(tp, buffer)
         if state is None or position is None:
-            part.drain()
             return 0
+        self._source = tp, position.offset, False
+        batch = buffer.batch
         try:
-            records = _taken(part, max_records)  # user code: under no lock
-            self._tell_transactional(part)
+            records = buffer.take(most)  # user code: under no lock
+            self._tell_transactional(tp, batch)
         except BaseException:
             # A generator that has raised is exhausted, and upstream would call it again
             # forever. Without the batch the position is fetched again.
-            self._next_partition_records = None
-            part.drain()
+            buffer.close_batch()
             raise
-        # What was taken counts. Where an error came behind it, a decoder may have
-        # counted a record that it did not give, or not counted one that it gave.
-        at = part.next_fetch_offset
-        if part._next_inline_exception is not None:
-            at = records[-1].offset + 1
-        # An answer without records has no epoch: that of the last record read stays.
-        epoch = part.leader_epoch if part.leader_epoch >= 0 else position.leader_epoch
-        end = OffsetAndMetadata(at, "", epoch)
+        end = buffer.reached(position)
         with self._subscriptions._lock:
             # One step with respect to a seek on another thread, which upstream would
             # undo.
-            assigned, moves = self._subscriptions.assignment.get(tp), state.moves
+            assigned = self._subscriptions.assignment.get(tp)
             if assigned is not state or state.position is not position:
-                part.drain()
+                buffer.close_open()
                 return 0
             if records:
-                before = self.drained_from.get(tp)
-                begin = position
-                if before is not None and before.state is state:
-                    begin = before.position
-                self.drained_from[tp] = DrainedFrom(state, moves, begin)
                 self._subscriptions.undelivered.note(tp, state)
                 drained[tp].extend(records)
-                state.note_read(at)
+                state.note_read(end.offset)
             if update_offsets or not records:
                 # Otherwise the iteration moves it, record by record.
                 if state.moves == moves:
@@ -391,40 +341,43 @@ class PauseSafeFetcher(Fetcher):
         self._record_lag(state, end)
         return len(records)
 
-    def _tell_transactional(self, part: Any) -> None:  # noqa: ANN401 - upstream's or ours, same shape
-        journal = self._subscriptions.journal
-        if journal is not None and getattr(part, "is_transactional", False):
-            journal.transactional(part.topic_partition)
-
     def _next_in_line(
-        self,
-        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
-    ) -> tuple[OwnedPartitionState | None, OffsetAndMetadata | None]:
-        # None if the partition may not be read or its position differs by now.
-        tp = part.topic_partition
+        self, tp: TopicPartition, buffer: Buffer
+    ) -> tuple[OwnedPartitionState | None, OffsetAndMetadata | None, int]:
+        # None if the partition may not be read. The cursor goes to its position.
         with self._subscriptions._lock:
-            if not self._subscriptions.is_fetchable(tp):
-                return None, None
-            state = self._subscriptions.assignment[tp]
+            state = self._subscriptions.assignment.get(tp)
+            is_its = getattr(state, "buffer", None) is buffer
+            if (
+                not is_its
+                or self._is_closed
+                or not self._subscriptions.is_fetchable(tp)
+            ):
+                buffer.close_open()
+                return None, None, 0
+            # In this order: of a seek in between, by a signal handler, the position tells.
             position = state.position
-        is_next = position.offset == part.next_fetch_offset
-        if not is_next or self._is_stale(tp, part.fetch_offset):
-            return None, None
-        return state, position
+            moves = state.moves
+            buffer.follow(position.offset, moves)
+            return state, position, moves
+
+    def _tell_transactional(self, tp: TopicPartition, batch: Any) -> None:  # noqa: ANN401 - upstream's or ours, same shape
+        journal = self._subscriptions.journal
+        if journal is not None and getattr(batch, "is_transactional", False):
+            journal.transactional(tp)
 
     def _record_lag(self, state: OwnedPartitionState, end: OffsetAndMetadata) -> None:
         if self._sensors and state.highwater is not None:
             self._sensors.records_fetch_lag.record(state.highwater - end.offset)
 
-    # ------------------------------------------------------------ giving back
+    # ------------------------------------------------------------ putting back
 
     def put_back_quiet(self, records: Drained) -> Drained:
         """
         Make the final check of a ``poll``: put back what a hold covers by now.
 
-        This obeys a pause that returned after the drain's snapshot was taken. The
-        position moves back with the records. If a seek has moved it meanwhile, they are
-        dropped.
+        This obeys a pause that returned after the drain's snapshot was taken. If a seek
+        has moved the position meanwhile, the records are dropped.
         """
         if not records:
             return records
@@ -438,84 +391,28 @@ class PauseSafeFetcher(Fetcher):
             if subscription.assignment.get(tp) is not state:
                 del records[tp]  # the IO thread took it away
             elif tp in quiet:
-                self._take_back(tp, records.pop(tp), state)
+                del records[tp]
+                self._put_back(tp, state)
             else:
                 continue
             with subscription._lock:  # the program has none of them in hand
-                subscription.undelivered.taken.pop(tp, None)
+                if not subscription.undelivered.keeps:
+                    subscription.undelivered.taken.pop(tp, None)
         return records
 
-    def _take_back(
-        self,
-        tp: TopicPartition,
-        records: Sequence[ConsumerRecord],
-        state: OwnedPartitionState,
-    ) -> None:
+    def _put_back(self, tp: TopicPartition, state: OwnedPartitionState) -> None:
         with self._subscriptions._lock:
-            if self._subscriptions.assignment.get(tp) is not state:
-                return
-            position = state.move_back()
-            if position is not None:
-                # After a seek between two batches, only the records after it belong to
-                # the new position.
-                ahead = [one for one in records if one.offset >= position.offset]
-                self._put_in_front(tp, ahead, position)
-
-    def give_back(
-        self,
-        tp: TopicPartition,
-        records: Sequence[ConsumerRecord],
-        position: OffsetAndMetadata,
-    ) -> None:
-        """
-        Put records back in front of what is buffered for their partition.
-
-        Args:
-            tp: the partition.
-            records: in order, at least one.
-            position: the very object that is the partition's position. If it is another
-                one by now, after a seek or in a new ownership, nothing happens: the
-                records are dropped.
-        """
-        with self._subscriptions._lock:
-            state = self._subscriptions.assignment.get(tp)
-            if state is not None and state.position is position:
-                self._put_in_front(tp, records, position)
-
-    def _put_in_front(
-        self,
-        tp: TopicPartition,
-        records: Sequence[ConsumerRecord],
-        position: OffsetAndMetadata,
-    ) -> None:
-        state = self._subscriptions.assignment[tp]
-        fetch_offset = Stamped.of(position.offset, state)
-        rest = self.parked.pop_part(tp)
-        slot = self._next_partition_records
-        if slot and slot.topic_partition == tp:
-            rest, self._next_partition_records = slot, None
-        if isinstance(rest, ReturnedRecords):  # one list, however often it goes back
-            records, rest = (*records, *rest.unread()), rest.rest
-        self.parked.keep_part(
-            ReturnedRecords(tp, records, position, fetch_offset, rest or None)
-        )
-
-    def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
-        """
-        Send no fetch for partitions whose taken records iteration has yet to yield.
-
-        Their position is lower than that of the buffer; a fetch from it would be thrown
-        away.
-        """
-        self._held_back = frozenset(partitions)
+            is_same = self._subscriptions.assignment.get(tp) is state
+            if is_same and state.put_back():
+                self.buffers.park(tp, state.buffer)
 
     # ------------------------------------------------------------ parked data
 
     def parked_bytes(self) -> int:
-        return self.parked.bytes_kept()
+        return self.buffers.bytes_parked()
 
     def _bound_parked(self) -> None:
-        dropped = self.parked.drop_excess()
+        dropped = self.buffers.drop_excess()
         if dropped:
             self._emit(
                 events.ParkedDataDropped,
@@ -525,9 +422,7 @@ class PauseSafeFetcher(Fetcher):
 
     def _fetchable_partitions(self) -> list[TopicPartition]:
         fetchable: list[TopicPartition] = super()._fetchable_partitions()
-        held = self._held_back
-        if held:
-            fetchable = [tp for tp in fetchable if tp not in held]
+        fetchable = [tp for tp in fetchable if tp not in self.buffers]
         states = self._subscriptions.assignment
         flowing = ((tp, states[tp]) for tp in fetchable)
         waiting = self._subscriptions.ids.leave_out(flowing)
@@ -539,20 +434,22 @@ class PauseSafeFetcher(Fetcher):
 
     def drop_decoded(self) -> None:
         """Throw away deserialized records; they are fetched again. No poll may be running."""
-        slot, self._next_partition_records = self._next_partition_records, None
-        for part in (slot, *map(self.parked.pop_part, self.parked.parts())):
-            if part is not None:
-                part.drain()
+        with self._subscriptions._lock:
+            taken = list(self._subscriptions.undelivered.taken.values())
+        for buffer in (
+            *(state.buffer for state in taken),
+            *(one for _, one in self.buffers.items()),
+        ):
+            buffer.close_open()
 
     def close(self) -> None:
         """Throw all buffered data away, and report what it was."""
+        with self._subscriptions._lock:
+            for state in self._subscriptions.undelivered.taken.values():
+                state.follow()
         self._is_closed = True
-        self._report_purged([*self._purged_parts(), *self._purged_completions()])
+        self._take_in()
         super().close()
-        self._completed_fetches.clear()
-        self._next_partition_records = None
-        self.parked.clear()
-        self._held_back = frozenset()
 
     # ------------------------------------------------------------ asked positions
 
@@ -563,9 +460,10 @@ class PauseSafeFetcher(Fetcher):
         Upstream compares all in each poll, which takes most of its time where a thousand
         partitions are assigned.
         """
-        version = self._manager.cluster.version
+        # A cluster of upstream's, as of a program's own client, counts no versions.
+        version = getattr(self._manager.cluster, "version", None)
         unvalidated = self._subscriptions.unvalidated
-        if version == self._validated and not unvalidated:
+        if version is not None and version == self._validated and not unvalidated:
             return
         # What is set meanwhile, or what a signal handler cuts short, is compared again.
         self._validated = None
@@ -715,9 +613,8 @@ class PauseSafeFetcher(Fetcher):
 
     # ------------------------------------------------------------ ownership
 
-    def _is_stale(self, tp: TopicPartition, offset: int) -> bool:
-        state = self._subscriptions.assignment.get(tp)
-        return self._is_closed or not is_of(offset, state)
+    def _is_stale(self, state: OwnedPartitionState | None, offset: int) -> bool:
+        return self._is_closed or state is None or not is_of(offset, state)
 
     async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
         # Upstream marks a broker as asked, and then asks it. What raises there has no
@@ -797,49 +694,35 @@ class PauseSafeFetcher(Fetcher):
             valid = {tp for tp in waiting if tp in asked and tp not in unread}
             ledger.confirm(valid, asked.moves)
 
-    def _purge(self) -> None:
+    def _take_in(self) -> None:
         """
-        Throw away the buffered data of ownerships that have ended.
+        Put the answers that have arrived into the buffers of their ownerships.
 
-        What is in flight is thrown away when it comes: a request carries the states of
-        its partitions (:class:`StampedOffsets`), and :meth:`_next_completion` drops an
-        answer for another state than the present one.
+        What is of an ownership that has ended is thrown away and reported: its buffer,
+        and answers, as a request carries the states of its partitions
+        (:class:`StampedOffsets`).
         """
-        owned = self._subscriptions.ledger.owned()
-        if owned is self._purged_for:
-            return
-        self._report_purged([*self._purged_parts(), *self._purged_completions()])
+        subscription, purged = self._subscriptions, list[Purged]()
+        owned = subscription.ledger.owned()
+        if owned is not self._purged_for or self._is_closed:
+            for tp, buffer in self.buffers.items():
+                state = subscription.assignment.get(tp)
+                if self._is_closed or getattr(state, "buffer", None) is not buffer:
+                    self.buffers.leave(tp, buffer)
+                    purged += buffer.purged(tp)
+        while self._completed_fetches:
+            answer = self._completed_fetches.popleft()
+            tp = answer.topic_partition
+            state = subscription.assignment.get(tp)
+            if self._is_stale(state, answer.fetched_offset):
+                purged.append(drop_answer(answer))
+            else:
+                self.buffers.arrived(tp, state.buffer, answer)
+        if purged:
+            self._report_purged(purged)
         self._purged_for = owned  # when it is done: it may be interrupted
 
-    def _purged_parts(self) -> Iterator[Purged]:
-        slot = self._next_partition_records
-        if slot and self._is_stale(slot.topic_partition, slot.fetch_offset):
-            self._next_partition_records = None
-            yield self._drop_part(slot)
-        for tp, part in list(self._paused_partition_records.items()):
-            if self._is_stale(tp, part.fetch_offset):
-                yield self._drop_part(self.parked.pop_part(tp))
-
-    def _purged_completions(self) -> Iterator[Purged]:
-        for tp, completion in list(self._paused_completed_fetches.items()):
-            if self._is_stale(tp, completion.fetched_offset):
-                self.parked.pop_answer(tp)
-                yield drop_answer(completion)
-        for _ in range(len(self._completed_fetches)):  # the IO thread may add more
-            completion = self._completed_fetches.popleft()
-            if self._is_stale(completion.topic_partition, completion.fetched_offset):
-                yield drop_answer(completion)
-            else:
-                self._completed_fetches.append(completion)
-
-    def _drop_part(self, part: Any) -> Purged:  # noqa: ANN401 - either class
-        purged = part.topic_partition, records_left(part), size_of(part)
-        part.drain()
-        return purged
-
     def _report_purged(self, purged: Sequence[Purged]) -> None:
-        if not purged:
-            return
         counts = [records for _, records, _ in purged]
         known = [count for count in counts if count is not None]
         self._emit(
@@ -856,14 +739,6 @@ class PauseSafeFetcher(Fetcher):
 
 def _least(timeout_ms: float | None, limit_ms: float) -> float:
     return limit_ms if timeout_ms is None else min(timeout_ms, limit_ms)
-
-
-def _taken(part: Any, most: int) -> list[ConsumerRecord]:  # noqa: ANN401 - upstream's or ours, same shape
-    records: list[ConsumerRecord] = part.take(most)
-    error = part._next_inline_exception
-    if error is not None and is_of_handler(error):
-        raise error  # now, and not by the next call
-    return records
 
 
 def _resets(answer: CompletedFetch) -> bool:

@@ -95,9 +95,11 @@ class Iteration:
         # Where nothing is quiet this is one look at the ledger.
         quiet = () if when_done is None else subscription.ledger.quiet()
         was_quiet = quiet and not subscription.in_hand().isdisjoint(quiet)
-        consumer._fetcher.recover_undelivered()
+        consumer._fetcher.put_back_unreturned()
         # After that, which forgets the records of a step's poll.
-        subscription.undelivered.stepped = () if self.is_stepping() else None
+        is_stepping = self.is_stepping()
+        subscription.undelivered.stepped = () if is_stepping else None
+        subscription.undelivered.keeps = is_stepping
         if was_quiet and when_done is not None:
             when_done()
 
@@ -121,7 +123,7 @@ class Iteration:
             ConcurrentPollError: a poll or a step of an iteration is under way.
             ForkedConsumerError: the consumer was made in another process.
         """
-        # The records of an iteration are put back first, so that this poll finds them.
+        # The iteration ends first: this poll begins at the position of its last record.
         # A step needs no lock against that: its generator cannot be closed while it
         # runs, and yields no more once it is closed.
         self.refuse_if_in_child()
@@ -192,30 +194,16 @@ class Iteration:
         """
         Poll once, and yield the records whose partitions still flow.
 
-        Records whose partition is paused in the middle go back to their place, and so
-        do those that are left when the generator is closed.
+        The position of a partition is behind the record that was yielded last: the next
+        poll goes on from there, whatever this one has taken.
         """
-        consumer = self._consumer
-        waiting = list(self._taken(self._poll()))
-        waiting.reverse()
-        undelivered = consumer._subscription.undelivered
-        try:
-            while waiting:
-                steps, end = waiting[-1]
-                self._yielding = steps.state, steps.moves
-                undelivered.stepped = (steps.tp,)  # before it is checked for holds
-                yield from steps
-                self._end_steps(steps)
-                waiting.pop()  # first: what is put back twice would come twice
-                self._put_back(steps)
-                self._go_on_from(steps, end)
-        finally:
-            # The generator is closed at this point only by a seek, a new subscription
-            # or another iterator.
-            consumer._fetcher.hold_back(())
-            while waiting:
-                steps, _ = waiting.pop()
-                self._put_back(steps)
+        undelivered = self._consumer._subscription.undelivered
+        for steps, end in self._polled():
+            self._yielding = steps.state, steps.moves
+            undelivered.stepped = (steps.tp,)  # before it is checked for holds
+            yield from steps
+            self._end_steps(steps)
+            self._go_on_from(steps, end)
 
     def noted(
         self, records: Generator[ConsumerRecord, None, None]
@@ -233,18 +221,18 @@ class Iteration:
         Take a record by upstream's step, which calls ``next()``, and which others wrap.
 
         A signal handler may raise after any of that. The position moves back then, and
-        the record is fetched again.
+        the record comes again.
         """
         self._taken_record = None
         try:
             return step()
         except BaseException:
             if self._taken_record is not None:
-                self.take_back(self._taken_record)
+                self.put_back(self._taken_record)
             raise
 
-    def take_back(self, record: ConsumerRecord) -> None:
-        """Have the record that was yielded last fetched again, unless a seek came since."""
+    def put_back(self, record: ConsumerRecord) -> None:
+        """Have the record that was yielded last come again, unless a seek came since."""
         if self._yielding is None:
             return
         state, moves = self._yielding
@@ -257,7 +245,14 @@ class Iteration:
                     tp = TopicPartition(record.topic, record.partition)
                     subscription.journal.comes_again(tp, record.offset)
 
-    def _taken(
+    def _polled(self) -> list[tuple[Steps, OffsetAndMetadata | None]]:
+        try:
+            return list(self._steps_of(self._poll()))
+        except BaseException:
+            self._put_back_taken()
+            raise
+
+    def _steps_of(
         self, batches: Drained
     ) -> Iterator[tuple[Steps, OffsetAndMetadata | None]]:
         subscription = self._consumer._subscription
@@ -276,19 +271,22 @@ class Iteration:
     def _begin_at(
         self, tp: TopicPartition, state: OwnedPartitionState, first: int
     ) -> OffsetAndMetadata | None:
-        # Returns the position from which the steps go on: another one than the state's,
-        # if a seek came since the drain. An application's own poll() may have moved it
-        # past what it returns, also several times, or return what it kept of an earlier
-        # step: then the position goes back to the first of these records, and behind
-        # the last one on to where it was.
-        drained, position = self._consumer._fetcher.drained_from.get(tp), state.position
-        if drained is not None:
-            is_same = drained.state is state and drained.moves == state.moves
-            if position is drained.position or not is_same:
-                return drained.position
+        # Returns the position from which the steps go on; None if a seek came since the
+        # drain. An application's own poll() may have moved it past what it returns,
+        # also several times, or return what it kept of an earlier step: then the
+        # position goes back to the first of these records, and behind the last one on
+        # to where it was.
+        taken = self._consumer._subscription.undelivered.taken
+        position = state.position  # first: a signal handler may seek at any line
+        moves = state.moves
+        if taken.get(tp) is state and state.buffer.moves != moves:
+            return None
         if position is not None and position.offset > first:
             position = OffsetAndMetadata(first, "", position.leader_epoch)
             state.position = position
+            if state.moves != moves:
+                state.settle()
+                return None
         return position
 
     def _go_on_from(self, steps: Steps, end: OffsetAndMetadata | None) -> None:
@@ -304,7 +302,6 @@ class Iteration:
 
     def _poll(self) -> Drained:
         consumer = self._consumer
-        consumer._fetcher.drained_from.clear()  # an own poll() may drain nothing
         left = float(consumer._consumer_timeout) - time.monotonic()
         self._stepping = threading.get_ident()
         try:
@@ -312,33 +309,18 @@ class Iteration:
                 "Drained",
                 consumer.poll(timeout_ms=1000 * max(0.0, left), update_offsets=False),
             )
-        except BaseException:
-            consumer._fetcher.hold_back(())
-            self._take_back_drained()
-            raise
         finally:
             self._stepping = None
+            consumer._subscription.undelivered.keeps = False
 
-    def _take_back_drained(self) -> None:
+    def _put_back_taken(self) -> None:
         # An own poll() was interrupted, or failed, after it had polled: what was taken
         # comes again.
         subscription = self._consumer._subscription
         with subscription._lock:
-            for tp, (
-                state,
-                moves,
-                begin,
-            ) in self._consumer._fetcher.drained_from.items():
-                if subscription.assignment.get(tp) is state and state.moves == moves:
-                    state.position = begin
-
-    def _put_back(self, steps: Steps) -> None:
-        # Only in the same ownership, and only if the position was not moved.
-        state, position = steps.state, steps.position
-        records = steps.records[steps.at :]
-        same = self._consumer._subscription.assignment.get(steps.tp) is state
-        if records and same and state.position is position:
-            self._consumer._fetcher.give_back(steps.tp, records, position)
+            for tp, state in subscription.undelivered.taken.items():
+                for first in state.buffer.taken[:1]:
+                    self._begin_at(tp, state, first.offset)
 
 
 def refuse_if_executing(error: ValueError) -> None:

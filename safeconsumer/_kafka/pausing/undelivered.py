@@ -1,4 +1,4 @@
-"""Remembers the positions before a poll took records, until it returns them."""
+"""Knows the positions before a poll took records, until it returns them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from uuid import UUID
 
 from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer._kafka.pausing.buffer import Buffer
 
 
 class Fetch:
@@ -24,13 +26,18 @@ class Fetch:
 
 class OwnedPartitionState(TopicPartitionState):
     """
-    Upstream's state of one owned partition, with the position of what was delivered.
+    Upstream's state of one owned partition, with what was fetched for it.
 
     Upstream sets positions without a lock: a drain that has just read a position would
     overwrite that of a seek on another thread. Here a seek is one step with respect to
     a drain, and ends what a poll could have put back.
 
     It is adopted by ``__class__``; then call :meth:`prepare`.
+    """
+
+    buffer: Buffer
+    """
+    What was fetched in this ownership and is not delivered yet; it ends with it.
     """
 
     lock: AbstractContextManager[object]
@@ -164,6 +171,7 @@ class OwnedPartitionState(TopicPartitionState):
                 may need a broker's answer: before, should a signal handler raise
                 behind it; after, should one look in between.
         """
+        self.buffer = Buffer()
         self.lock = lock
         self.unvalidated = unvalidated
         self.unsettle = unsettle
@@ -235,23 +243,34 @@ class OwnedPartitionState(TopicPartitionState):
             self.unvalidated.add(self)
             self.unsettle()
 
-    def move_back(self) -> OffsetAndMetadata | None:
+    def put_back(self) -> bool:
         """
-        Set the position to what it was before the drain.
+        Set the position, and the buffer's cursor, to before what a poll has taken.
 
         Returns:
-            That position; None, and nothing was done, if it was moved since.
+            Whether that is possible; otherwise the position was moved since.
         """
-        before = self.before
+        moves, before = self.moves, self.before
         if before is not None:
             self.position = before
             self.before = None
-        return before
+            if self.moves != moves:  # a signal handler has sought on this thread
+                self.settle()
+                before = None
+        self.follow()
+        return before is not None
+
+    def follow(self) -> None:
+        """Set the buffer's cursor to the position."""
+        if self._position is not None:
+            self.buffer.follow(self._position.offset, self.moves)
+        else:
+            self.buffer.close_open()
 
 
 class Undelivered:
     """
-    The partitions of which a poll has taken records and not returned them yet.
+    The partitions of which the last poll has taken records.
 
     A drain moves positions at once, so that the next fetches go on from its end. Only
     records that the poll returns are delivered, and only those may be committed.
@@ -267,10 +286,12 @@ class Undelivered:
         are_returned: whether the poll has returned them. It is set without a call, as
             the last thing that the poll does: what a signal handler raises comes
             before it, and the records come again, or after the poll has returned.
+        keeps: whether a step of an iteration polls again: what its polls have taken is
+            not forgotten before the step knows which of it is returned.
     """
 
     def __init__(self) -> None:
-        self.are_returned = False
+        self.are_returned = self.keeps = False
         self.taken: dict[TopicPartition, OwnedPartitionState] = {}
         self.stepped: tuple[TopicPartition, ...] | None = None
 
@@ -294,24 +315,38 @@ class Undelivered:
         position: OffsetAndMetadata | None = state.position
         return position if before is None else before
 
-    def unreturned(self) -> dict[TopicPartition, int]:
-        """Return the positions to which :meth:`recover` will move back."""
-        if self.are_returned:
-            return {}
-        before = {tp: state.before for tp, state in self.taken.items()}
-        return {tp: one.offset for tp, one in before.items() if one is not None}
-
-    def recover(self) -> None:
+    def put_back(
+        self, comes_again: Callable[[TopicPartition, int], None] | None = None
+    ) -> dict[TopicPartition, OwnedPartitionState]:
         """
-        Forget what the last poll has taken, before another one takes anything.
+        Put back what the last poll has not returned, and forget what it has.
 
-        If it has not returned them, because it raised, their positions move back. It
-        may be interrupted, and done again.
+        What it has not returned, because it raised, comes again; so does what it has
+        without moving positions, as for an iteration. It may be interrupted, and done
+        again.
+
+        Args:
+            comes_again: is called with the positions at which records come again.
+
+        Returns:
+            The states of which something was taken.
         """
-        for state in self.taken.values():
-            if self.are_returned:
-                state.before = None
+        states = dict(self.taken)
+        for tp, state in states.items():
+            before = None if self.are_returned else state.before
+            if before is not None:
+                if comes_again is not None:
+                    comes_again(tp, before.offset)
+                state.put_back()
+            state.before = None
+            if self.keeps:
+                continue
+            position = state._position
+            if position is None:
+                state.buffer.close_open()
             else:
-                state.move_back()
-        self.taken.clear()
+                state.buffer.forget(position.offset, state.moves)
+        if not self.keeps:
+            self.taken.clear()
         self.are_returned = False
+        return states

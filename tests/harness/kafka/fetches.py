@@ -4,7 +4,7 @@ from kafka.consumer.fetcher import CompletedFetch
 from kafka.protocol.consumer import FetchResponse
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from safeconsumer._kafka.pausing.buffers import Stamped
+from safeconsumer._kafka.pausing.stamps import Stamped
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData

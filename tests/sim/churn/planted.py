@@ -98,10 +98,10 @@ def wide_holds_cover_no_gained_partition(patch):
 def what_a_late_hold_takes_back_is_gone(patch):
     """P8: records that were taken when a hold came are not put back, nor fetched again."""
 
-    def forget(_, __, ___, state):
+    def forget(_, __, state):
         state.before = None
 
-    patch.setattr(PauseSafeFetcher, "_take_back", forget)
+    patch.setattr(PauseSafeFetcher, "_put_back", forget)
 
 
 def holds_expire_early(patch):

@@ -12,6 +12,7 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.commits import OwnedOffsets
 from safeconsumer._kafka.pausing.coordinator import Joined, PauseSafeCoordinator
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.events import HeldPartitionUncommitted
@@ -42,6 +43,18 @@ def test_upstreams_pause_of_a_subscription_is_the_applications_hold():
         ]
         consumer._subscription.resume(A)
         assert consumer.holds() == ()
+
+
+def test_positions_are_compared_with_a_cluster_of_upstreams(client):
+    """A program's own client has one, which does not count its changes."""
+    state = LedgerSubscription()
+    state.assign_from_user([A])
+    fetcher = PauseSafeFetcher(client, state)
+    client._manager.cluster.leader_epoch_for_partition = lambda _: 2
+    for _ in range(2):
+        state.seek(A, OffsetAndMetadata(0, "", 1))
+        fetcher.maybe_validate_positions()
+        assert state.assignment[A].awaiting_validation
 
 
 @pytest.mark.parametrize(

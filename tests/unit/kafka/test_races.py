@@ -10,10 +10,9 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 from kafka.future import Future
 
-from safeconsumer._kafka.pausing.buffers import Stamped
+from safeconsumer._kafka.pausing.stamps import Stamped
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.signals import TimeLimitError
-from tests.sim.meddling import trace
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TEN = batch(0, 10)
@@ -64,56 +63,37 @@ def test_a_resume_just_before_the_wait_is_not_missed(safe):
     assert offsets(consumer.poll(3_600_000, max_records=1)) == {0: [0]}
 
 
-def test_what_an_interrupted_iteration_held_back_is_fetched_again(consumer):
+def test_what_an_interrupted_iteration_had_taken_comes_without_a_fetch(consumer):
     """The interrupt comes when its poll has returned, before it can look after that."""
 
     def interrupted(**more):
         del consumer.poll
         consumer.poll(**more)
-        consumer._fetcher.hold_back = lambda _: None
         raise KeyboardInterrupt
 
     consumer.poll = interrupted
     with pytest.raises(KeyboardInterrupt):
         next(consumer)
-    del consumer._fetcher.hold_back
-    consumer.poll(0)
-    assert set(consumer._fetcher._fetchable_partitions()) == {A, B}
     assert {consumer.position(tp) for tp in (A, B)} == {0}
-
-
-def test_an_iteration_puts_nothing_back_over_a_seek(consumer):
-    """The last look before records go back and their going back are one step."""
-    next(consumer)
-    fetcher = consumer._fetcher
-    give_back = fetcher.give_back
-
-    def give_back_late(*args, **more):
-        consumer._subscription.seek(A, 7)
-        give_back(*args, **more)
-
-    fetcher.give_back = give_back_late
-    consumer.pause(A)
-    assert next(consumer).partition == 1
-    assert consumer.position(A) == 7
-    assert A not in fetcher._paused_partition_records
+    assert offsets(consumer.poll(0)) == {0: [*range(10)], 1: [*range(10)]}
 
 
 def test_what_an_iteration_puts_back_goes_back_once(consumer):
-    """A signal handler raises when it is kept; the end of the generator comes after that."""
+    """A signal handler raises when it is parked; the next poll looks at all of it again."""
     assert next(consumer).offset == 0
-    parked = consumer._fetcher.parked
-    keep = parked.keep_part
+    buffers = consumer._fetcher.buffers
+    park = buffers.park
 
-    def keep_and_raise(part):
-        del parked.keep_part
-        keep(part)
+    def park_and_raise(*args):
+        del buffers.park
+        park(*args)
         raise KeyboardInterrupt
 
-    parked.keep_part = keep_and_raise
+    buffers.park = park_and_raise
     consumer.pause(A)
     with pytest.raises(KeyboardInterrupt):
-        next(consumer)
+        for _ in consumer:
+            pass
     consumer.resume(A)
     came = [record.offset for record in consumer if record.partition == 0]
     assert came == [*range(1, 10)]
@@ -141,20 +121,19 @@ def test_a_wrapped_step_that_raises_undoes_no_seek(consumer, monkeypatch):
     assert consumer.position(A) == 7
 
 
-def test_what_is_raised_as_a_wrapped_iteration_ends_comes_out_of_the_seek(
-    consumer, monkeypatch
-):
-    """Its records go back then; the collector would swallow what a handler raises."""
-    trace(monkeypatch)
+def test_what_is_raised_as_an_iteration_ends_comes_out_of_the_seek(consumer):
+    """The collector, which would end it otherwise, swallows what a handler raises."""
+
+    def steps():
+        try:
+            yield
+        finally:
+            raise TimeLimitError
+
+    consumer._iterator = steps()
     next(consumer)
-
-    def give_back(*_):
-        raise TimeLimitError
-
-    consumer._fetcher.give_back = give_back
     with pytest.raises(TimeLimitError):
         consumer.seek(B, 3)
-    del consumer._fetcher.give_back
 
 
 @pytest.mark.parametrize("reset", ["latest", "earliest"])

@@ -42,7 +42,7 @@ def test_a_consumer_names_the_decoder_that_it_uses(safe, wanted, got):
     assigned(consumer, TP)
     answer(consumer, TP, 0, batch(0, 3))
     assert offsets(consumer.poll(0, max_records=1)) == {TP.partition: [0]}
-    part = consumer._fetcher._next_partition_records
+    part = consumer._subscription.assignment[TP].buffer.batch
     assert (type(part) is PythonRecords) == (got == "python")
     assert offsets(consumer.poll(0)) == {TP.partition: [1, 2]}
 

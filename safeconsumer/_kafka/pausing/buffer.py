@@ -1,0 +1,343 @@
+"""
+Keeps what was fetched of a partition and is not delivered yet.
+
+Each ownership's state has one :class:`Buffer`, so that it goes with the ownership. What
+is in it, in order: records that were taken out of the open batch, the rest of that batch,
+answers behind it. The cursor stands before the record that comes next:
+
+=====================================  ==============================================
+a drain                                moves the cursor, and in a poll the position
+a step of an iteration                 moves the position behind each record
+a final check, a failed poll, a pause  put back: they move, or leave, the position back
+the next poll                          sets the cursor to the position, and forgets
+                                       what is before it: that is delivered
+a seek                                 leaves nothing that was taken
+=====================================  ==============================================
+
+:class:`Buffers` has those that are not empty: some wait for their turn in a drain, those
+of quiet partitions are parked.
+"""
+
+import struct
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+from kafka.consumer.fetcher import CompletedFetch, ConsumerRecord
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer._interrupts import is_of_handler
+
+# Layout of a record batch, https://kafka.apache.org/documentation/#recordbatch:
+# base offset int64, length int32, leader epoch int32, magic int8 at 16, ...,
+# record count int32 at 57. The length counts from behind itself, 12 bytes in.
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT, _HEAD, _MAGIC_AT, _COUNT_AT = 8, 12, 16, 57
+_BATCH_HEAD = 61
+_COUNTED_MAGIC = 2
+
+_offset = attrgetter("offset")
+
+Purged = tuple[TopicPartition, int | None, int]
+"""
+The partition, how many records were thrown away (None: unknown), and how many bytes.
+"""
+
+
+class Buffer:
+    """
+    What was fetched in one ownership of a partition, and the cursor in it.
+
+    Thread rules: the polling thread.
+
+    Attributes:
+        taken: the records that were taken out of batches and are not forgotten.
+        at: the cursor: how many of them come before it.
+        batch: upstream's object that reads the open batch; None: there is none.
+        data: the bytes of its answer.
+        answers: those that come behind it.
+        size: how many bytes it had when it was parked.
+        moves: how often seeks had moved the position when it was opened.
+    """
+
+    def __init__(self) -> None:
+        self.taken: list[ConsumerRecord] = []
+        self.at = 0
+        self.batch: Any = None
+        self.data: bytes | memoryview = b""
+        self.answers: deque[CompletedFetch] = deque()
+        self.size = 0
+        self.moves = 0
+        # The positions before and behind what was taken, and the leader epoch there.
+        self._start = self._end = 0
+        self._epoch = -1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a record may come without another answer being opened."""
+        return self.batch is not None or self.at < len(self.taken)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is behind the cursor."""
+        return not self.answers and not self.is_open
+
+    def open(self, batch: Any, data: bytes | memoryview, moves: int) -> None:  # noqa: ANN401 - upstream's
+        """Read on from a batch; what was taken before stays if the batch follows on it."""
+        begin = batch.next_fetch_offset
+        if moves != self.moves or begin != self._end:
+            self._begin_at(begin, moves)
+        self.batch, self.data = batch, data
+
+    def follow(self, offset: int, moves: int) -> None:
+        """
+        Set the cursor to the partition's position.
+
+        Args:
+            offset: of the position.
+            moves: how often seeks have moved it. If one did since records were taken,
+                these come no more, and the batch only if it goes on from the offset.
+        """
+        if moves != self.moves or not self._start <= offset <= self._end:
+            self._begin_at(offset, moves)
+        elif offset == self._end:
+            self.at = len(self.taken)
+        else:
+            self.at = bisect_left(self.taken, offset, key=_offset)
+
+    def forget(self, offset: int, moves: int) -> None:
+        """Follow the position, and forget what is before it: it is delivered."""
+        self.follow(offset, moves)
+        rest = self.taken[self.at :]
+        self._start, self.at, self.taken = offset, 0, rest  # in this order
+
+    def _begin_at(self, offset: int, moves: int) -> None:
+        self._end = -1  # first: if a signal handler cuts this short, it is done again
+        self.taken, self.at, self._epoch = [], 0, -1
+        if self.batch is not None and self.batch.next_fetch_offset != offset:
+            self.close_batch()
+        self._start, self.moves = offset, moves
+        self._end = offset
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """
+        Return up to so many records behind the cursor, and move it past them.
+
+        It calls deserializers. A batch that does not go on where the last record ended,
+        as a signal handler cut that short, is thrown away.
+
+        Raises:
+            Exception: what the batch raises; what a signal handler raised, at once.
+        """
+        if self.at < len(self.taken):
+            records = self.taken[self.at : self.at + most]
+        elif self.batch is None or self.batch.next_fetch_offset != self._end:
+            self.close_batch()
+            return []
+        else:
+            records = self._read(most)
+        self.at += len(records)
+        return records
+
+    def _read(self, most: int) -> list[ConsumerRecord]:
+        batch = self.batch
+        records: list[ConsumerRecord] = batch.take(most)
+        error = batch._next_inline_exception
+        if error is not None and is_of_handler(error):
+            raise error  # now, and not by the next call
+        # What was taken counts. Where an error came behind it, a decoder may have
+        # counted a record that it did not give, or not counted one that it gave.
+        end = batch.next_fetch_offset if error is None else records[-1].offset + 1
+        self._end = -1  # until the rest is done: what is cut short is fetched again
+        self.taken = [*self.taken, *records] if self.taken else records
+        self._epoch = batch.leader_epoch
+        self._end = end
+        if not batch:
+            self.batch, self.data = None, b""
+        return records
+
+    def reached(self, position: OffsetAndMetadata) -> OffsetAndMetadata:
+        """
+        Return the position at the cursor.
+
+        Args:
+            position: the one before; its epoch stays where an answer had no records.
+        """
+        offset, epoch = self._end, self._epoch
+        if self.at < len(self.taken):
+            last = self.taken[self.at - 1]
+            offset, epoch = last.offset + 1, last.leader_epoch
+        return OffsetAndMetadata(
+            offset, "", epoch if epoch >= 0 else position.leader_epoch
+        )
+
+    # ------------------------------------------------------------ thrown away
+
+    def close_batch(self) -> None:
+        """Throw the rest of the batch away; it is fetched again."""
+        batch, self.batch, self.data = self.batch, None, b""
+        if batch is not None:
+            batch.drain()
+
+    def close_open(self) -> None:
+        """Throw away all but the answers that were not opened yet."""
+        self._start = self._end
+        self.taken, self.at = [], 0
+        self.close_batch()
+
+    def purged(self, tp: TopicPartition) -> list[Purged]:
+        """Throw everything away, and return what it was."""
+        found: list[Purged] = []
+        if self.is_open:
+            found.append((tp, self._records_left(), self._open_bytes()))
+        self.close_open()
+        while self.answers:
+            found.append(drop_answer(self.answers.popleft()))
+        return found
+
+    def count_bytes(self) -> int:
+        """
+        Return how many bytes there are, as they came from the broker.
+
+        A whole batch counts, as long as one record of it is to be read. Records that
+        were put back count with their keys and values.
+        """
+        return self._open_bytes() + sum(map(_size_of_answer, self.answers))
+
+    def _open_bytes(self) -> int:
+        return sum(map(_size, self.taken[self.at :])) + len(self.data)
+
+    def _records_left(self) -> int | None:
+        taken = len(self.taken) - self.at
+        if self.batch is None:
+            return taken
+        count = _count_records(self.data)
+        if count is None:
+            return None
+        return taken + max(0, count - int(self.batch.records_read))
+
+
+class Buffers:
+    """
+    The buffers that are not empty: those that wait for a drain, and the parked ones.
+
+    No fetch is sent for a partition that is here.
+
+    Args:
+        max_bytes: the most bytes to keep parked.
+
+    Attributes:
+        waiting: by their partitions, in the order of their turns.
+        parked: those of quiet partitions, the oldest first.
+
+    Thread rules: the polling thread changes them, any may look at one.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.waiting: dict[TopicPartition, Buffer] = {}
+        self.parked: dict[TopicPartition, Buffer] = {}
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self.waiting or tp in self.parked
+
+    def arrived(
+        self, tp: TopicPartition, buffer: Buffer, answer: CompletedFetch
+    ) -> None:
+        """Add an answer to a buffer; a parked one becomes the newest."""
+        buffer.answers.append(answer)
+        if tp in self.parked:
+            self.park(tp, buffer)
+        else:
+            self.waiting[tp] = buffer
+
+    def put_back(self, buffers: dict[TopicPartition, Buffer]) -> None:
+        """Give buffers the first turns of all, in their order."""
+        waiting = self.waiting.items()
+        rest = {tp: one for tp, one in waiting if tp not in buffers}
+        self.waiting = {**buffers, **rest}
+
+    def park(self, tp: TopicPartition, buffer: Buffer) -> None:
+        """Keep the buffer of a quiet partition; it becomes the newest."""
+        buffer.size = buffer.count_bytes()
+        self.parked.pop(tp, None)
+        self.parked[tp] = buffer
+        self.waiting.pop(tp, None)
+
+    def resume(self, is_paused: Callable[[TopicPartition], bool]) -> None:
+        """Give the parked buffers of partitions that flow by now the first turns."""
+        if not self.parked:
+            return
+        parked = tuple(self.parked.items())
+        flowing = {tp: buffer for tp, buffer in parked if not is_paused(tp)}
+        self.put_back(flowing)
+        for tp in flowing:
+            self.parked.pop(tp, None)
+
+    def items(self) -> list[tuple[TopicPartition, Buffer]]:
+        return [*self.waiting.items(), *self.parked.items()]
+
+    def leave(self, tp: TopicPartition, buffer: Buffer) -> None:
+        """Take a buffer out."""
+        for buffers in (self.waiting, self.parked):
+            if buffers.get(tp) is buffer:
+                del buffers[tp]
+
+    def bytes_parked(self) -> int:
+        return sum([buffer.size for buffer in tuple(self.parked.values())])
+
+    def drop_excess(self) -> dict[TopicPartition, int]:
+        """
+        Throw away the oldest parked data until no more is kept than allowed.
+
+        Returns:
+            How many bytes of which partitions were thrown away.
+        """
+        dropped: dict[TopicPartition, int] = {}
+        left = self.bytes_parked()
+        for tp, buffer in tuple(self.parked.items()):
+            if left <= self.max_bytes:
+                break
+            dropped[tp] = buffer.size
+            left -= buffer.size
+            buffer.purged(tp)
+            self.leave(tp, buffer)
+        return dropped
+
+
+def drop_answer(answer: CompletedFetch) -> Purged:
+    """Throw an answer away, and return what it was."""
+    tp, data = answer.topic_partition, answer.partition_data.records or b""
+    if answer.metric_aggregator:
+        answer.metric_aggregator.record(tp, 0, 0)
+    return tp, _count_records(data), len(data)
+
+
+def _count_records(data: bytes | memoryview) -> int | None:
+    """
+    Count the records in the batches of one answer by their headers alone.
+
+    Only what is thrown away is counted: this takes as long as making a record.
+
+    Returns:
+        The number, control records and records below the fetch offset included; None if
+        a batch of an old format (before Kafka 0.11) has no count.
+    """
+    total, at = 0, 0
+    while at + _BATCH_HEAD <= len(data):
+        if data[at + _MAGIC_AT] < _COUNTED_MAGIC:
+            return None
+        total += _LENGTH.unpack_from(data, at + _COUNT_AT)[0]
+        at += _HEAD + max(0, _LENGTH.unpack_from(data, at + _LENGTH_AT)[0])
+    return total
+
+
+def _size_of_answer(answer: CompletedFetch) -> int:
+    return len(answer.partition_data.records or b"")
+
+
+def _size(record: ConsumerRecord) -> int:
+    key, value = record.serialized_key_size, record.serialized_value_size
+    return int(max(key, 0) + max(value, 0))
