@@ -633,7 +633,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.refuse_other_commit(commit)
         self._invoke_completed_offset_commit_callbacks()
         refusal = self._refusal(commit)
-        result: Future = new_future(self._net)
+        if refusal is None:
+            self._journal(commit)
+        if refusal is None and not self.coordinator_unknown():
+            # Not chained to one of ours: an interrupt could leave the lock of that taken.
+            return self._note_answer(
+                self._do_commit_offsets_async(commit, callback), commit
+            )
+        # Nobody else has it yet, so that no lock of it can be left taken.
+        result: Future = self._note_answer(new_future(self._net), commit)
         then = callback or self.config["default_offset_commit_callback"]
 
         def fail(error: Exception) -> None:
@@ -643,16 +651,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         def send(_coordinator: object) -> None:
             self._do_commit_offsets_async(commit, callback).chain(result)
 
-        if refusal is not None:
-            fail(refusal)
-            return result
-        self._journal(commit)
-        if self.coordinator_unknown():
+        if refusal is None:
             self.lookup_coordinator().add_callback(send).add_errback(fail)
         else:
-            send(self.coordinator_id)
-        result.add_callback(lambda _: commit.answered(is_done=True))
-        result.add_errback(lambda _: commit.answered(is_done=False))
+            fail(refusal)
+        return result
+
+    def _note_answer(self, result: Future, commit: OwnedOffsets) -> Future:
+        if commit.is_journaled:
+            result.add_callback(lambda _: commit.answered(is_done=True))
+            result.add_errback(lambda _: commit.answered(is_done=False))
         return result
 
     def commit_offsets_sync(
