@@ -6,7 +6,6 @@ code with the product. Where a position may move by itself (a reset, a cut log, 
 ownership) it does not know what is next until a record comes.
 """
 
-import logging
 import random
 
 from kafka import TopicPartition
@@ -30,7 +29,6 @@ class History:
         self.lab = lab
         self.rng = random.Random(lab.world.seed)  # noqa: S311 - it is no secret
         rng = self.rng
-        logging.getLogger("safeconsumer").setLevel(logging.CRITICAL)
         self.tps = lab.topic("t", rng.choice([1, 2, 3]))
         self.told = []
         self.is_member = rng.random() < 0.6
