@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Worker,
     )
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 # What programs use every day; the rest is in ``errors``, ``holds`` and ``worker``.
 __all__ = [
