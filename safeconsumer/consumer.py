@@ -705,7 +705,7 @@ class SafeConsumer(UpstreamConsumer):
                 does not own. Nothing was sent, nor committed of the others.
             CommitFailedError: kafka-python's, where the broker has ended the membership
                 and this member does not know it yet.
-            HandlersCannotRunError: a ``Worker`` or ``Pump`` has the consumer, and commits.
+            CommitRefusedError: a ``Worker`` or ``Pump`` has the consumer, and commits.
         """
         # First: in a listener the advice to call commit_async() would be wrong.
         self._coordinator.refuse_other_commit(offsets)
@@ -724,7 +724,7 @@ class SafeConsumer(UpstreamConsumer):
         not own sends nothing: callback and future get a ``NotOwnedError``.
 
         Raises:
-            HandlersCannotRunError: a ``Worker`` or ``Pump`` has the consumer, and commits.
+            CommitRefusedError: a ``Worker`` or ``Pump`` has the consumer, and commits.
         """
         refuse_if_closed(self, "commit_async")
         return super().commit_async(offsets, callback)

@@ -45,6 +45,7 @@ from safeconsumer.errors.base import (
 if TYPE_CHECKING:
     from safeconsumer.errors.faces import (
         BlockingCallInListenerError,
+        CommitRefusedError,
         ConcurrentPollError,
         ConsumerClosedError,
         CorruptBatchError,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BlockingCallInListenerError",
     "ClientPropertyError",
+    "CommitRefusedError",
     "ConcurrentPollError",
     "ConsumerClosedError",
     "ControlSettingError",

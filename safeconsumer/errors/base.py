@@ -183,8 +183,8 @@ class HandlersCannotRunError(SafeConsumerError):
     """
     Handlers cannot be run at all, so the worker stops; no record has failed.
 
-    A process does not start; a handler returned a coroutine that nothing awaits, or
-    commits records that are not handled yet. ``run()`` raises it.
+    A process does not start, a handler returned a coroutine that nothing awaits, or
+    it asked for a commit (``CommitRefusedError``). ``run()`` raises it.
     """
 
 

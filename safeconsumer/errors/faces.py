@@ -3,7 +3,11 @@
 from kafka.errors import CommitFailedError, CorruptRecordError, IllegalStateError
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors.base import SafeConsumerError, ScopeSyntaxError
+from safeconsumer.errors.base import (
+    HandlersCannotRunError,
+    SafeConsumerError,
+    ScopeSyntaxError,
+)
 
 
 class NotConsumedError(SafeConsumerError, IllegalStateError):
@@ -64,6 +68,15 @@ class NotOwnedError(SafeConsumerError, CommitFailedError):
     A commit names a partition that this member of the group does not own.
 
     The message names the partition; nothing was sent, and nothing committed.
+    """
+
+
+class CommitRefusedError(HandlersCannotRunError, CommitFailedError):
+    """
+    A commit was asked for while a ``Worker`` or ``Pump`` has the consumer and commits.
+
+    Nothing was sent. Raised in a handler it stops the worker, which would otherwise try
+    the record again.
     """
 
 

@@ -8,11 +8,8 @@ from attrs import define
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
-from safeconsumer.errors.base import (
-    HandlersCannotRunError,
-    HoldSettingError,
-    WorkerSettingError,
-)
+from safeconsumer.errors.base import HoldSettingError, WorkerSettingError
+from safeconsumer.errors.faces import CommitRefusedError
 from safeconsumer.holds.hold import checked_duration, checked_reason
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.revocation import Revocation
@@ -133,6 +130,8 @@ class DeserializationError(Reject):
     such as a ``ConnectionError``, the record is tried again as after a handler's error.
     """
 
+    __module__ = "safeconsumer.errors"  # where users import it from
+
 
 class StopWorker(WorkerControl):
     """Stops the worker; this record is not complete and comes again after a restart."""
@@ -209,7 +208,7 @@ A batch handler: it takes the records of a batch and a context.
 
 def commits_alone() -> Exception:
     """Return the error of another's commit while a worker or pump has the consumer."""
-    return HandlersCannotRunError(
+    return CommitRefusedError(
         "a Worker or Pump has this consumer and commits what is done: leave out "
         "commit(), commit_async() and group_metadata(), with offsets or without; they "
         "would commit past records that other handlers have not finished. Nothing was "

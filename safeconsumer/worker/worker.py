@@ -79,8 +79,8 @@ class Worker:
             thread-safe. Their exceptions are failures of the record, see
             :class:`DeserializationError`. While the worker has it, every commit of
             somebody else (``commit``, ``commit_async``, and ``group_metadata`` for a
-            producer's transactions) raises :class:`HandlersCannotRunError`, and every other
-            poll :class:`ConcurrentPollError`; nothing was done then.
+            producer's transactions) raises :class:`CommitRefusedError`, and every other poll
+            :class:`ConcurrentPollError`; nothing was done then.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; it must be a coroutine function with
             ``executor="asyncio"``. Its return value is ignored; an exception is a

@@ -627,7 +627,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         as it is found: a listener that awaits it goes on before the commit is sent.
 
         Raises:
-            HandlersCannotRunError: as :meth:`refuse_other_commit`.
+            CommitRefusedError: as :meth:`refuse_other_commit`.
         """
         commit = self._of_this_ownership(offsets)
         self.refuse_other_commit(commit)
@@ -672,7 +672,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Raises:
             NotOwnedError: something in it is not owned now, or is not any more when it
                 is tried again.
-            HandlersCannotRunError: as :meth:`refuse_other_commit`.
+            CommitRefusedError: as :meth:`refuse_other_commit`.
         """
         commit = self._of_this_ownership(offsets)
         self.refuse_other_commit(commit)
@@ -741,7 +741,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         was asked for before is refused, too: sent now, it could go back.
 
         Raises:
-            HandlersCannotRunError: one has it, and these are not its own offsets.
+            CommitRefusedError: one has it, and these are not its own offsets.
         """
         refusal = self._subscription.refusal
         if refusal is not None and not getattr(offsets, "is_of_worker", False):
@@ -910,7 +910,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Return what a producer needs to commit for this member, as it may from now on.
 
         Raises:
-            HandlersCannotRunError: a worker or pump has the consumer, and alone commits.
+            CommitRefusedError: a worker or pump has the consumer, and alone commits.
         """
         self.refuse_other_commit()
         self._is_committed_elsewhere = True

@@ -12,9 +12,9 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import Commit, Drain, Pump, SafeConsumer, events
 from safeconsumer.errors import (
     BlockingCallInListenerError,
+    CommitRefusedError,
     ConcurrentPollError,
     ControlSettingError,
-    HandlersCannotRunError,
     SafeConsumerError,
 )
 from tests.sim.playing import simulated
@@ -37,7 +37,7 @@ def test_a_commit_by_a_handler_passes_no_record_over(lab, call):
 
     def commits(record, _context):
         offsets = {tp: OffsetAndMetadata(record.offset + 1, "", -1)}
-        with suppress(HandlersCannotRunError):
+        with suppress(CommitRefusedError):
             getattr(first.consumer, call)(offsets)
 
     handler = Handler(lab, slow=60.0, commits=commits)
@@ -79,7 +79,7 @@ TP = TopicPartition("t", 0)
 NEXT = {TP: OffsetAndMetadata(2, "", -1)}
 END = {TP: OffsetAndMetadata(4, "", -1)}
 
-REFUSED = HandlersCannotRunError
+REFUSED = CommitRefusedError
 BLOCKS = BlockingCallInListenerError
 UNCONTROLLED = ControlSettingError
 
@@ -259,7 +259,7 @@ def test_a_commit_by_a_listener_of_what_departs_is_refused(lab, kind):
     def departs():
         try:
             reading.commit_async()
-        except HandlersCannotRunError as error:
+        except CommitRefusedError as error:
             refused.append(error)
 
     reading = consumer(lab, heartbeat_interval_ms=200)

@@ -22,8 +22,8 @@ from safeconsumer import (
     events,
 )
 from safeconsumer.errors import (
+    CommitRefusedError,
     DeserializationError,
-    HandlersCannotRunError,
     RecordFailedError,
     UnansweredBatchError,
     WorkerSettingError,
@@ -564,7 +564,7 @@ def test_what_nobody_answered_is_not_committed_by_the_loop(lab):
             next(iter(pump)).done([0, 1])
             reading.commit()
 
-    with pytest.raises(HandlersCannotRunError, match="commits what is done"):
+    with pytest.raises(CommitRefusedError, match="commits what is done"):
         loop()
     assert committed(lab) == [2]
     assert reading.position(tp) == 2

@@ -42,6 +42,7 @@ from safeconsumer import (
 )
 from safeconsumer.errors import (
     BlockingCallInListenerError,
+    CommitRefusedError,
     ConcurrentPollError,
     CorruptBatchError,
     ForkedConsumerError,
@@ -297,7 +298,12 @@ def take_batches(consumer: SafeConsumer) -> None:
             batch.fail("text")  # type: ignore[arg-type]  # must be refused
     Pump(consumer, order="key")  # type: ignore[arg-type]  # no such order
     use(RecordFailedError, WorkerSettingError)
-    use(HandlersCannotRunError, ProcessDiedError, UnansweredBatchError)
+    use(
+        CommitRefusedError,
+        HandlersCannotRunError,
+        ProcessDiedError,
+        UnansweredBatchError,
+    )
     use(HandlerTimeoutError, HandlerCancelledError, LifespanError)
 
 
