@@ -145,7 +145,7 @@ class Polling:
             self._ledger.end_call()
             is_late = self._ledger.deliver()
             if self._consumer._closed:  # meanwhile, on another thread or in a handler
-                self._fetcher.close()
+                self._fetcher.close(is_in_poll=True)
                 self._ledger.deliver()
         return records, is_late
 

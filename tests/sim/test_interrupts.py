@@ -145,6 +145,21 @@ def test_at_every_place_of_a_traced_step(lab, monkeypatch):
     written.read_everywhere(reader, OURS, GROUP_FILE, meddling.__file__)
 
 
+@everywhere
+def test_a_step_behind_the_last_record_of_a_batch(lab):
+    """P18: what the batch had was yielded, and does not come again."""
+    (tp,) = lab.topic("t", 1)
+    reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")
+    for number, it in enumerate(each_place(lab, 20)):
+        first = 3 * number
+        lab.append(tp, 2, first=first)
+        reader.take(2)
+        it.interrupt(lambda: reader.poll(0.1, limit=1))
+        lab.append(tp, 1, first=first + 2)
+        reader.until(lambda end=first + 2: end in reader.offsets(tp))
+        assert reader.offsets(tp) == [*range(first + 3)], it.place
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", [TimeLimitError, EndError])
 @both_ways

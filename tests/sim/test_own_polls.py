@@ -5,10 +5,13 @@ Such a method may know of ``timeout_ms`` and ``max_records`` alone, so that its 
 positions past all that it takes. The step moves them back to what it yields next.
 """
 
+import gc
+import weakref
 from functools import partial
 
 import pytest
 from kafka import KafkaConsumer
+from kafka.serializer import Deserializer
 
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP
@@ -208,3 +211,99 @@ def test_what_an_own_poll_had_taken_when_it_failed_comes_again(lab, error, *, is
             reader.consumer.resume(tp)
     assert reader.offsets(tp) == [*range(20)]
     assert raised == len(failures)
+
+
+def test_what_was_yielded_stays_so_where_an_own_poll_fails_before_it_polls(lab):
+    """Its step has taken nothing: the position is behind the step before."""
+
+    class Failing(SafeConsumer):
+        fails = False
+
+        def poll(self, *args, **options):
+            if self.fails:
+                self.fails = False
+                raise KeyboardInterrupt
+            return super().poll(*args, **options)
+
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, Failing, "t", how="iterate", max_poll_records=5)
+    reader.take(5)
+    reader.consumer.fails = True
+    with pytest.raises(KeyboardInterrupt):
+        next(reader.consumer)
+    assert reader.consumer.position(tp) == 5
+    reader.consumer.commit()
+    assert lab.committed(tp) == 5
+    reader.until(lambda: len(reader.log) == 10)
+    assert reader.offsets(tp) == [*range(10)]
+
+
+def hold_a_while(own, poll):
+    own.pause(*own.assignment())
+    poll()
+    own.resume(*own.assignment())
+
+
+def drop_what_is_decoded(own, _):
+    own._fetcher.drop_decoded()
+
+
+@pytest.mark.parametrize("meanwhile", [hold_a_while, drop_what_is_decoded])
+def test_a_failed_own_poll_loses_nothing_of_a_buffer_that_was_emptied(lab, meanwhile):
+    """A step goes back to where its first poll began, whatever the buffer has by then."""
+
+    class Failing(SafeConsumer):
+        fails = True
+
+        def poll(self, timeout_ms=0, **_):
+            poll = partial(super().poll, timeout_ms, 3)
+            found = poll()
+            if found and self.fails:
+                self.fails = False
+                meanwhile(self, poll)
+                poll()
+                raise KeyboardInterrupt
+            return found
+
+    (tp,) = lab.topic("t", 1)
+    for first in range(0, 20, 4):
+        lab.append(tp, 4, first=first)
+    small = {"parked_max_bytes": 1, "max_partition_fetch_bytes": 100}
+    reader = Reader(lab, Failing, tps=[tp], how="iterate", **small)
+    with pytest.raises(KeyboardInterrupt):
+        reader.until(lambda: 19 in reader.offsets(tp))
+    reader.until(lambda: 19 in reader.offsets(tp))
+    assert reader.offsets(tp) == [*range(20)]
+
+
+def test_what_an_own_poll_leaves_out_is_not_kept(lab):
+    """A step may poll for hours until its own poll() finds what it wants."""
+    alive = []
+
+    class Value:
+        def __init__(self, data):
+            self.data = data
+
+    class Making(Deserializer):
+        def deserialize(self, _topic, _headers, data):
+            alive.append(weakref.ref(value := Value(data)))
+            return value
+
+    class Choosing(SafeConsumer):
+        def poll(self, timeout_ms=0, **_):
+            while True:
+                found = super().poll(timeout_ms, 10)
+                kept = {
+                    tp: [one for one in batch if one.offset == 190]
+                    for tp, batch in found.items()
+                }
+                if not found or any(kept.values()):
+                    return kept
+
+    (tp,) = lab.topic("t", 1, records=200)
+    settings = {"value_deserializer": Making(), "decoder": "python"}
+    reader = Reader(lab, Choosing, tps=[tp], how="iterate", **settings)
+    reader.take(1)
+    gc.collect()
+    assert len(alive) > 190
+    assert sum(one() is not None for one in alive) <= 20

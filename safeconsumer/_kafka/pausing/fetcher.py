@@ -192,8 +192,16 @@ class PauseSafeFetcher(Fetcher):
         Call it at the very end of a ``poll``, and nothing after it. Until then a commit
         uses the positions from before the drain; if it is not called, because the
         ``poll`` raised, the next drain starts at those positions again.
+
+        Here nothing keeps these records any more: they go as soon as the application
+        lets them go. If a signal handler raises before the last line they are fetched
+        again.
         """
-        self._subscriptions.undelivered.are_returned = True
+        undelivered = self._subscriptions.undelivered
+        if not undelivered.keeps:
+            for state in tuple(undelivered.taken.values()):
+                state.forget()
+        undelivered.are_returned = True
 
     def put_back_unreturned(self) -> None:
         """
@@ -442,8 +450,15 @@ class PauseSafeFetcher(Fetcher):
         ):
             buffer.close_open()
 
-    def close(self) -> None:
-        """Throw all buffered data away, and report what it was."""
+    def close(self, *, is_in_poll: bool = False) -> None:
+        """
+        Throw all buffered data away, and report what it was.
+
+        Args:
+            is_in_poll: whether a ``poll`` is about to return what it has taken.
+        """
+        if not is_in_poll:
+            self.put_back_unreturned()
         with self._subscriptions._lock:
             for state in self._subscriptions.undelivered.taken.values():
                 state.follow()

@@ -246,6 +246,8 @@ class Iteration:
                     subscription.journal.comes_again(tp, record.offset)
 
     def _polled(self) -> list[tuple[Steps, OffsetAndMetadata | None]]:
+        # Outside: what the step before has taken was yielded, and does not come again.
+        self._consumer._subscription.undelivered.began.clear()
         try:
             return list(self._steps_of(self._poll()))
         except BaseException:
@@ -318,9 +320,9 @@ class Iteration:
         # comes again.
         subscription = self._consumer._subscription
         with subscription._lock:
-            for tp, state in subscription.undelivered.taken.items():
-                for first in state.buffer.taken[:1]:
-                    self._begin_at(tp, state, first.offset)
+            for tp, (state, moves, first) in subscription.undelivered.began.items():
+                if state.moves == moves:
+                    self._begin_at(tp, state, first)
 
 
 def refuse_if_executing(error: ValueError) -> None:

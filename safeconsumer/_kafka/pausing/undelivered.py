@@ -260,6 +260,13 @@ class OwnedPartitionState(TopicPartitionState):
         self.follow()
         return before is not None
 
+    def forget(self) -> None:
+        """Set the buffer's cursor to the position, and forget what is before it."""
+        if self._position is not None:
+            self.buffer.forget(self._position.offset, self.moves)
+        else:
+            self.buffer.close_open()
+
     def follow(self) -> None:
         """Set the buffer's cursor to the position."""
         if self._position is not None:
@@ -286,14 +293,17 @@ class Undelivered:
         are_returned: whether the poll has returned them. It is set without a call, as
             the last thing that the poll does: what a signal handler raises comes
             before it, and the records come again, or after the poll has returned.
-        keeps: whether a step of an iteration polls again: what its polls have taken is
-            not forgotten before the step knows which of it is returned.
+        keeps: whether a step of an iteration polls: the partitions of all its polls are
+            kept until the step knows which records are returned.
+        began: the positions at which the polls of a step began to take records, by their
+            partitions, with the states and how often these had been moved.
     """
 
     def __init__(self) -> None:
         self.are_returned = self.keeps = False
         self.taken: dict[TopicPartition, OwnedPartitionState] = {}
         self.stepped: tuple[TopicPartition, ...] | None = None
+        self.began: dict[TopicPartition, tuple[OwnedPartitionState, int, int]] = {}
 
     def in_hand(self) -> frozenset[TopicPartition]:
         """
@@ -306,8 +316,11 @@ class Undelivered:
     def note(self, tp: TopicPartition, state: OwnedPartitionState) -> None:
         """Remember the present position, unless an earlier one of this poll still counts."""
         self.taken[tp] = state
+        position = state.position
         if state.before is None:
-            state.before = state.position
+            state.before = position
+        if self.keeps and self.began.get(tp, ())[:2] != (state, state.moves):
+            self.began[tp] = state, state.moves, position.offset
 
     def position(self, state: OwnedPartitionState) -> OffsetAndMetadata | None:
         """Return the position up to which polls have returned records; None if unknown."""
@@ -339,13 +352,7 @@ class Undelivered:
                     comes_again(tp, before.offset)
                 state.put_back()
             state.before = None
-            if self.keeps:
-                continue
-            position = state._position
-            if position is None:
-                state.buffer.close_open()
-            else:
-                state.buffer.forget(position.offset, state.moves)
+            state.forget()
         if not self.keeps:
             self.taken.clear()
         self.are_returned = False
