@@ -21,7 +21,7 @@ of quiet partitions are parked.
 import struct
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from typing import Any
 
@@ -38,7 +38,7 @@ _LENGTH_AT, _HEAD, _MAGIC_AT, _COUNT_AT = 8, 12, 16, 57
 _BATCH_HEAD = 61
 _COUNTED_MAGIC = 2
 
-_offset = attrgetter("offset")
+_offset, _size_parked = attrgetter("offset"), attrgetter("size")
 
 Purged = tuple[TopicPartition, int | None, int]
 """
@@ -266,12 +266,12 @@ class Buffers:
         self.parked[tp] = buffer
         self.waiting.pop(tp, None)
 
-    def resume(self, is_paused: Callable[[TopicPartition], bool]) -> None:
+    def resume(self, quiet: AbstractSet[TopicPartition]) -> None:
         """Give the parked buffers of partitions that flow by now the first turns."""
-        if not self.parked:
+        if self.parked.keys() <= quiet:
             return
         parked = tuple(self.parked.items())
-        flowing = {tp: buffer for tp, buffer in parked if not is_paused(tp)}
+        flowing = {tp: buffer for tp, buffer in parked if tp not in quiet}
         self.put_back(flowing)
         for tp in flowing:
             self.parked.pop(tp, None)
@@ -286,7 +286,7 @@ class Buffers:
                 del buffers[tp]
 
     def bytes_parked(self) -> int:
-        return sum([buffer.size for buffer in tuple(self.parked.values())])
+        return sum(map(_size_parked, tuple(self.parked.values())))
 
     def drop_excess(self) -> dict[TopicPartition, int]:
         """
@@ -297,6 +297,8 @@ class Buffers:
         """
         dropped: dict[TopicPartition, int] = {}
         left = self.bytes_parked()
+        if left <= self.max_bytes:
+            return dropped
         for tp, buffer in tuple(self.parked.items()):
             if left <= self.max_bytes:
                 break

@@ -211,8 +211,9 @@ class PauseSafeFetcher(Fetcher):
         ``poll``: one that does not come to drain returns, too.
         """
         subscription = self._subscriptions
-        if not subscription.undelivered.taken:
-            subscription.undelivered.are_returned = False
+        if subscription.undelivered.is_delivered():
+            with subscription._lock:
+                subscription.undelivered.clear()
             return
         journal = subscription.journal
         comes_again = None if journal is None else journal.comes_again
@@ -244,11 +245,11 @@ class PauseSafeFetcher(Fetcher):
 
     def _drain(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
         drained: Drained = defaultdict(list)
-        is_paused = self._subscriptions.is_paused
-        self.buffers.resume(is_paused)
+        quiet = self._subscriptions.quiet()
+        self.buffers.resume(quiet)
         try:
             for tp, buffer in tuple(self.buffers.waiting.items()):
-                if is_paused(tp):
+                if tp in quiet:
                     self.buffers.park(tp, buffer)
                 elif max_records > 0:
                     max_records -= self._drain_one(

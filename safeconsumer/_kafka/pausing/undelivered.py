@@ -322,6 +322,20 @@ class Undelivered:
         if self.keeps and self.began.get(tp, ())[:2] != (state, state.moves):
             self.began[tp] = state, state.moves, position.offset
 
+    def is_delivered(self) -> bool:
+        """Tell whether the last poll took nothing that may come again."""
+        if not self.taken:
+            return True
+        is_forgotten = self.are_returned and not self.keeps
+        return is_forgotten and not any(one.buffer.taken for one in self.taken.values())
+
+    def clear(self) -> None:
+        """Forget what was taken: it is delivered."""
+        for state in self.taken.values():
+            state.before = None
+        self.taken.clear()
+        self.are_returned = False
+
     def position(self, state: OwnedPartitionState) -> OffsetAndMetadata | None:
         """Return the position up to which polls have returned records; None if unknown."""
         before = None if self.are_returned else state.before

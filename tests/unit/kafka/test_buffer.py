@@ -200,9 +200,9 @@ def test_what_flows_again_has_the_first_turns(buffers):
         buffers.arrived(tp, Buffer(), _answer(tp, 1))
     for tp in (A, B):
         buffers.park(tp, buffers.waiting[tp])
-    buffers.resume(lambda tp: tp == A)
+    buffers.resume({A})
     assert (list(buffers.waiting), list(buffers.parked)) == ([B, C], [A])
-    buffers.resume(lambda _: False)
+    buffers.resume(set())
     assert list(buffers.waiting) == [A, B, C]
 
 
