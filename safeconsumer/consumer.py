@@ -103,7 +103,8 @@ class SafeConsumer(UpstreamConsumer):
 
     Every call that waits for the network raises ``BlockingCallInListenerError`` in a
     rebalance listener, where nothing would come of it, and ``ConsumerClosedError`` on a
-    closed consumer.
+    closed consumer; ``poll`` raises its parent there, kafka-python's
+    ``IllegalStateError``.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
     ``paused``, ``quiet``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` on any
@@ -579,7 +580,9 @@ class SafeConsumer(UpstreamConsumer):
         Raises:
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on a topic that is not among these.
+            ConsumerClosedError: the consumer is closed.
         """
+        refuse_if_closed(self, "subscribe")
         fits = fits_subscription(topics, pattern)
         with self._safe_hold_calls.early.checked(fits, "subscribe()"):
             self._safe_change.make(

@@ -276,8 +276,11 @@ class FetchesPurged(Event):
     """
     Fetched data of an ended ownership was thrown away; debug, if nothing was in it.
 
+    Data that a seek has made useless is not counted.
+
     Attributes:
-        bytes: the size of the data, as it came from the broker.
+        bytes: the size of the data, as it came from the broker; records that were
+            decoded and put back count with their keys and values beside their batch.
         fetches: how many answers or parts of answers.
         records: how many records; None if the record format does not say.
     """
@@ -300,7 +303,7 @@ class ParkedDataDropped(Event):
     Parked data exceeded ``parked_max_bytes``; the oldest will be fetched again.
 
     Attributes:
-        bytes: the size of the data, as it came from the broker.
+        bytes: the size of the data, counted as in :class:`FetchesPurged`.
     """
 
     __match_args__ = ("partitions", "bytes")

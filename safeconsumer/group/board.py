@@ -138,7 +138,7 @@ class _OfGroup:
 
 class Board:
     """
-    What the topics have said so far.
+    All records of the topics that were read so far, folded by group.
 
     Thread rules: none; a caller that shares one between threads must lock.
 
@@ -215,7 +215,7 @@ class Board:
             at or 0.0, record.value, self._clock.passed
         )
         # Whoever looks at holds alone never updates, which leaves out old ones.
-        while self._last and self.reported_at - self._oldest_at() > _KEPT_FOR:
+        while self._last and abs(self.reported_at - self._oldest_at()) > _KEPT_FOR:
             del self._last[next(iter(self._last))]
 
     def _oldest_at(self) -> float:

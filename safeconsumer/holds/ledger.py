@@ -44,7 +44,7 @@ It is called with the ownerships that begin, already behind a gate.
 _MOST_TRIES = 10
 
 
-class _Change:
+class _QueuedChange:
     # One change: the function that makes a step of a table, and the step once it is
     # stored.
 
@@ -99,9 +99,9 @@ class PauseLedger:
         # so that a handler knows whether it interrupted a change.
         self._lock = threading.RLock()
         self._changer: int | None = None
-        self.queue: deque[_Change] = deque()
+        self.queue: deque[_QueuedChange] = deque()
         # Reassignments of which an exception kept the observers from hearing.
-        self._unannounced: dict[int, _Change] = {}
+        self._unannounced: dict[int, _QueuedChange] = {}
         # An exception came before all observers had seen a change.
         self._is_behind = False
         self._version = 0  # of everything that is looked at
@@ -169,7 +169,7 @@ class PauseLedger:
     def confirm(self, partitions: Collection[TopicPartition], moves: int) -> None:
         """Note that brokers had the positions that partitions had after so many moves."""
         if partitions:
-            self._enter(_Change(self._confirmed, partitions, moves))
+            self._enter(_QueuedChange(self._confirmed, partitions, moves))
 
     # ------------------------------------------------------------ placing and lifting
 
@@ -207,7 +207,7 @@ class PauseLedger:
             more["topics"], more["idle"] = matched([one.scope for one in holds], names)
         if named:
             more["whole"] = partial(self._named.whole, named, holds, now)
-        self._enter(_Change(Table.placed, holds, **more))
+        self._enter(_QueuedChange(Table.placed, holds, **more))
         self.deliver()
 
     def take_over(self, owned: Owned, reason: str) -> None:
@@ -224,7 +224,7 @@ class PauseLedger:
             return table.placed(table.left_to(owned, holds), is_taken_over=True)
 
         if holds:
-            self._enter(_Change(place))
+            self._enter(_QueuedChange(place))
             self.deliver()
 
     def remove(
@@ -238,13 +238,13 @@ class PauseLedger:
         """
         keys = tuple(keys)
         by_application = by_application or any(owner == WHOLE for _, owner in keys)
-        self._enter(_Change(self._removed, keys, by_application=by_application))
+        self._enter(_QueuedChange(self._removed, keys, by_application=by_application))
         self.deliver()
         return self._table.remaining(keys)
 
     def remove_owner(self, owner: str) -> None:
         """Lift all holds of an owner."""
-        self._enter(_Change(self._removed_owner, owner))
+        self._enter(_QueuedChange(self._removed_owner, owner))
         self.deliver()
 
     def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
@@ -257,13 +257,13 @@ class PauseLedger:
         new = {hold.key for hold in holds}
         keys = tuple(key for key in remove if key not in new)
         if holds:
-            self._enter(_Change(Table.placed, holds))
+            self._enter(_QueuedChange(Table.placed, holds))
         if keys:
-            self._enter(_Change(self._removed, keys))
+            self._enter(_QueuedChange(self._removed, keys))
 
     def move(self, holds: Iterable[Hold]) -> None:
         """Give holds new deadlines, but for those that were placed again meanwhile."""
-        self._enter(_Change(Table.moved, tuple(holds)))
+        self._enter(_QueuedChange(Table.moved, tuple(holds)))
 
     # ------------------------------------------------------------ the assignment
 
@@ -288,7 +288,7 @@ class PauseLedger:
         The cause decides which pauses end. It may be called under upstream's
         subscription lock: events wait for :meth:`deliver`.
         """
-        change = _Change(
+        change = _QueuedChange(
             Table.reassigned,
             dict(owned),
             cause,
@@ -319,17 +319,17 @@ class PauseLedger:
         self._named = NamedPartitions()
         view, table = self.view(), self._table
         if self.queue or table.begun(view) is not table:
-            self._enter(_Change(self._begun))
+            self._enter(_QueuedChange(self._begun))
         return self._table.is_gating
 
     def end_call(self) -> None:
         """Mark the end of a ``poll`` and open the gates that its start asked for."""
         if self.queue or self._table.in_call:
-            self._enter(_Change(Table.ended))
+            self._enter(_QueuedChange(Table.ended))
 
     def choose_anew(self) -> None:
         """Note that the application changed what it consumes, outside of a ``poll``."""
-        self._enter(_Change(Table.chosen_anew))
+        self._enter(_QueuedChange(Table.chosen_anew))
 
     def watch(self, watcher: Watcher) -> None:
         """
@@ -342,7 +342,7 @@ class PauseLedger:
 
     def open_gates(self, owned: Owned) -> None:
         """Open the gates of the ownerships that go on."""
-        self._enter(_Change(Table.read, owned))
+        self._enter(_QueuedChange(Table.read, owned))
         self.deliver()
 
     # ------------------------------------------------------------ events
@@ -369,7 +369,9 @@ class PauseLedger:
 
     # ------------------------------------------------------------ the one way in
 
-    def _enter(self, change: _Change | None = None, *, shows: bool = False) -> None:
+    def _enter(
+        self, change: _QueuedChange | None = None, *, shows: bool = False
+    ) -> None:
         # The change is applied when this returns, by whichever thread, but in a signal
         # handler that interrupted another one on this thread. The versions are noted
         # first: another thread may apply it at once, and this one must not go on before
@@ -416,7 +418,7 @@ class PauseLedger:
             if change.is_announced or change.tries >= _MOST_TRIES:
                 self._unannounced.pop(key, None)
 
-    def _announce(self, change: _Change) -> None:
+    def _announce(self, change: _QueuedChange) -> None:
         if change.step is None:
             return
         what, owned = change.step.what, change.step.table.owned
@@ -448,7 +450,7 @@ class PauseLedger:
                 raise
             self.queue.popleft()
 
-    def _store(self, step: Step, change: _Change | None) -> None:
+    def _store(self, step: Step, change: _QueuedChange | None) -> None:
         queued: Iterable[events.Event] = ()
         if step.events:
             at, ids = self._wall(), self._ids

@@ -66,7 +66,7 @@ A kind of event, and its fields but when and whose it is.
 
 class Step(NamedTuple):
     """
-    What a change came to.
+    The result of one change.
 
     Attributes:
         table: what holds from then on.
@@ -74,7 +74,7 @@ class Step(NamedTuple):
         ended: partitions that were quiet and flow now, or have departed.
         is_moved: whether partitions became quiet or began to flow.
         is_seen: whether readers of holds find anything changed.
-        what: what a new assignment changed of the old one.
+        what: the difference of the old and the new assignment.
     """
 
     table: Table
@@ -420,7 +420,7 @@ class Table(NamedTuple):
         what = difference(self.owned, owned)
         if not (what.gained or what.departed):
             owned = self.owned
-        change = _Change(cause, owned, what.departed, carried)
+        change = _AssignmentChange(cause, owned, what.departed, carried)
         ended = tuple(hold for hold in self.holds if self.ends(hold, change))
         undecided, lost = self._undecided(change)
         is_decided = (undecided, lost) != (self.undecided, self.lost)
@@ -450,7 +450,9 @@ class Table(NamedTuple):
         ended_quiet = (*left, *flowing)
         return Step(after, tuple(reported), ended_quiet, is_moved=True, what=what)
 
-    def _undecided(self, change: _Change) -> tuple[Owned, frozenset[TopicPartition]]:
+    def _undecided(
+        self, change: _AssignmentChange
+    ) -> tuple[Owned, frozenset[TopicPartition]]:
         if not change.cause.is_passing:
             return NOTHING_OWNED, _NONE
         gone = {tp: self.owned[tp] for tp in change.departed - change.owned.keys()}
@@ -458,7 +460,7 @@ class Table(NamedTuple):
         is_lost = change.cause is Cause.LOST
         return undecided, frozenset(undecided) if is_lost else self.lost
 
-    def ends(self, hold: Hold, change: _Change) -> bool:
+    def ends(self, hold: Hold, change: _AssignmentChange) -> bool:
         """Tell whether a hold ends as the assignment changes."""
         scope, cause = hold.scope, change.cause
         if cause is Cause.CLOSED:
@@ -546,7 +548,7 @@ class Table(NamedTuple):
         return alone
 
 
-class _Change(NamedTuple):
+class _AssignmentChange(NamedTuple):
     # Why and how an assignment changes.
     cause: Cause
     owned: Owned
@@ -645,7 +647,9 @@ def ended_unnamed(ended: Iterable[Hold], keys: Collection[HoldKey]) -> tuple[Hol
 
 
 def _ended(
-    ended: tuple[Hold, ...], change: _Change, flowing: tuple[TopicPartition, ...]
+    ended: tuple[Hold, ...],
+    change: _AssignmentChange,
+    flowing: tuple[TopicPartition, ...],
 ) -> list[EventParts]:
     if not ended:
         return []

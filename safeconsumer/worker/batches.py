@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from queue import SimpleQueue
 from typing import Any
@@ -205,6 +205,9 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.records)
 
     def __del__(self) -> None:
         # It runs on any thread, at any line, under any lock, so only the loop looks at

@@ -26,6 +26,7 @@ NEEDS_THE_NETWORK = {
     "end_offsets": lambda consumer: consumer.end_offsets([P0]),
     "offsets_for_times": lambda consumer: consumer.offsets_for_times({P0: 1}),
     "partitions_for_topic": lambda consumer: consumer.partitions_for_topic("new"),
+    "subscribe": lambda consumer: consumer.subscribe(["t"]),
     "topics": lambda consumer: consumer.topics(),
     "unsubscribe": lambda consumer: consumer.unsubscribe(),
 }

@@ -4,14 +4,18 @@ What a poll has taken and not returned is not committed, and a seek moves past i
 Something happens on another thread, or an error, while a record of it is deserialized.
 """
 
+import gc
 import threading
+import weakref
 
 import pytest
+from kafka.serializer import Deserializer
 
-from safeconsumer.events.consumer import ParkedDataDropped
+from safeconsumer import SafeConsumer
+from safeconsumer.events.consumer import FetchesPurged, ParkedDataDropped
 from tests.sim.lab import GROUP
 from tests.sim.meddling import Meddled, both_decoders, elsewhere
-from tests.sim.reading import both_ways
+from tests.sim.reading import Reader, both_ways
 
 
 @pytest.mark.contract("P1", "P8")
@@ -256,3 +260,52 @@ def test_retention_behind_records_that_went_back(lab, decoder):
     reader.is_silent(of=[held])
     consumer.resume(held)
     reader.reads(held, [*range(5), *range(12, 15)])
+
+
+class Value:
+    """A deserialized value, of which a weak reference tells whether anybody keeps it."""
+
+
+class Making(Deserializer):
+    def __init__(self, fails_at=None):
+        self.fails_at, self.made = fails_at, []
+
+    def deserialize(self, _topic, _headers, _data):
+        value = Value()
+        self.made.append(weakref.ref(value))
+        if len(self.made) == self.fails_at:
+            raise KeyboardInterrupt
+        return value
+
+    def alive(self):
+        gc.collect()
+        return sum(one() is not None for one in self.made)
+
+
+@both_decoders
+def test_what_a_poll_has_returned_is_kept_by_its_caller_alone(lab, decoder):
+    """A program that works for minutes frees each record, or the memory of all, by then."""
+    (tp,) = lab.topic("t", 1, records=100)
+    making = Making()
+    reader = Reader(
+        lab, SafeConsumer, tps=[tp], value_deserializer=making, decoder=decoder
+    )
+    found = reader.consumer.poll(1000, max_records=50)
+    assert making.alive() == sum(map(len, found.values())) > 0
+    del found
+    assert making.alive() <= 1  # kafka-python's generator stands at one
+
+
+@pytest.mark.contract("P14")
+def test_a_closed_consumer_reports_what_a_failed_poll_had_taken(lab):
+    """It is purged with the rest, and nothing of it stays in memory."""
+    tps = lab.topic("t", 2, records=10)
+    told, making = [], Making(fails_at=15)
+    settings = {"value_deserializer": making, "hooks": [told.append]}
+    reader = Reader(lab, SafeConsumer, tps=tps, **settings, decoder="compiled")
+    with pytest.raises(KeyboardInterrupt):
+        reader.until(lambda: False)
+    assert (reader.log, making.alive()) == ([], 10)
+    reader.consumer.close()
+    assert making.alive() == 0
+    assert [one.records for one in told if isinstance(one, FetchesPurged)] == [10]

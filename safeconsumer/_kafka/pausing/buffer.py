@@ -97,8 +97,8 @@ class Buffer:
 
         Args:
             offset: of the position.
-            moves: how often seeks have moved it. If one did since records were taken,
-                these come no more, and the batch only if it goes on from the offset.
+            moves: how often seeks have moved it. After a seek the taken records are dropped;
+                the open batch stays only if it continues at the offset.
         """
         if moves != self.moves or not self._start <= offset <= self._end:
             self._begin_at(offset, moves)

@@ -346,11 +346,11 @@ class Undelivered:
         self, comes_again: Callable[[TopicPartition, int], None] | None = None
     ) -> dict[TopicPartition, OwnedPartitionState]:
         """
-        Put back what the last poll has not returned, and forget what it has.
+        Move each position back to the first record that was taken and not returned.
 
-        What it has not returned, because it raised, comes again; so does what it has
-        without moving positions, as for an iteration. It may be interrupted, and done
-        again.
+        Records that it returned are forgotten, unless it left their position where it
+        was, as in an iteration. A signal handler may interrupt this call; the next one
+        does it again.
 
         Args:
             comes_again: is called with the positions at which records come again.

@@ -113,6 +113,7 @@ def test_the_last_that_reported_is_named_as_long(ahead):
 def test_members_of_long_ago_are_forgotten_though_nobody_asks():
     """A console that only writes reads reports, too, and each start is another member."""
     topics = Topics()
+    topics.report("of the future", START + 1e6)
     for number in range(2_000):
         topics.at += 1
         topics.report(f"m{number}")
