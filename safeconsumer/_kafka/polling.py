@@ -12,11 +12,7 @@ from kafka import KafkaConsumer
 from safeconsumer._kafka.consumed import RepeatedChange
 from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.hold_calls import HoldCalls
-from safeconsumer._kafka.pausing.iteration import (
-    GATING_STEP_MS,
-    Iteration,
-    refuse_second_poll,
-)
+from safeconsumer._kafka.pausing.iteration import Iteration, refuse_second_poll
 from safeconsumer._kafka.pausing.listeners import refuse_in_listener
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
 
@@ -27,6 +23,10 @@ if getattr(UPSTREAM_NEXT, "__globals__", {}).get("__name__") != (
     KafkaConsumer.__module__
 ):
     UPSTREAM_NEXT = None
+
+# Milliseconds; a poll of an iteration that gates gained partitions ends after this:
+# nobody could pause them meanwhile, and the gates open when it ends.
+_GATING_STEP_MS = 500
 
 Polled = dict[TopicPartition, list[ConsumerRecord]]
 
@@ -128,7 +128,7 @@ class Polling:
         is_gating = self._ledger.begin_call()
         if self._fetcher.wakeup.is_asked:
             return 0
-        return GATING_STEP_MS if is_gating and is_step else math.inf
+        return _GATING_STEP_MS if is_gating and is_step else math.inf
 
     def _returned(
         self, upstream: Callable[..., Polled], *given: object

@@ -96,7 +96,9 @@ class Figures:
 
     def _parked(self) -> float:
         consumer = self._consumer()
-        return 0.0 if consumer is None else float(consumer._fetcher.parked_bytes())
+        return (
+            0.0 if consumer is None else float(consumer._fetcher.buffers.bytes_parked())
+        )
 
     def _polled_at(self) -> float | None:
         polling = getattr(self._consumer(), "_safe_polling", None)

@@ -211,6 +211,9 @@ class PauseSafeFetcher(Fetcher):
         ``poll``: one that does not come to drain returns, too.
         """
         subscription = self._subscriptions
+        if not subscription.undelivered.taken:
+            subscription.undelivered.are_returned = False
+            return
         if subscription.undelivered.is_delivered():
             with subscription._lock:
                 subscription.undelivered.clear()
@@ -416,9 +419,6 @@ class PauseSafeFetcher(Fetcher):
                 self.buffers.park(tp, state.buffer)
 
     # ------------------------------------------------------------ parked data
-
-    def parked_bytes(self) -> int:
-        return self.buffers.bytes_parked()
 
     def _bound_parked(self) -> None:
         dropped = self.buffers.drop_excess()

@@ -15,10 +15,6 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
 from safeconsumer.errors.faces import ConcurrentPollError, ForkedConsumerError
 
-# Milliseconds; a poll of an iteration that gates gained partitions ends after this:
-# nobody could pause them meanwhile, and the gates open when it ends.
-GATING_STEP_MS = 500
-
 T = TypeVar("T")
 
 _alive: "weakref.WeakSet[Iteration]" = weakref.WeakSet()

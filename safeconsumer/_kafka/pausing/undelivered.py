@@ -323,11 +323,10 @@ class Undelivered:
             self.began[tp] = state, state.moves, position.offset
 
     def is_delivered(self) -> bool:
-        """Tell whether the last poll took nothing that may come again."""
-        if not self.taken:
-            return True
-        is_forgotten = self.are_returned and not self.keeps
-        return is_forgotten and not any(one.buffer.taken for one in self.taken.values())
+        """Tell whether nothing that the last poll took may come again."""
+        if self.keeps or not self.are_returned:
+            return False
+        return not [one for one in self.taken.values() if one.buffer.taken]
 
     def clear(self) -> None:
         """Forget what was taken: it is delivered."""
