@@ -332,7 +332,8 @@ class LedgerSubscription(SubscriptionState):
         for tp, state in gained:
             self._adopt(tp, state, earlier.get(tp))
         self.unsettle()
-        if gained:
+        # Presumed ones, too: a signal handler may have cut the call before this one short.
+        if gained or any(state.is_presumed for state in self.assignment.values()):
             self.ask_ids()
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
         self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else self.cause)
