@@ -11,6 +11,7 @@ from kafka.errors import KafkaError
 from safeconsumer.errors import ControlWriteError
 from safeconsumer.group import clients, topics
 from safeconsumer.group import events as control_events
+from safeconsumer.group.board import history_of
 from safeconsumer.group.history import entries
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
@@ -172,7 +173,8 @@ def wait_until_cleaned(team, scope):
         team.operator_lifts(scope)
         # One that goes on reading knows what is gone from the log meanwhile.
         with Operator(team.broker.client_config, team.settings) as operator:
-            read.append(operator.records(team.group))
+            operator.holds()
+            read.append(history_of(operator.board.records, team.group))
         return lost(read[-1]) > lost(read[0])
 
     wait_for(is_cleaned, "the broker's cleaner", CLEANED_WITHIN, pause=0.2)
