@@ -874,7 +874,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
             missing = self._uncommitted_states()
-            moves = {tp: one.moves for tp, one in missing.items()}
+            before = self._moved()
         try:
             offsets = await self.fetch_committed_offsets_async(
                 frozenset(missing), timeout_ms
@@ -882,15 +882,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except KafkaTimeoutError:
             return False
         with subscription._lock:  # one step against a seek on another thread
-            now = self._uncommitted_states()
+            now, moved = self._uncommitted_states(), self._moved()
             for tp, committed in offsets.items():
-                state = missing[tp]
-                if now.get(tp) is state and state.moves == moves[tp]:
+                if tp in moved and moved[tp] == before.get(tp):
                     begin = OffsetAndMetadata(
                         committed.offset, "", committed.leader_epoch
                     )
                     subscription.seek(tp, begin)
-                    state.committed = committed.offset
+                    subscription.assignment[tp].committed = committed.offset
         # Partitions that certainly have no offset are reset next; the others are
         # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
@@ -903,6 +902,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             for tp in self._subscription.missing_fetch_positions()
             if (one := states.get(tp)) is not None
             and (one.asks_commit or not one.is_recreated)
+        }
+
+    def _moved(self) -> dict[TopicPartition, tuple[OwnedPartitionState, int]]:
+        # Of what has no position. It differs in another ownership, and once a position
+        # is set or given up.
+        return {
+            tp: (state, state.moves)
+            for tp, state in self._subscription.assignment.items()
+            if isinstance(state, OwnedPartitionState) and state.position is None
         }
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
