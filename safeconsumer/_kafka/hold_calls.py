@@ -121,8 +121,6 @@ class HoldCalls:
         keys = [(scope_of(target), owner) for target in targets]
         # First: a hold that is placed meanwhile is noted again after it.
         self.early.forget(keys)
-        if self._journal is None:
-            return self._ledger.remove(keys, by_application=owner == APP)
         with self._resuming(keys, owner):
             return self._ledger.remove(keys, by_application=owner == APP)
 

@@ -9,9 +9,10 @@ answers behind it. The cursor stands before the record that comes next:
 a drain                                moves the cursor, and in a poll the position
 a step of an iteration                 moves the position behind each record
 a final check, a failed poll, a pause  put back: they move, or leave, the position back
-the next poll                          sets the cursor to the position, and forgets
-                                       what is before it: that is delivered
-a seek                                 leaves nothing that was taken
+the return of a poll, and the next     set the cursor to the position, and forget what
+one                                    is before it: that is delivered
+a seek                                 leaves nothing that was taken, and the batch only
+                                       if it goes on there
 =====================================  ==============================================
 
 :class:`Buffers` has those that are not empty: some wait for their turn in a drain, those
@@ -199,10 +200,10 @@ class Buffer:
 
     def count_bytes(self) -> int:
         """
-        Return how many bytes there are, as they came from the broker.
+        Return how many bytes there are.
 
-        A whole batch counts, as long as one record of it is to be read. Records that
-        were put back count with their keys and values.
+        A whole answer counts as it came from the broker, as long as one record of it is
+        to be read; records that were put back count beside it, with keys and values.
         """
         return self._open_bytes() + sum(map(_size_of_answer, self.answers))
 

@@ -264,13 +264,17 @@ class PauseSafeFetcher(Fetcher):
             if is_of_handler(error):
                 raise
             tp, offset, is_refused = self._source
-            told = error
+            raised = error
             if isinstance(error, kafka_errors.CorruptRecordError):
-                told = CorruptBatchError.of(error, tp, offset, is_of_broker=is_refused)
+                raised = CorruptBatchError.of(
+                    error, tp, offset, is_of_broker=is_refused
+                )
             if not drained:
-                raise told  # noqa: B904 - it has its cause
+                raise raised  # noqa: B904 - it has its cause
             # to be raised by the next call, as upstream does
-            self._next_in_line_exception_metadata = ExceptionMetadata(tp, offset, told)
+            self._next_in_line_exception_metadata = ExceptionMetadata(
+                tp, offset, raised
+            )
         return dict(drained)
 
     def _drain_one(
