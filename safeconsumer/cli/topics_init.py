@@ -19,8 +19,9 @@ from safeconsumer.cli.errors import (
     explained,
 )
 from safeconsumer.cli.output import Output, output_options
-from safeconsumer.cli.saying import Listing
+from safeconsumer.cli.saying import Listing, printable
 from safeconsumer.group import topics
+from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.rights import grants
 from safeconsumer.group.settings import Control
@@ -83,7 +84,8 @@ def init(
     Create the control topics with the right settings.
 
     Topics that exist get the settings they lack; running it again is safe. Which rights
-    operators and members need then is printed by control acls.
+    operators and members need then is printed by control acls. Holds that are left on
+    the members' own topic of an earlier version are named.
     """
     with explained(context), Operator(*connect()) as operator:
         brokers = len(operator.admin.describe_cluster()["brokers"])
@@ -96,6 +98,8 @@ def init(
             what = _make(operator, name, settings, replicas)
             click.echo(f"{what} {name}")
         click.echo("safeconsumer control acls prints the rights to set")
+        for one in former_findings(operator):
+            click.echo(printable(f"{one.what}: {one.do}"))
 
 
 def _refuse_partitioned(operator: Operator) -> None:

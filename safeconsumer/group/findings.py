@@ -11,6 +11,7 @@ from safeconsumer.group import patterns, scopes, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.board import Board, Readable
 from safeconsumer.group.facts import UNKNOWN
+from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import Report, kept_text
 from safeconsumer.group.troubles import said
@@ -79,6 +80,7 @@ def _findings(
     readable = operator.read(is_strict=fit)
     if fit:
         yield from _holds(operator.board, group)
+    yield from former_findings(operator)
     yield from _of_group(operator, group, readable)
 
 

@@ -2,18 +2,22 @@
 
 import json
 import re
+import shlex
 from collections import Counter
 
 import pytest
+from click.testing import CliRunner
 from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Control
+from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
+from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
-from tests.harness.group.team import past, run
+from tests.harness.group.team import LIMIT, past, run, where
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
@@ -237,6 +241,56 @@ def test_one_cause_is_one_problem(team):
         assert status == Status.REFUSED
         missing = team.settings.holds_topic
         assert f"no topic {missing}: run safeconsumer control init" in line
+
+
+# What 0.5 wrote when a member called pause_group("t:1", reason="its own", for_=600).
+OF_A_MEMBER = b'{"v":1,"id":"a","reason":"its own","ttl_ms":600000}'
+
+
+def on_the_members_topic(team, key, value):
+    name = f"{team.prefix}holds_group"
+    team.write_raw(name, f"1\0{team.group}\0{key}".encode(), value).get(LIMIT)
+
+
+@pytest.mark.contract("G3")
+@played()
+def test_doctor_and_init_name_what_is_left_on_the_members_topic(team):
+    """Nobody obeys it any more; it is placed again as they say, or it ends."""
+    consumer = team.ready()
+    team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
+    scope = f"{team.topic}:1"
+    on_the_members_topic(team, f"app\0{scope}", OF_A_MEMBER)
+    on_the_members_topic(team, "app\0lifted", OF_A_MEMBER)
+    on_the_members_topic(team, "app\0lifted", None)
+    again = (
+        f"safeconsumer pause --group {team.group} --owner app --reason 'its own' "
+        f"-- {scope}"
+    )
+    found = (run(team, "doctor"), run(team, "control", "init"))
+    for ended in found:
+        assert ended.stdout.count(again) == ended.stdout.count("has a hold of") == 1
+    assert [one.exit_code for one in found] == [Status.FAILED, Status.DONE]
+    assert not consumer.quiet()
+    placed = CliRunner().invoke(
+        safeconsumer, [*shlex.split(again)[1:-2], *where(team), "--", scope]
+    )
+    assert placed.exit_code == Status.DONE, placed.stderr
+    poll_until(consumer, lambda: consumer.quiet() == {team.partitions[1]})
+    on_the_members_topic(team, f"app\0{scope}", None)
+    ended = run(team, "doctor")
+    assert ended.exit_code == Status.DONE
+    assert "no hold on it is in force" in ended.stdout
+
+
+@played()
+def test_a_members_hold_that_has_ended_is_not_named(team):
+    """As far as a record proves it; of one that may go on its end is not known."""
+    team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
+    on_the_members_topic(team, "app\0orders", OF_A_MEMBER)
+    team.broker.lab.sleep(700)
+    assert "has a hold of orders" in run(team, "doctor").stdout
+    on_the_members_topic(team, "app\0lifted", None)
+    assert "has a hold of orders" not in run(team, "doctor").stdout
 
 
 @pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])
