@@ -86,7 +86,7 @@ _ROOMS = {
         "Holds and scopes",
         {"safeconsumer": ["Hold", "Lifetime"], "safeconsumer.holds": holds.__all__},
     ),
-    "group": ("Groups", {"safeconsumer": ["Control"]}),
+    "group": ("Groups", {"safeconsumer": ["Control", "Operator"]}),
     "worker": ("Workers", {"safeconsumer.worker": worker.__all__}),
     "errors": ("Errors", {"safeconsumer.errors": errors.__all__}),
     "prometheus": (
@@ -108,7 +108,7 @@ The calls that most programs need; each links to its promise.
 | stop for the length of a block | {meth}`~safeconsumer.SafeConsumer.held` |
 | know what you have paused | {meth}`~safeconsumer.SafeConsumer.paused` |
 | know what is quiet, and why | {meth}`~safeconsumer.SafeConsumer.quiet`, {meth}`~safeconsumer.SafeConsumer.holds`, {meth}`~safeconsumer.SafeConsumer.explain` |
-| stop the whole group | {meth}`~safeconsumer.SafeConsumer.pause_group`, {meth}`~safeconsumer.SafeConsumer.resume_group` |
+| stop a whole group | {meth}`~safeconsumer.Operator.pause`, {meth}`~safeconsumer.Operator.resume` |
 | end a `poll` that waits | {meth}`~safeconsumer.SafeConsumer.wakeup` |
 | work through records with slow handlers | {class}`~safeconsumer.Worker` |
 
@@ -157,6 +157,10 @@ def _commands() -> dict[str, str]:
     return {"commands/index.md": "\n".join(index), **pages}
 
 
+# Those of a class that programs use, where commands use others too.
+_MEMBERS = {"Operator": "close, pause, resume"}
+
+
 def _documented(module: str, names: list[str]) -> Iterator[str]:
     for name in names:
         found = getattr(importlib.import_module(module), name)
@@ -168,7 +172,7 @@ def _documented(module: str, names: list[str]) -> Iterator[str]:
         yield "```{eval-rst}"
         yield f".. auto{kind}:: {module}.{name}"
         if kind == "class":
-            yield "   :members:"
+            yield f"   :members: {_MEMBERS.get(name, '')}".rstrip()
         if kind == "exception":
             yield "   :show-inheritance:"
         yield "```\n"

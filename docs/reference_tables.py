@@ -128,7 +128,7 @@ What safeconsumer writes into Kafka. Readers pass over fields of JSON that they 
 
 ## Control records
 
-The operators' topic (`{operators}`) and the group's (`{group}`) are compacted. The key has {count} fields of UTF-8, separated by a NUL byte: the version, the group, the owner and the scope. For example:
+The holds topic (`{holds}`) is compacted. The key has {count} fields of UTF-8, separated by a NUL byte: the version, the group, the owner and the scope. For example:
 
 ```text
 {key}
@@ -199,8 +199,7 @@ def _control() -> str:
         "4f0c9f6e", "migration", 3_600_000, host="ops-1", principal="User:alice"
     )
     return _CONTROL.format(
-        operators=settings.OPERATOR_TOPIC,
-        group=settings.GROUP_TOPIC,
+        holds=settings.HOLDS_TOPIC,
         count=len(wire.encode_key(key).split(b"\0")),
         key=_visible(wire.encode_key(key)),
         value=wire.encode_hold(hold).decode(),
@@ -218,7 +217,7 @@ def _reports() -> str:
         client_id="billing-1",
         host="worker-3",
         at_ms=1_767_225_600_000,
-        applied={settings.OPERATOR_TOPIC: 12, settings.GROUP_TOPIC: 3},
+        applied={settings.HOLDS_TOPIC: 12},
         holds=1,
         assigned={"orders": ((0, 3), (5, 5))},
         quiet={"orders": ((3, 3),)},

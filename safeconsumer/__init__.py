@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from safeconsumer.consumer import KafkaConsumer, SafeConsumer
     from safeconsumer.errors.base import SafeConsumerError
+    from safeconsumer.group.operator import Operator
     from safeconsumer.group.settings import Control
     from safeconsumer.holds.hold import Hold, Lifetime
     from safeconsumer.holds.scope import ALL
@@ -46,6 +47,7 @@ __all__ = [
     "KafkaConsumer",
     "Lifetime",
     "Limits",
+    "Operator",
     "Pause",
     "Pump",
     "Record",
@@ -68,6 +70,7 @@ _HOMES = {
     "Hold": "holds.hold",
     "KafkaConsumer": "consumer",
     "Lifetime": "holds.hold",
+    "Operator": "group.operator",
     "SafeConsumer": "consumer",
     "SafeConsumerError": "errors.base",
 }

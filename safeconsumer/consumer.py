@@ -36,7 +36,6 @@ from safeconsumer._kafka.pausing.listeners import (
 )
 from safeconsumer._kafka.polling import UPSTREAM_NEXT, Polling
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
-from safeconsumer.errors.base import ControlSettingError
 from safeconsumer.errors.faces import ConcurrentPollError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event, prepare
@@ -437,58 +436,6 @@ class SafeConsumer(UpstreamConsumer):
         return self._safe_hold_calls.held(
             targets, owner=owner, reason=reason, for_=for_
         )
-
-    def pause_group(
-        self,
-        *targets: Target,
-        owner: str = APP,
-        reason: str | None = None,
-        for_: float | timedelta | None = None,
-    ) -> None:
-        """
-        Hold the targets for every member of the group, now and in the future.
-
-        This member obeys at once, the others within milliseconds; no assignment that
-        begins after the return delivers any of it. The hold outlives this process, until
-        :meth:`resume_group` on any member, or its expiry by the broker's clock.
-
-        Args:
-            targets: as for :meth:`pause`; a pattern must be RE2, which every member
-                reads alike.
-            owner: whose hold it is; any member may lift it by this name.
-            reason: as for :meth:`pause`.
-            for_: as for :meth:`pause`; an existing hold is not made shorter here before
-                the broker has acknowledged that.
-
-        Raises:
-            ControlSettingError: the consumer has no ``control=``.
-            ControlWriteError: the broker did not acknowledge it in 10 s, and it was
-                not found in the topic in 5 s more. What was acknowledged stands, what
-                the message names may be written later; doing it again is safe.
-            MissingExtraError: a pattern, and google-re2 is missing.
-        """
-        refuse_in_listener(self, "pause_group")
-        self._safe_need_control("pause_group").pause(
-            targets, owner=owner, reason=reason, for_=for_
-        )
-
-    def resume_group(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
-        """
-        Lift this owner's group holds of exactly these targets, for every member.
-
-        An operator's hold stays. Errors as :meth:`pause_group`.
-
-        Returns:
-            The holds that still cover the targets here.
-        """
-        refuse_in_listener(self, "resume_group")
-        return self._safe_need_control("resume_group").resume(targets, owner=owner)
-
-    def _safe_need_control(self, call: str) -> "GroupControl":
-        if self._safe_control is None:
-            message = f"{call}() needs SafeConsumer(..., control=Control())"
-            raise ControlSettingError(message)
-        return self._safe_control
 
     def paused(self, *, owner: str = APP) -> set[TopicPartition]:
         """

@@ -25,7 +25,8 @@ from attrs import evolve, frozen
 from safeconsumer.audit.reading import may_be_scope
 from safeconsumer.errors.base import JournalError
 
-OPERATOR, GROUP = "operator", "group"
+# Members name owners of holds on the holds topic so.
+_OPERATOR = "operator"
 
 _VERSION = 1
 _VERSIONS = re.compile("[1-9][0-9]{0,8}")
@@ -47,24 +48,25 @@ class Record:
     What one control record says.
 
     Attributes:
-        source: whose topic it is on, operators' or the group's own.
         group: the consumer group.
-        owner: the owner of the hold.
+        holder: the owner of the hold as members name it, such as ``operator:alice``.
         scope: the scope that its key names.
         covers: what is held, in scope notation.
         at: when the broker appended it, seconds since the epoch.
         is_held: whether it holds; if not, it lifts.
         end: when the hold expires; ``inf`` if it does not.
+        more: what its key has besides: its version, and fields of a later version. A
+            key that differs in it is another hold.
     """
 
-    source: str
     group: str
-    owner: str
+    holder: str
     scope: str
     covers: str
     at: float
     is_held: bool
     end: float = math.inf
+    more: tuple[str, ...] = (str(_VERSION),)
 
 
 @frozen(kw_only=True)
@@ -73,25 +75,18 @@ class Span:
     A time in which a scope of a group was held without a break, by the broker's clock.
 
     Attributes:
-        source: whose topic it was on, operators' or the group's own.
         group: the consumer group.
-        owner: the owner of the hold.
+        holder: the owner of the hold as members name it, such as ``operator:alice``.
         scope: what was held, in scope notation.
         start: when the record of the hold was appended.
         end: when it was lifted or expired; ``inf`` if neither is known.
     """
 
-    source: str
     group: str
-    owner: str
+    holder: str
     scope: str
     start: float
     end: float
-
-    @property
-    def holder(self) -> str:
-        """Its owner as members name it: ``operator:alice``."""
-        return f"{self.source}:{self.owner}"
 
 
 @frozen(kw_only=True)
@@ -232,9 +227,7 @@ def place_of(offset: int, key: bytes | None, value: bytes | None, at: float) -> 
     return Place(offset, at, key, goes_on=value is None or is_extended)
 
 
-def decode(
-    source: str, key: bytes | None, value: bytes | None, at: float
-) -> Record | None:
+def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
     """
     Read a record; None if it is not a control record, which members pass over.
 
@@ -245,20 +238,20 @@ def decode(
     end = math.inf if value is None else _end(value, at)
     if fields is None or end is None:
         return None
-    group, owner, scope, covers = fields
+    group, owner, scope, covers, more = fields
     return Record(
-        source=source,
         group=group,
-        owner=owner,
+        holder=f"{_OPERATOR}:{owner}",
         scope=scope,
         covers=covers,
         at=at,
         is_held=value is not None,
         end=end,
+        more=more,
     )
 
 
-def _fields(key: bytes | None) -> tuple[str, str, str, str] | None:
+def _fields(key: bytes | None) -> tuple[str, str, str, str, tuple[str, ...]] | None:
     text = _text(key or b"", _MAX_KEY_BYTES)
     number, *fields = text.split("\0")
     if not _VERSIONS.fullmatch(number) or len(fields) < _KEY_FIELDS:
@@ -270,7 +263,8 @@ def _fields(key: bytes | None) -> tuple[str, str, str, str] | None:
     is_readable = not more and may_be_scope(scope)
     if int(number) == _VERSION and not is_readable:
         return None
-    return group, owner, scope, scope if is_readable else _EVERYTHING
+    covers = scope if is_readable else _EVERYTHING
+    return group, owner, scope, covers, (number, *more)
 
 
 def _end(value: bytes, at: float) -> float | None:
@@ -317,19 +311,18 @@ def holds_of(records: Iterable[Record]) -> tuple[Span, ...]:
     A hold that is placed again while it stands goes on, with the limit that it was
     given last.
     """
-    standing: dict[tuple[str, str, str, str], Span] = {}
+    standing: dict[tuple[object, ...], Span] = {}
     over: list[Span] = []
     for one in records:
-        key = one.source, one.group, one.owner, one.scope
+        key = one.group, one.holder, one.scope, one.more
         before = standing.pop(key, None)
         if before is not None and (before.end <= one.at or not one.is_held):
             over.append(evolve(before, end=min(before.end, one.at)))
             before = None
         if one.is_held:
             standing[key] = Span(
-                source=one.source,
                 group=one.group,
-                owner=one.owner,
+                holder=one.holder,
                 scope=one.covers,
                 start=one.at if before is None else before.start,
                 end=one.end,
@@ -385,13 +378,15 @@ def from_history(name: str, text: str) -> Control:
 def _records(documents: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
     for one in documents:
         end = one["expires_at"]
+        # Members had holds of their own, on another topic, before 0.6: "group".
+        source = one.get("source", _OPERATOR)
         yield Record(
-            source=one["source"],
             group=one["group"],
-            owner=one["owner"],
+            holder=f"{source}:{one['owner']}",
             scope=one["scope"],
             covers=one["covers"],
             at=float(one["at"] or 0),
             is_held=one["is_held"] is True,
             end=math.inf if end is None else float(end),
+            more=(str(one.get("version", _VERSION)), *one.get("extra", ())),
         )

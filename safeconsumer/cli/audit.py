@@ -222,7 +222,7 @@ def _with_control(settings: Settings, connect: Connect) -> Settings:
     if settings.control is not None:
         message = "give one of --control and --history"
         raise CommandError(message)
-    control = read_control(connect.base(), connect.control().topics)
+    control = read_control(connect.base(), connect.control().holds_topic)
     return evolve(settings, control=control)
 
 

@@ -1,8 +1,8 @@
-"""Reads the control topics for an audit, with plain clients and the audit's decoder."""
+"""Reads the holds topic for an audit, with plain clients and the audit's decoder."""
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -10,8 +10,6 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.audit.control import (
-    GROUP,
-    OPERATOR,
     Control,
     Place,
     Record,
@@ -28,23 +26,23 @@ from safeconsumer.group.board import ControlRecord
 from safeconsumer.group.clients import BOOTSTRAP_MS
 
 
-def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
+def read_control(base: Mapping[str, Any], name: str) -> Control:
     """
-    Read the control topics from their beginning to their present end.
+    Read the holds topic from its beginning to its present end.
 
     Args:
         base: how to reach the broker.
-        names: the operators' topic and the group's.
+        name: the holds topic.
 
     Raises:
-        CommandError: a topic is missing, or the broker stopped answering.
-        KafkaError: the topics cannot be read.
+        CommandError: the topic is missing, or the broker stopped answering.
+        KafkaError: it cannot be read.
     """
     mend = "run safeconsumer control init, or give --topic-prefix"
-    existing(base, names, mend, Status.REFUSED)
+    existing(base, [name], mend, Status.REFUSED)
     admin = made(KafkaAdminClient, **base)
     try:
-        types, cluster = _timestamp_types(admin, names), cluster_id(admin)
+        type_, cluster = _timestamp_type(admin, name), cluster_id(admin)
     finally:
         admin.close()
     consumer = KafkaConsumer(
@@ -55,10 +53,10 @@ def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
         allow_auto_create_topics=False,
     )
     try:
-        found, since = _read(consumer, names)
+        found, since = _read(consumer, name)
     finally:
         consumer.close(autocommit=False)
-    topics = [Topic(name, types[name], since[name]) for name in names]
+    topics = [Topic(name, type_, since)]
     return control_of(topics, found, cluster=cluster, until=math.inf)
 
 
@@ -73,64 +71,47 @@ def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is unty
     return found
 
 
-def history_since(
-    records: Iterable[ControlRecord],
-    ends: Mapping[str, int],
-    sources: Mapping[str, str],
-) -> dict[str, float]:
+def history_since(several: Iterable[ControlRecord], end: int | None) -> float:
     """
-    Return since when what an operator read of the control topics is complete.
+    Return since when what an operator read of the holds topic is complete.
 
     Args:
-        records: all records of all groups, also those that cannot be read.
-        ends: the offset behind the last record, by topic.
-        sources: the name of each topic, by ``operator`` and ``group``.
+        several: all records of all groups, also those that cannot be read.
+        end: the offset behind the last record; None if it was not read.
 
     Returns:
-        Seconds since the epoch, by ``operator`` and ``group``.
+        Seconds since the epoch.
     """
-    places: dict[str, list[Place]] = {source: [] for source in sources}
-    for past in records:
-        one = past.written
-        at = max(0, one.at_ms) / 1000
-        places[past.source].append(place_of(one.offset, one.key, one.value, at))
+    places = [
+        place_of(one.offset, one.key, one.value, max(0, one.at_ms) / 1000)
+        for one in (record.written for record in several)
+    ]
     now = time.time()
-    return {
-        source: complete_since(places[source], ends[name], now) if name in ends else now
-        for source, name in sources.items()
-    }
+    return now if end is None else complete_since(places, end, now)
 
 
-def _timestamp_types(admin: Any, names: Sequence[str]) -> dict[str, str | None]:  # noqa: ANN401 - kafka-python is untyped
-    asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+def _timestamp_type(admin: Any, name: str) -> str | None:  # noqa: ANN401 - kafka-python is untyped
+    asked = [ConfigResource(ConfigResourceType.TOPIC, name)]
     told = admin.describe_configs(asked, config_filter="all").get("topic", {})
     # Without the right to describe them there are no settings.
-    settings = {name: told.get(name) or {} for name in names}
-    return {
-        name: str(one["message.timestamp.type"]["value"])
-        if "message.timestamp.type" in one
-        else None
-        for name, one in settings.items()
-    }
+    one = (told.get(name) or {}).get("message.timestamp.type")
+    return None if one is None else str(one["value"])
 
 
 def _read(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
-    names: Sequence[str],
-) -> tuple[list[Record], dict[str, float]]:
-    # Returns the records, and since when each topic is complete.
-    sources = dict(zip(names, (OPERATOR, GROUP), strict=True))
-    tps = [TopicPartition(name, 0) for name in names]
-    firsts, ends = consumer.beginning_offsets(tps), consumer.end_offsets(tps)
+    name: str,
+) -> tuple[list[Record], float]:
+    # Returns the records, and since when the topic is complete.
+    tp = TopicPartition(name, 0)
+    firsts, ends = consumer.beginning_offsets([tp]), consumer.end_offsets([tp])
     found: list[Record] = []
-    places: dict[str, list[Place]] = {name: [] for name in names}
-    for tp, several in records.read(consumer, firsts, ends):
+    places: list[Place] = []
+    for _, several in records.read(consumer, firsts, ends):
         for one in several:
             at = (one.timestamp or 0) / 1000
-            places[tp.topic].append(place_of(one.offset, one.key, one.value, at))
-            record = decode(sources[tp.topic], one.key, one.value, at)
+            places.append(place_of(one.offset, one.key, one.value, at))
+            record = decode(one.key, one.value, at)
             if record is not None:
                 found.append(record)
-    now = time.time()
-    since = {tp.topic: complete_since(places[tp.topic], ends[tp], now) for tp in tps}
-    return found, since
+    return found, complete_since(places, ends[tp], time.time())

@@ -27,7 +27,7 @@ from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.operator import OPERATOR, Operator
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import partitions_text
 from safeconsumer.group.preview import (
     Consent,
@@ -137,7 +137,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
                 _tell_preview(output, preview(operator, wanted, against))
                 return
             todo = wanted.todo(is_replacing=flags["replace"])
-            done = operator.write(OPERATOR, todo)
+            done = operator.write(todo)
             with written("held", done):
                 placed = _placed(wanted, done)
                 if not output.is_json:
@@ -184,7 +184,7 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
 def _preview_lines(seen: Preview) -> Iterator[str]:
     yield from (text for _, text in seen.points)
     for one in seen.placing.others:
-        yield f"held besides by {one.source}:{one.key.owner}: {one.key.scope}"
+        yield f"held besides by {one.owner}: {one.key.scope}"
 
 
 def _tell_preview(output: Output, seen: Preview) -> None:
@@ -197,7 +197,6 @@ def _tell_preview(output: Output, seen: Preview) -> None:
 def acknowledged_hold(one: Acknowledged) -> HoldRecord:
     """Return the hold that an acknowledgement shows."""
     return HoldRecord(
-        source=OPERATOR,
         key=one.change.key,
         hold=one.change.hold,
         at=one.at,
@@ -303,7 +302,7 @@ def _wait(operator: Operator, wanted: Placing, limit: float) -> waiting.Outcome:
 
 
 def _is_quiet(view: View, wanted: Placing) -> tuple[bool, str]:
-    there = {one.key for one in view.holds if one.source == OPERATOR}
+    there = {one.key for one in view.holds}
     gone = [one.key.scope for one in wanted.changes if one.key not in there]
     if gone and view.ends is not None:
         message = f"lifted or expired meanwhile: {', '.join(gone[:5])}"
@@ -375,7 +374,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
                 todo = longer(view, whose, map(str, found), seconds)
             except HoldSettingError as error:
                 raise CommandError(str(error), Status.FAILED) from error
-            done = operator.write(OPERATOR, todo)
+            done = operator.write(todo)
             with written("extended", done):
                 held = tuple(map(acknowledged_hold, done))
                 if output.is_json:

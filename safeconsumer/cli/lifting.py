@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 from attrs import frozen
-from click.core import ParameterSource
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
@@ -20,14 +19,14 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.operator import GROUP, OPERATOR, Operator
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import covered
 from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.report_wire import Kept, kept_text
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlKey
-from safeconsumer.holds.hold import APP
+from safeconsumer.holds.hold import OPERATOR
 from safeconsumer.holds.scope import Scope
 
 Holds = tuple[HoldRecord, ...]
@@ -40,13 +39,11 @@ class _Asked:
 
     Attributes:
         group: the group whose members obey the holds.
-        source: ``operator`` or ``group``, for the control topic.
         owner: the owner of the holds.
         scopes: exactly these scopes; empty for all of the owner's holds.
     """
 
     group: str
-    source: str
     owner: str
     scopes: tuple[Scope, ...]
 
@@ -56,14 +53,6 @@ class _Asked:
 @GROUP_OPTION
 @owner_option
 @click.option("--all", "is_all", is_flag=True, help="Every hold of --owner.")
-@click.option(
-    "--from-group",
-    "source",
-    flag_value=GROUP,
-    default=OPERATOR,
-    help="Lift a hold that a member placed with pause_group(); its owner is app "
-    "unless --owner says otherwise.",
-)
 @output_options
 @connection_options
 @click.pass_context
@@ -75,7 +64,6 @@ def resume(  # noqa: PLR0913 - one parameter per option
     group: str,
     owner: str | None,
     is_all: bool,
-    source: str,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -83,7 +71,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
     Lift holds of exactly these scopes; others stay, and are named.
 
     Lifting a scope without a hold is no error if the group consumes it: it also lifts
-    holds that members still obey after a control topic was lost.
+    holds that members still obey after the holds topic was lost.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -92,8 +80,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
             raise CommandError(message)
         asked = _Asked(
             group=group,
-            source=source,
-            owner=_owner(context, source, owner),
+            owner=owner_of(owner),
             scopes=scopes_of(scopes, group),
         )
         with Operator(*connect()) as operator:
@@ -103,7 +90,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 _refuse_unnamed(operator, operator.look(group, has_lags=False))
             todo = _todo(asked, seen)
             kept = () if seen is None else _refuse_typos(operator, asked, seen)
-            done = operator.write(asked.source, todo)
+            done = operator.write(todo)
             with written("lifted", done):
                 lifted = _lifted(operator, asked, seen, done, kept)
                 if output.is_json:
@@ -114,12 +101,6 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 give_up(context, advice, Status.FAILED)
         if lifted.has_lifted_nothing:
             context.exit(Status.FAILED)
-
-
-def _owner(context: click.Context, source: str, owner: str | None) -> str:
-    # The environment's owner is an operator's, and not the members' own.
-    given = context.get_parameter_source("owner") is ParameterSource.COMMANDLINE
-    return owner_of(APP if source == GROUP and not given else owner)
 
 
 def _look(operator: Operator, asked: _Asked) -> Holds | None:
@@ -145,8 +126,7 @@ def _todo(asked: _Asked, seen: Holds | None) -> tuple[Change, ...]:
     if seen is None:
         message = "what is held cannot be read now: name the scopes"
         raise CommandError(message, Status.UNREACHABLE)
-    named = (asked.source, asked.owner)
-    found = [one for one in seen if (one.source, one.key.owner) == named]
+    found = [one for one in seen if one.key.owner == asked.owner]
     if not found:
         message = f"nothing of {asked.group!r} is held by {asked.owner}{_holders(seen)}"
         raise CommandError(message, Status.FAILED)
@@ -154,7 +134,7 @@ def _todo(asked: _Asked, seen: Holds | None) -> tuple[Change, ...]:
 
 
 def _holders(seen: Holds) -> str:
-    owners = sorted({f"{one.source}:{one.key.owner}" for one in seen})
+    owners = sorted({one.owner for one in seen})
     return f"; there are holds by {', '.join(owners[:5])}" if owners else ""
 
 
@@ -179,14 +159,12 @@ class _Lifted:
     The result of ``resume``.
 
     Attributes:
-        source: ``operator`` or ``group``, for the control topic.
         keys: what was lifted, whether it was held or not.
         held: those of ``keys`` that were held; None if that could not be read.
         covers: the partitions of the group that ``keys`` cover.
         left: the holds that still cover some of them, or have the same scope.
     """
 
-    source: str
     keys: tuple[ControlKey, ...]
     held: frozenset[ControlKey] | None
     covers: tuple[TopicPartition, ...]
@@ -201,7 +179,7 @@ class _Lifted:
         """Tell how to lift holds of the same scopes; "" if something was lifted."""
         scopes = {one.scope for one in self.keys}
         given = [
-            f"{'--from-group ' * (one.source == GROUP)}--owner {quote(one.key.owner)}"
+            f"--owner {quote(one.key.owner)}"
             for one in self.left
             if self.has_lifted_nothing and one.key.scope in scopes
         ]
@@ -214,7 +192,6 @@ class _Lifted:
             "lifted": [
                 {
                     "scope": one.scope,
-                    "source": self.source,
                     "owner": one.owner,
                     "was_held": None if self.held is None else one in self.held,
                 }
@@ -230,7 +207,7 @@ class _Lifted:
         for one in self.keys:
             was_held = self.held is None or one in self.held
             what = "lifted" if was_held else "was not held:"
-            lines.append(f"{what} {one.scope} {self.source}:{one.owner}")
+            lines.append(f"{what} {one.scope} {OPERATOR}{one.owner}")
         lines.append(covers_text(self.covers))
         if self.left:
             rows = group_text.columns(map(HoldRecord.cells, self.left))
@@ -251,20 +228,16 @@ def _lifted(
     if seen is not None:
         # What had expired when it was lifted, by the broker's clock, was not held.
         at = max((one.at or 0.0 for one in done), default=0.0)
-        before = (one for one in seen if one.source == asked.source)
-        last = {one.key: one for one in before if one.key in keys}
+        last = {one.key: one for one in seen if one.key in keys}
         known = {(one.owner, one.scope) for one in kept}
         held = frozenset(
             key for key, one in last.items() if one.in_force(at, after.skew)
-        ) | frozenset(
-            one for one in keys if (f"{asked.source}:{one.owner}", one.scope) in known
-        )
+        ) | frozenset(one for one in keys if (OPERATOR + one.owner, one.scope) in known)
     reads = [one for key in keys if (one := patterns.read(key.scope)) is not None]
     scopes = [one.scope for one in reads]
     covers = covered(scopes, after.consumed)
     named = set(map(str, scopes))
     return _Lifted(
-        source=asked.source,
         keys=keys,
         held=held,
         covers=covers,

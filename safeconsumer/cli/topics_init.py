@@ -19,8 +19,9 @@ from safeconsumer.cli.errors import (
     explained,
 )
 from safeconsumer.cli.output import Output, output_options
-from safeconsumer.cli.saying import Listing
+from safeconsumer.cli.saying import Listing, printable
 from safeconsumer.group import topics
+from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.rights import grants
 from safeconsumer.group.settings import Control
@@ -83,7 +84,8 @@ def init(
     Create the control topics with the right settings.
 
     Topics that exist get the settings they lack; running it again is safe. Which rights
-    operators and members need then is printed by control acls.
+    operators and members need then is printed by control acls. Holds that are left on
+    the members' own topic of an earlier version are named.
     """
     with explained(context), Operator(*connect()) as operator:
         brokers = len(operator.admin.describe_cluster()["brokers"])
@@ -96,11 +98,13 @@ def init(
             what = _make(operator, name, settings, replicas)
             click.echo(f"{what} {name}")
         click.echo("safeconsumer control acls prints the rights to set")
+        for one in former_findings(operator):
+            click.echo(printable(f"{one.what}: {one.do}"))
 
 
 def _refuse_partitioned(operator: Operator) -> None:
     # Before anything is changed: Kafka takes partitions away from no topic.
-    for facts in topics.ask(operator.admin, operator.settings.all_topics):
+    for facts in topics.ask(operator.admin, operator.settings.topics):
         if facts.partitions and facts.partitions != 1:
             (fault,) = topics.faults(facts)
             message = f"{fault}; nothing was changed"
@@ -110,7 +114,7 @@ def _refuse_partitioned(operator: Operator) -> None:
 def _wanted(settings: Control, replicas: int) -> dict[str, Mapping[str, str]]:
     safe = {"min.insync.replicas": str(max(1, replicas - 1))}
     wanted: dict[str, Mapping[str, str]] = {
-        name: {**topics.HOLDS_SETTINGS, **safe} for name in settings.topics
+        settings.holds_topic: {**topics.HOLDS_SETTINGS, **safe}
     }
     if settings.status_topic is not None:
         wanted[settings.status_topic] = topics.STATUS_SETTINGS
@@ -159,9 +163,9 @@ def acls(  # noqa: PLR0913 - one parameter per option
     """
     Print the ACLs that operators and members need, and no more; asks no broker.
 
-    Any member may lift the members' own holds of every group whose members write the
-    same topic: teams that do not trust each other should have separate topics, with
-    --topic-prefix. Only operators write operators' holds.
+    Only operators may write the holds topic. Each of them can lift the holds of every
+    group whose members read it: teams that do not trust each other should have separate
+    topics, with --topic-prefix.
     """
     settings = Control.prefixed(topic_prefix)
     found = tuple(
@@ -181,8 +185,7 @@ def acls(  # noqa: PLR0913 - one parameter per option
 
 
 def _heading(settings: Control) -> tuple[str, str]:
-    why = "that is what makes an operator's hold one."
     return (
         "# Set these for your principals, groups and topics. Members must not be able",
-        f"# to write {settings.operator_topic}: {why}",
+        f"# to write {settings.holds_topic}: whoever may can hold and lift.",
     )

@@ -236,7 +236,7 @@ def history(
 
     It says until when a hold was to last, or when it expired. The last record of each
     owner and scope is kept without a limit. With -o json it has all that an audit needs
-    of the control topics.
+    of the holds topic.
     """
     with explained(context), _operator(connect, group) as operator:
         operator.read(is_strict=True)
@@ -248,12 +248,13 @@ def history(
         skew = operator.settings.clock_skew
         found = entries(records, skew, times.proven, times.here)
         if output.is_json:
-            facts = operator.facts()
-            names = {source: one.name for source, one in facts.items()}
-            since = history_since(log, ends, names)
-            cluster = cluster_id(operator.admin)
             document = history_document(
-                group, facts, found, since, until=board.read_until, cluster=cluster
+                group,
+                operator.facts(),
+                found,
+                history_since(log, ends.get(operator.settings.holds_topic)),
+                until=board.read_until,
+                cluster=cluster_id(operator.admin),
             )
             output.document(document)
             return
@@ -263,7 +264,7 @@ def history(
                 one.what,
                 one.record.key.group,
                 one.record.key.scope,
-                f"{one.record.source}:{one.record.key.owner}",
+                one.record.owner,
                 one.ending,
                 (one.record.hold.reason if one.record.hold else None) or "",
             )

@@ -222,6 +222,6 @@ CALLS = (
         handler=resume,
         method="POST",
         wants=("group", "scope"),
-        takes=("owner", "source", "id", "offset", "typed"),
+        takes=("owner", "id", "offset", "typed"),
     ),
 )

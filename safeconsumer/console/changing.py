@@ -25,7 +25,7 @@ from safeconsumer.group.documents import hold_document
 from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import NO_GROUP, HoldRecord
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.operator import OPERATOR, Operator
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
@@ -228,7 +228,7 @@ def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided"
         raise Refused(seen, plan, "Nothing was placed.", _why_not(seen, agreed))
     same = wanted.unchanged
     todo = tuple(one for one in wanted.changes if wanted.own.get(one) not in same)
-    return _Decided(source=OPERATOR, todo=todo, plan=plan)
+    return _Decided(todo=todo, plan=plan)
 
 
 def _why_not(seen: Preview, agreed: str | None) -> str:
@@ -244,9 +244,9 @@ def _why_not(seen: Preview, agreed: str | None) -> str:
 
 def find(view: View, given: Mapping[str, str]) -> HoldRecord | None:
     """Return the hold that a query names; None if there is no such hold."""
-    named = (given.get("scope"), given.get("owner"), given.get("source", OPERATOR))
+    named = (given.get("scope"), given.get("owner"))
     for one in view.holds:
-        if (one.key.scope, one.key.owner, one.source) == named:
+        if (one.key.scope, one.key.owner) == named:
             return one
     return None
 
@@ -258,7 +258,7 @@ def lifting(
     Preview lifting the holds that a query names; also return which do not exist any more.
 
     Raises:
-        Problem: none of them exists, or they are of two kinds.
+        Problem: none of them exists.
     """
     return _lifted(_view(snapshot, group), wanted)
 
@@ -281,8 +281,6 @@ def _lifted(
         )
         if not holds:
             raise lacking
-    if len({one.source for one in holds}) != 1:
-        raise Problem(400, "choose holds of operators, or of members")
     return preview.lifting(view, holds), lacking
 
 
@@ -293,8 +291,7 @@ def lift(sent: Submission, wanted: Sequence[Mapping[str, str]]) -> Outcome:
     Args:
         sent: the form or the call, with a group; for other owners' holds their scopes
             once more, as ``typed``.
-        wanted: scope, owner and source of each hold, and the id and offset that were
-            shown.
+        wanted: scope and owner of each hold, and the id and offset that were shown.
 
     Raises:
         Refused: there is another hold now; or one of several is gone; or it is another
@@ -320,8 +317,7 @@ def _lifting(
         plan = {**seen.document(), "holds": list(map(hold_document, seen.holds))}
         raise Refused(seen, plan, *said)
     todo = tuple(Change(one.key, None) for one in seen.holds)
-    source, plan = seen.holds[0].source, seen.document()
-    return _Decided(source=source, todo=todo, plan=plan)
+    return _Decided(todo=todo, plan=seen.document())
 
 
 def _against(
@@ -348,7 +344,7 @@ def _against(
 
 def anothers(holds: Iterable[HoldRecord], owner: str) -> list[HoldRecord]:
     """Return the holds that another owner placed."""
-    return [one for one in holds if (one.source, one.key.owner) != (OPERATOR, owner)]
+    return [one for one in holds if one.key.owner != owner]
 
 
 def consent_to(others: Iterable[HoldRecord]) -> tuple[str, str]:
@@ -391,12 +387,10 @@ class _Decided:
     The changes to write.
 
     Attributes:
-        source: ``operator`` or ``group``, for the control topic.
         todo: the changes.
         plan: their preview as plain JSON values.
     """
 
-    source: str
     todo: Sequence[Change]
     plan: Mapping[str, Any]
 
@@ -414,14 +408,13 @@ def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outc
                 raise Problem(503, "Nothing was written.", "the client has gone")
             done: tuple[Acknowledged, ...] = ()
             if decided.todo:
-                done = operator.write(decided.source, decided.todo)
-            topic = operator.topic_of(decided.source)
+                done = operator.write(decided.todo)
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error), "") from error
     except (ControlTopicError, KafkaError, OSError) as error:
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
     last = max((one.offset for one in done), default=-1)
-    state.follower.wait_for(topic, last, _SEEN_WITHIN)
+    state.follower.wait_for(last, _SEEN_WITHIN)
     return Outcome(done=done, plan=decided.plan)
 
 

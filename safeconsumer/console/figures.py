@@ -142,12 +142,8 @@ def _holds(view: View) -> Iterator[_Figure]:
         return
     group = {"group": view.group}
     endless = [one for one in view.holds if one.hold and one.hold.ttl_ms is None]
-    for source in table.SOURCES:
-        labels = {**group, "source": source}
-        holds = [one for one in view.holds if one.source == source]
-        unlimited = [one for one in endless if one.source == source]
-        yield _Figure("group_holds", labels, len(holds))
-        yield _Figure("group_unlimited_holds", labels, len(unlimited))
+    yield _Figure("group_holds", group, len(view.holds))
+    yield _Figure("group_unlimited_holds", group, len(endless))
     since = [one.since for one in endless if one.since is not None]
     if since:
         name = "group_oldest_unlimited_hold_timestamp_seconds"

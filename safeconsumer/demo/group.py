@@ -1,19 +1,28 @@
-"""A member pauses its whole group and leaves it to one that never knew of it."""
+"""A whole group is paused, and comes to a member that never knew of it."""
 
 from safeconsumer.demo.pausing import READ_FIRST, RECORDS
 from safeconsumer.demo.stage import PARTITIONS, PATIENCE, Stage
 from safeconsumer.group import topics
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 from safeconsumer.testing.polling import poll_until
 
+_OWNER = "demo"
+
 
 def held_group(stage: Stage) -> None:
-    """Pause a group, let another member take it over, and let that one resume it."""
+    """Pause a group, let another member take it over, and resume it."""
     control = _control(stage)
+    with Operator(stage.broker.client_config, control) as operator:
+        _play(stage, control, operator)
+
+
+def _play(stage: Stage, control: Control, operator: Operator) -> None:
     stage.produce(RECORDS)
     first = stage.program(control=control)
     first.read(READ_FIRST)
-    first.consumer.pause_group(stage.topic, reason="db migration")
+    operator.pause(stage.group, stage.topic, owner=_OWNER, reason="db migration")
+    first.until(lambda: len(first.consumer.quiet()) == PARTITIONS, "the hold")
     stage.tally.paused()
     stage.produce(RECORDS)
     stage.say("the group is paused; a member joins that never knew of it")
@@ -24,23 +33,17 @@ def held_group(stage: Stage) -> None:
         awaited="a half of the partitions for each",
         timeout=PATIENCE,
     )
-    stage.say("the group is paused; the member that paused it leaves")
+    stage.say("the group is paused; the member that knew of it from the start leaves")
     first.consumer.close(autocommit=False)
     second.until(lambda: second.owns(PARTITIONS), "all partitions")
     second.linger()
-    stage.say("the other one resumes the group")
+    stage.say("the group is resumed")
     stage.tally.resumed()
-    second.consumer.resume_group(stage.topic)
+    operator.resume(stage.group, stage.topic, owner=_OWNER)
     second.drain()
 
 
 def _control(stage: Stage) -> Control:
-    prefix = stage.topic + "-"
-    control = Control(
-        operator_topic=prefix + "operators",
-        group_topic=prefix + "holds",
-        status_topic=None,
-    )
-    for name in control.topics:
-        stage.broker.create_topic(name, 1, topics.HOLDS_SETTINGS)
+    control = Control(holds_topic=stage.topic + "-holds", status_topic=None)
+    stage.broker.create_topic(control.holds_topic, 1, topics.HOLDS_SETTINGS)
     return control

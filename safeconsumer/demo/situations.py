@@ -70,8 +70,8 @@ SITUATIONS = (
     ),
     Situation(
         name="group",
-        story='pause_group("orders") in one member; another joins, and the first leaves. '
-        "kafka-python has no such call.",
+        story="The whole group is paused; another member joins, and the first leaves. "
+        "kafka-python has no such pause.",
         play=held_group,
         clients=(SAFE,),
         is_counted=False,

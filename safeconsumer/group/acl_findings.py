@@ -23,14 +23,14 @@ _EVERYBODY = "User:*"
 _OPEN = "allow.everyone.if.no.acl.found"
 
 # What a principal without need for a right could do with it.
-_ON_OPERATORS: Mapping[ACLOperation, str] = {
-    ACLOperation.WRITE: "can place and lift operators' holds, in any name",
+_ON_HOLDS: Mapping[ACLOperation, str] = {
+    ACLOperation.WRITE: "can place and lift holds, in any name",
     ACLOperation.DELETE: "can delete it, or records of it, with all holds",
     ACLOperation.ALTER_CONFIGS: "can change its settings so that holds are lost",
     ACLOperation.ALTER: "can change its partitions",
 }
 _ON_OTHERS: Mapping[ACLOperation, str] = {
-    one: why for one, why in _ON_OPERATORS.items() if one is not ACLOperation.WRITE
+    one: why for one, why in _ON_HOLDS.items() if one is not ACLOperation.WRITE
 }
 
 
@@ -45,11 +45,11 @@ def acl_findings(operator: Operator, expected: Collection[str]) -> Iterator[Find
     """
     settings = operator.settings
     try:
-        found = {name: _acls(operator, name) for name in settings.all_topics}
+        found = {name: _acls(operator, name) for name in settings.topics}
     except kafka_errors.SecurityDisabledError:
         yield Finding(
             rank=NOTE,
-            what="the broker has no authorizer: any client can write operators' holds",
+            what="the broker has no authorizer: any client can place and lift holds",
             do="set up an authorizer and the ACLs of safeconsumer control acls",
         )
         return
@@ -57,7 +57,7 @@ def acl_findings(operator: Operator, expected: Collection[str]) -> Iterator[Find
         yield Finding(
             rank=NOTE,
             what=f"the ACLs cannot be read ({type(error).__name__}): it is unknown "
-            f"who may write {settings.operator_topic}",
+            f"who may write {settings.holds_topic}",
             do="run doctor as a principal that may describe the cluster",
         )
         return
@@ -65,7 +65,7 @@ def acl_findings(operator: Operator, expected: Collection[str]) -> Iterator[Find
         if not acls:
             yield _without(operator, name)
             continue
-        rights = _ON_OPERATORS if name == settings.operator_topic else _ON_OTHERS
+        rights = _ON_HOLDS if name == settings.holds_topic else _ON_OTHERS
         yield from judged(name, acls, rights, expected)
 
 

@@ -1,5 +1,5 @@
 """
-Folds what the control topics and the status topic say of all groups. It asks nobody.
+Folds what the holds topic and the status topic say of all groups. It asks nobody.
 
 A command, ``wait`` and the console feed the same object, step by step, with what they
 read. What they show of a group is a :class:`~safeconsumer.group.view.View` of it:
@@ -21,16 +21,13 @@ from kafka import TopicPartition
 from safeconsumer.group import wire
 from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
-from safeconsumer.group.fold import Fold, Written, read_record, side_by_side
+from safeconsumer.group.fold import Fold, Written, read_record
 from safeconsumer.group.log_clock import AGREE, LogClock
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
 from safeconsumer.group.topic_reader import Remade, time_of, written
 from safeconsumer.group.view import NO_TIMES, Times, View, skew_of
-
-OPERATOR = "operator"
-GROUP = "group"
 
 # Seconds; a member without a report for as long is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
@@ -67,14 +64,12 @@ class _LastReport:
 @define(eq=False)
 class ControlRecord:
     """
-    A record of a control topic; most are never decoded.
+    A record of the holds topic; most are never decoded.
 
     Attributes:
-        source: ``operator`` or ``group``, after the topic.
         written: the record.
     """
 
-    source: str
     written: Written
 
     def is_of(self, group: str | None) -> bool:
@@ -85,15 +80,15 @@ class ControlRecord:
     @cached_property
     def hold(self) -> HoldRecord | None:
         """The record in the form for operators; None if it cannot be read."""
-        return read_record(self.source, "", self.written)
+        return read_record(self.written)
 
 
 def history_of(
     several: Iterable[ControlRecord], group: str | None
 ) -> tuple[HoldRecord, ...]:
-    """Return the records about one group or all, both topics' merged by their times."""
+    """Return the records about one group or all, in the topic's order."""
     found = (one.hold for one in several if one.is_of(group))
-    return side_by_side(one for one in found if one is not None)
+    return tuple(one for one in found if one is not None)
 
 
 @frozen(kw_only=True)
@@ -102,7 +97,8 @@ class Readable:
     How much of the topics can be read.
 
     Attributes:
-        ends: the offsets up to which the control topics are read; None if they are not.
+        ends: the offset up to which the holds topic is read, by its name; None if it
+            is not.
         is_heard: whether reports are read.
         unread: what cannot be read, each with the reason, as text.
     """
@@ -145,10 +141,10 @@ class Board:
     Args:
         settings: the names of the topics, and the allowed clock skew.
         clock: computes the broker's time.
-        most: how many of the control topics' records are kept; None for all.
+        most: how many of the holds topic's records are kept; None for all.
 
     Attributes:
-        records: the control topics' records, tombstones too, each topic's in order.
+        records: the holds topic's records, tombstones too, in order.
         positions: the offsets below which everything was taken over.
         reported_at: the time of the newest report; 0.0 if there is none.
         times: the times of the last update.
@@ -160,27 +156,26 @@ class Board:
         clock: LogClock | None = None,
         most: int | None = None,
     ) -> None:
-        self.sources = dict(zip(settings.topics, (OPERATOR, GROUP), strict=True))
+        self._holds_topic = settings.holds_topic
         self.records: deque[ControlRecord] = deque(maxlen=most)
         self.positions: Mapping[TopicPartition, int] = {}
         self.reported_at = 0.0
         self.times = NO_TIMES
         self._skew = settings.clock_skew
-        self._fold = Fold(self.sources)
+        self._fold = Fold()
         self._clock = clock or LogClock()
         self._last: dict[bytes | None, _LastReport] = {}
         self._written_at = 0.0
-        self._remade: tuple[str, ...] = ()
+        self._is_remade = False
         self._groups: Mapping[str, _OfGroup] = {}
 
     # ------------------------------------------------------------ feeding
 
     def begin_again(self, remade: Iterable[Remade]) -> None:
         """Note that topics were created again: their offsets start over, holds stay."""
-        for one in remade:
-            if one.topic in self.sources:
-                self._fold.begin_again(one.topic)
-                self._remade = tuple(dict.fromkeys((*self._remade, one.topic)))
+        if any(one.topic == self._holds_topic for one in remade):
+            self._fold.begin_again()
+            self._is_remade = True
 
     def feed(
         self,
@@ -189,22 +184,18 @@ class Board:
     ) -> None:
         """Take over records by topic, and how far each topic is read with them."""
         for name, records in polled.items():
-            if name in self.sources:
-                self._take_holds(name, [written(one) for one in records])
+            if name == self._holds_topic:
+                self._take_holds([written(one) for one in records])
                 continue
             for record in records:
                 self._take_report(record)
         self.positions = dict(positions)
-        for tp, offset in positions.items():
-            if tp.topic in self.sources:
-                self._fold.read_through(tp.topic, offset)
 
-    def _take_holds(self, name: str, records: Sequence[Written]) -> None:
+    def _take_holds(self, records: Sequence[Written]) -> None:
         newest = max((one.at_ms for one in records), default=0) / 1000
         self._written_at = max(self._written_at, newest)
-        self._fold.take(name, records)
-        source = self.sources[name]
-        self.records.extend(ControlRecord(source, one) for one in records)
+        self._fold.take(records)
+        self.records.extend(map(ControlRecord, records))
 
     def _take_report(self, record: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
         # Reports go by offset: a broker's clock may have gone back.
@@ -223,9 +214,9 @@ class Board:
 
     @property
     def ends(self) -> dict[str, int]:
-        """The offsets below which the control topics were taken over, by topic."""
-        at = self.positions
-        return {tp.topic: one for tp, one in at.items() if tp.topic in self.sources}
+        """The offset below which the holds topic was taken over, by its name."""
+        at = self.positions.get(TopicPartition(self._holds_topic, 0))
+        return {} if at is None else {self._holds_topic: at}
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """Return the holds that are not lifted by now, of one group or of all."""
@@ -316,17 +307,14 @@ class Board:
 
     @property
     def remade(self) -> tuple[str, ...]:
-        """The topics that were created again and still lack holds."""
+        """The holds topic, if it was created again and still lacks holds."""
         reports = (report for one in self._groups.values() for report in one.reports)
-        if not self._remade or any(one.kept for one in reports):
-            return self._remade
         now = self.times.proven
-        missed = {
-            one.topic
+        lacks = any(one.kept for one in reports) or any(
+            self._fold.is_outlived(one) and one.in_force(now, self._skew)
             for one in self._fold.holds()
-            if self._fold.is_outlived(one) and one.in_force(now, self._skew)
-        }
-        return tuple(name for name in self._remade if name in missed)
+        )
+        return (self._holds_topic,) if self._is_remade and lacks else ()
 
     def view(
         self,

@@ -14,7 +14,6 @@ def hold_document(one: HoldRecord) -> dict[str, object]:
     return {
         "group": one.key.group,
         "scope": one.key.scope,
-        "source": one.source,
         "owner": one.key.owner,
         "is_held": one.hold is not None,
         "id": one.hold.hold_id if one.hold else None,

@@ -9,42 +9,34 @@ from safeconsumer.group import patterns
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.explain import utc
+from safeconsumer.holds.hold import OPERATOR
 
 
 @frozen(kw_only=True)
 class HoldRecord:
     """
-    The record of a hold in a control topic, or a tombstone.
+    The record of a hold in the holds topic, or a tombstone.
 
     Attributes:
-        source: ``operator`` or ``group``, after the topic it is on.
         key: group, owner and scope.
         hold: the hold; None for a tombstone.
         at: the broker's time of the record, in seconds since the epoch; None if it has
             none: then each member counts from when it read it.
         offset: its offset in the topic.
-        topic: the topic's name; empty where only the kind is known.
         incarnation: how often the topic was created again before, as far as its reader
             knows: a topic that is created again has the offsets of the earlier one.
     """
 
-    source: str
     key: ControlKey
     hold: ControlHold | None
     at: float | None
     offset: int
-    topic: str = ""
     incarnation: int = 0
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Its place in the topic's order."""
-        return self.incarnation, self.offset
-
-    @property
-    def order(self) -> tuple[tuple[int, int], bool, float]:
-        """Decides which of two is later; of two in one place, the one that holds is."""
-        return self.place, self.hold is not None, self.at or -1.0
+    def owner(self) -> str:
+        """Its owner as members name it, such as ``operator:alice``."""
+        return OPERATOR + self.key.owner
 
     @property
     def since(self) -> float | None:
@@ -75,9 +67,8 @@ class HoldRecord:
     def cells(self) -> tuple[str, ...]:
         """Return it as cells for people: scope, owner, since, until, reason."""
         why = (self.hold.reason if self.hold else None) or ""
-        owner = f"{self.source}:{self.key.owner}"
         since = "since unknown" if self.since is None else f"since {utc(self.since)}"
-        return self.key.scope, owner, since, self._until(), why
+        return self.key.scope, self.owner, since, self._until(), why
 
     def _until(self) -> str:
         if self.expires_at is not None:

@@ -11,6 +11,7 @@ from safeconsumer.group import patterns, scopes, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.board import Board, Readable
 from safeconsumer.group.facts import UNKNOWN
+from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import Report, kept_text
 from safeconsumer.group.troubles import said
@@ -57,7 +58,7 @@ def _findings(
     broker = ".".join(map(str, operator.broker_version()))
     yield Finding(rank=GOOD, what=f"the cluster answers, protocols of Kafka {broker}")
     yield _re2()
-    found = topics.ask(operator.admin, operator.settings.all_topics)
+    found = topics.ask(operator.admin, operator.settings.topics)
     if not any(facts.partitions for facts in found):
         named = ", ".join(facts.name for facts in found)
         if any(facts.is_hidden for facts in found):
@@ -70,16 +71,16 @@ def _findings(
             nothing = Readable(ends=None, is_heard=True)
             yield from _of_group(operator, group, nothing)
         return
-    of_holds = found[: len(operator.settings.topics)]
-    for facts in of_holds:
-        yield from _topic(facts)
-    fit = not any(topics.faults(facts) for facts in of_holds)
-    for facts in found[len(of_holds) :]:
+    of_holds, *of_reports = found
+    yield from _topic(of_holds)
+    fit = not topics.faults(of_holds)
+    for facts in of_reports:
         yield from _status_topic(facts)
     yield from acl_findings(operator, operators)
     readable = operator.read(is_strict=fit)
     if fit:
         yield from _holds(operator.board, group)
+    yield from former_findings(operator)
     yield from _of_group(operator, group, readable)
 
 
@@ -144,9 +145,9 @@ def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]
 
 def _holds(board: Board, group: str | None) -> Iterator[Finding]:
     times, holds = board.times, board.holds(group)
-    yield Finding(rank=GOOD, what=f"on the topics: {counted(len(holds), 'hold')}")
+    yield Finding(rank=GOOD, what=f"on the topic: {counted(len(holds), 'hold')}")
     for one in holds:
-        label = f"{one.key.scope} {one.source}:{one.key.owner} of {one.key.group}"
+        label = f"{one.key.scope} {one.owner} of {one.key.group}"
         read = patterns.read_key(one.key)
         if read.trouble is not None:
             yield Finding(
@@ -269,7 +270,7 @@ def _clock_and_records(report: Report, label: str) -> Iterator[Finding]:
         yield Finding(
             rank=NOTE,
             what=f"{label} skipped {counted(report.skipped, 'unreadable record')}",
-            do="find out who writes to the control topics besides safeconsumer",
+            do="find out who writes to the holds topic besides safeconsumer",
         )
     apart = abs(report.clock_offset)
     if apart > _SKEW:

@@ -1,4 +1,4 @@
-"""Follows the control topics and the cluster's groups, and publishes what is known."""
+"""Follows the holds topic and the cluster's groups, and publishes what is known."""
 
 import logging
 import threading
@@ -82,15 +82,15 @@ class Snapshot:
     Attributes:
         version: increases by one with each snapshot.
         views: the groups, by name.
-        records: the records read from the control topics, tombstones too.
+        records: the records read from the holds topic, tombstones too.
         times: the times by which it is judged whether a hold has ended.
         heard_at: a moment by our monotonic clock: everything that the cluster had
             acknowledged by then is included, as it was then or later.
-        is_complete: whether the control topics were read to their ends, and groups
-            listed.
+        is_complete: whether the holds topic was read to its end, and groups listed.
         trouble: why nothing newer is known; None if all is well.
         unread: what could not be read, each with the reason, as text.
-        remade: control topics that were deleted and created again meanwhile.
+        remade: the holds topic, if it was deleted and created again meanwhile and still
+            lacks holds.
     """
 
     version: int = 0
@@ -114,18 +114,18 @@ class Snapshot:
         return self.age >= OLD_AFTER
 
     def history(self, group: str | None = None) -> tuple[HoldRecord, ...]:
-        """Return the records still on the control topics, of one group or of all."""
+        """Return the records still on the holds topic, of one group or of all."""
         return history_of(self.records, group)
 
 
 @frozen(kw_only=True)
 class _Asked:
-    """A survey, when it was begun, and where the control topics ended then."""
+    """A survey, when it was begun, and where the holds topic ended then."""
 
     survey: Survey = field(factory=Survey)
     moves: Mapping[str, Mapping[TopicPartition, Move]] = field(factory=dict)
     at: float | None = None
-    ends: Mapping[TopicPartition, int] = field(factory=dict)
+    end: int | None = None
     trouble: Trouble | None = None
 
 
@@ -133,7 +133,7 @@ class Follower:
     """
     Publishes what is known as snapshots, for a caller that looks all the time.
 
-    It reads the three control topics with one consumer, and asks about groups with one
+    It reads both control topics with one consumer, and asks about groups with one
     admin client. It needs no more rights than an operator's commands, places nothing,
     and keeps the last snapshot whatever happens to the cluster. It is a context
     manager.
@@ -148,6 +148,7 @@ class Follower:
     def __init__(self, base: Mapping[str, Any], settings: Control) -> None:
         self._base = {"client_id": "safeconsumer-console", **base}
         self.settings = settings
+        self._holds = TopicPartition(settings.holds_topic, 0)
         self._board = Board(settings, most=_MOST_RECORDS)
         self._reader = TopicReader(self._base, settings.status_topic, NAMED_FOR)
         # When everything was read, and why that is not so any more.
@@ -194,12 +195,11 @@ class Follower:
         with self._lock:
             self._viewed[group] = time.monotonic()
 
-    def wait_for(self, topic: str, offset: int, timeout: float) -> bool:
-        """Wait until a record of a control topic is in the snapshot; tell whether it is."""
-        tp = TopicPartition(topic, 0)
+    def wait_for(self, offset: int, timeout: float) -> bool:
+        """Wait until a record of the holds topic is in the snapshot; tell whether it is."""
         with self._published:
             return self._published.wait_for(
-                lambda: self._board.positions.get(tp, 0) > offset, timeout
+                lambda: self._board.positions.get(self._holds, 0) > offset, timeout
             )
 
     # ------------------------------------------------------------ threads
@@ -241,13 +241,13 @@ class Follower:
                 self._turn()
                 if time.monotonic() >= look_at:
                     look_at = time.monotonic() + _LOOK_FOR_STATUS
-                    is_all = self._names.issuperset(self.settings.all_topics)
+                    is_all = self._names.issuperset(self.settings.topics)
                     if not is_all and self._topic_ids(admin).keys() != self._names:
                         return
 
     def _topic_ids(self, admin: KafkaAdminClient) -> dict[str, object]:
         ids, troubles = topics.readable(admin, self.settings)
-        if self.settings.operator_topic not in ids:
+        if self.settings.holds_topic not in ids:
             raise troubles[0]
         self._unread = tuple(map(str, troubles))
         return ids
@@ -261,7 +261,7 @@ class Follower:
                 self._read_at = time.monotonic() - self._reader.silence()
                 self._reading_trouble = None
             self._is_changed = self._is_changed or bool(polled)
-            is_urgent = was_lost or not self._board.sources.keys().isdisjoint(polled)
+            is_urgent = was_lost or self.settings.holds_topic in polled
             is_time = self._is_changed and time.monotonic() >= self._publish_at
             if is_urgent or is_time:
                 self._publish()
@@ -288,13 +288,15 @@ class Follower:
             wanted = {*self._viewed, *self._board.held}
             groups = self._board.groups
         survey = survey_of(admin, groups)
-        control = [TopicPartition(name, 0) for name in self.settings.topics]
-        ends = ends_of(control, admin, asker)
+        ends = ends_of([self._holds], admin, asker)
         survey = with_lags(survey, wanted, admin, asker)
         with self._lock:
             self._commits.keep(survey.facts.keys())
             self._asked = _Asked(
-                survey=survey, moves=self._moves(survey), at=began, ends=ends
+                survey=survey,
+                moves=self._moves(survey),
+                at=began,
+                end=ends.get(self._holds),
             )
             self._publish()
 
@@ -326,11 +328,8 @@ class Follower:
         asked, known = self._asked, self._snapshot.heard_at
         if self._read_at is None or asked.at is None:
             return known
-        at = self._board.positions
-        is_read = all(
-            tp in asked.ends and at.get(tp, 0) >= asked.ends[tp]
-            for tp in map(TopicPartition, self.settings.topics, (0, 0))
-        )
+        at = self._board.positions.get(self._holds, 0)
+        is_read = asked.end is not None and at >= asked.end
         return max(known, min(self._read_at, asked.at)) if is_read else known
 
     def _publish(self) -> None:

@@ -1,6 +1,6 @@
-"""Tells from the records of the control topics what was held, extended and lifted."""
+"""Tells from the records of the holds topic what was held, extended and lifted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from attrs import evolve, frozen
@@ -63,14 +63,16 @@ class Entry:
             "has_expired": self.has_expired,
             "may_have_expired": self.may_have_expired,
         }
-        return {**what, **said, "covers": covers}
+        key = self.record.key
+        later = {"version": key.version, "extra": list(key.extra)}
+        return {**what, **said, "covers": covers, **later}
 
 
 def history_document(  # noqa: PLR0913 - what the document has
     group: str | None,
-    topics: Mapping[str, Facts],
+    topic: Facts,
     found: Iterable[Entry],
-    since: Mapping[str, float],
+    since: float,
     *,
     until: float,
     cluster: str | None = None,
@@ -80,30 +82,25 @@ def history_document(  # noqa: PLR0913 - what the document has
 
     Args:
         group: the only group that it is about; None for all groups.
-        topics: the control topics, by ``operator`` and ``group``.
+        topic: the holds topic.
         found: what the records did.
-        since: since when each is complete, seconds since the epoch.
-        until: the time up to which the topics were read, seconds since the epoch.
+        since: since when it is complete, seconds since the epoch.
+        until: the time up to which it was read, seconds since the epoch.
         cluster: the id of the cluster; None if it is not known.
     """
+    settings = topic.settings or {}
     return {
         "group": group,
         "cluster": cluster,
         "until": until,
         "topics": [
-            _topic(source, facts, since[source]) for source, facts in topics.items()
+            {
+                "topic": topic.name,
+                "timestamp_type": settings.get("message.timestamp.type"),
+                "complete_since": since,
+            }
         ],
         "records": [one.document() for one in found],
-    }
-
-
-def _topic(source: str, facts: Facts, since: float) -> dict[str, Any]:
-    settings = facts.settings or {}
-    return {
-        "source": source,
-        "topic": facts.name,
-        "timestamp_type": settings.get("message.timestamp.type"),
-        "complete_since": since,
     }
 
 
@@ -117,26 +114,26 @@ def entries(
     Return what records did, in their order.
 
     A tombstone lifts nothing if there is no hold before it on the topic, or if that
-    had expired: it is left out. Topics keep what is before a record for as long as the
-    record is not compacted.
+    had expired: it is left out. The topic keeps what is before a record for as long as
+    the record is not compacted.
 
     Args:
-        records: all records of a group, or of all groups, as they are on the topics.
+        records: all records of a group, or of all groups, as they are on the topic.
         skew: seconds by which members lift expired holds later: a record that comes in
             that time still extends or lifts.
         now: by the broker's clock, as far as a record proves it; None if unknown.
         here: by this machine's clock, which may be wrong; None if that does not count.
     """
-    last: dict[tuple[str, ControlKey], int] = {}
+    last: dict[ControlKey, int] = {}
     found: list[Entry] = []
     for one in records:
-        place = last.pop((one.source, one.key), None)
+        place = last.pop(one.key, None)
         if place is not None and not _stands(found[place].record, one.at, skew):
             found[place] = evolve(found[place], has_expired=True)
             place = None
         if what := _what(one, None if place is None else found[place].record.hold):
             if one.hold is not None:
-                last[one.source, one.key] = len(found)
+                last[one.key] = len(found)
             found.append(Entry(what, one))
     for place in last.values():
         record = found[place].record

@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
+from datetime import timedelta
 from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
@@ -12,19 +13,20 @@ from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import clients, topics
-from safeconsumer.group.board import (
-    GROUP,
-    NAMED_FOR,
-    OPERATOR,
-    Board,
-    Readable,
-)
+from safeconsumer.group import clients, patterns, topics
+from safeconsumer.group.board import NAMED_FOR, Board, Readable
 from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.publisher import Acknowledged, Change, publish
+from safeconsumer.group.publisher import (
+    Acknowledged,
+    Change,
+    changes,
+    new_hold,
+    publish,
+)
 from safeconsumer.group.reports import LazyProducer
+from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
     Survey,
@@ -36,8 +38,9 @@ from safeconsumer.group.survey import (
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.view import View
-
-__all__ = ["GROUP", "OPERATOR", "Operator"]
+from safeconsumer.group.wire import ControlHold
+from safeconsumer.holds.hold import checked_duration, checked_owner, checked_reason
+from safeconsumer.holds.scope import Target
 
 _WRITE_TIMEOUT = 10.0
 _READ_TIMEOUT = 30.0
@@ -67,7 +70,7 @@ class Operator:
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
-        ControlTopicError: from every method that reads a control topic, if it does not
+        ControlTopicError: from every method that reads the holds topic, if it does not
             exist.
     """
 
@@ -124,46 +127,42 @@ class Operator:
 
     def check(self) -> None:
         """
-        Check that the control topics' settings keep holds, as far as they can be read.
+        Check that the holds topic's settings keep holds, as far as they can be read.
 
         Raises:
             ControlTopicError: they do not; the message says what to do.
         """
         if self.settings.trust_topic:
             return
-        topics.require_fit(topics.ask(self.admin, self.settings.topics))
+        topics.require_fit(self.facts())
         self._is_fit = True
 
-    def facts(self) -> dict[str, topics.Facts]:
-        """Return what the broker says of the two control topics, by source."""
-        found = topics.ask(self.admin, self.settings.topics)
-        return dict(zip((OPERATOR, GROUP), found, strict=True))
+    def facts(self) -> topics.Facts:
+        """Return what the broker says of the holds topic."""
+        (found,) = topics.ask(self.admin, [self.settings.holds_topic])
+        return found
 
     def is_set_up(self) -> bool:
         """Tell whether any of the control topics exists, or may exist unseen."""
-        found = topics.ask(self.admin, self.settings.all_topics)
+        found = topics.ask(self.admin, self.settings.topics)
         return any(one.partitions or one.is_hidden for one in found)
 
-    def topic_of(self, source: str) -> str:
-        """Return the control topic of operators' or of the group's own holds."""
-        return dict(zip((OPERATOR, GROUP), self.settings.topics, strict=True))[source]
-
-    def write(self, source: str, changes: Sequence[Change]) -> tuple[Acknowledged, ...]:
+    def write(self, wanted: Sequence[Change]) -> tuple[Acknowledged, ...]:
         """
         Place or lift holds; each is acknowledged by all replicas on return.
 
         Args:
-            source: ``operator`` or ``group``.
-            changes: what to write.
+            wanted: what to write.
 
         Raises:
             ControlWriteError: one was not acknowledged; running it again is safe.
         """
-        return publish(self._producer, self.topic_of(source), changes, _WRITE_TIMEOUT)
+        topic = self.settings.holds_topic
+        return publish(self._producer, topic, wanted, _WRITE_TIMEOUT)
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
-        Read the control topics; return the holds on them, of one group or of all.
+        Read the holds topic; return the holds on it, of one group or of all.
 
         They are folded by offset, as members fold them; expired ones are among them.
         """
@@ -172,12 +171,64 @@ class Operator:
         self._read(settings, is_strict=True)
         return self.board.holds(group)
 
+    def pause(
+        self,
+        group: str,
+        *targets: Target,
+        owner: str,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+    ) -> None:
+        """
+        Hold targets for every member of a group, now and in the future.
+
+        Members obey within milliseconds, and no assignment that begins after the return
+        delivers any of it. The hold outlives this process: :meth:`resume` or the command
+        of that name lifts it, or it expires by the broker's clock. A hold of this owner
+        and target that is in force is replaced, and counts as held since it was placed.
+
+        Args:
+            group: the consumer group.
+            targets: as for ``SafeConsumer.pause``; a pattern must be RE2, which every
+                member reads alike. Each is a hold of its own.
+            owner: whose hold it is, as people read it in ``status``.
+            reason: text for people, or None.
+            for_: seconds or a ``timedelta`` until it expires; None for no limit.
+
+        Raises:
+            ControlTopicError: there is no holds topic.
+            ControlWriteError: a hold was not acknowledged within 10 s. What was
+                acknowledged stands, what the message names may be written later; doing
+                it again is safe.
+            HoldSettingError: group, owner, reason or time is not acceptable; nothing
+                was written.
+            MissingExtraError: a pattern, and google-re2 is missing.
+        """
+        hold = new_hold(checked_reason(reason), checked_duration(for_))
+        wanted = _wanted(group, owner, targets, hold)
+        found = self.holds(group)
+        newest = max((one.at or 0.0 for one in found), default=0.0)
+        skew = self.settings.clock_skew
+        since = {one.key: one.since for one in found if one.in_force(newest, skew)}
+        changed = [one.held_since(since.get(one.key)) for one in wanted]
+        self.write(changed)
+
+    def resume(self, group: str, *targets: Target, owner: str) -> None:
+        """
+        Lift the holds of one owner of exactly these targets, for every member.
+
+        Other owners' holds stay, and so do holds of other scopes that cover the same
+        partitions. Arguments and errors as :meth:`pause`; a hold that a
+        ``ControlWriteError`` names may still exist.
+        """
+        self.write(_wanted(group, owner, targets, None))
+
     # ------------------------------------------------------------ reading
 
     def _read(self, settings: Control, *, is_strict: bool) -> Readable:
         """Read the topics up to their ends; return how much of them can be read."""
         ids, troubles = topics.readable(self.admin, settings)
-        if is_strict and troubles and self.settings.operator_topic not in ids:
+        if is_strict and troubles and self.settings.holds_topic not in ids:
             raise troubles[0]
         try:
             self._read_on(ids)
@@ -186,7 +237,7 @@ class Operator:
                 raise
             return Readable(ends=None, is_heard=False, unread=(str(error),))
         return Readable(
-            ends=self.board.ends if self.settings.operator_topic in ids else None,
+            ends=self.board.ends if self.settings.holds_topic in ids else None,
             is_heard=self.settings.status_topic in ids,
             unread=tuple(map(str, troubles)),
         )
@@ -293,7 +344,7 @@ class Operator:
 
         Args:
             group: the consumer group.
-            is_strict: raise if the control topics cannot be read.
+            is_strict: raise if the holds topic cannot be read.
             has_lags: ask for the lags, too; no verdict needs them.
             timeout: seconds after which it gives up, whatever the brokers do; None for
                 the clients' own limits, half a minute for each request.
@@ -394,7 +445,7 @@ class Operator:
         Bring the board up to date; return how much of the topics can be read.
 
         Args:
-            is_strict: raise if the control topics cannot be read.
+            is_strict: raise if the holds topic cannot be read.
         """
         readable = self._read(self.settings, is_strict=is_strict)
         if readable.ends is not None and not is_strict and not self._is_fit:
@@ -415,3 +466,10 @@ class Operator:
     def broker_version(self) -> tuple[int, ...]:
         """Return the Kafka version whose protocols the cluster speaks."""
         return self._asked(lambda asker: tuple(asker.config["api_version"]))
+
+
+def _wanted(
+    group: str, owner: str, targets: Iterable[object], hold: ControlHold | None
+) -> tuple[Change, ...]:
+    found = [str(patterns.target(one)) for one in targets]
+    return changes(checked_group(group), checked_owner(owner), found, hold)

@@ -13,7 +13,6 @@ from kafka import TopicPartition
 
 from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.group import scopes
-from safeconsumer.group.board import OPERATOR
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.facts import HoldRecord
@@ -228,8 +227,8 @@ def placing(
 
 
 def own_of(view: View, wanted: Iterable[Change]) -> dict[Change, HoldRecord]:
-    """Return the existing operators' holds with the same owner and scope."""
-    holds = {one.key: one for one in view.holds if one.source == OPERATOR}
+    """Return the existing holds with the same owner and scope."""
+    holds = {one.key: one for one in view.holds}
     return {one: holds[one.key] for one in wanted if one.key in holds}
 
 

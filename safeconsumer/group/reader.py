@@ -1,4 +1,4 @@
-"""Reads the control topics on a thread that starts again after every failure."""
+"""Reads the holds topic on a thread that starts again after every failure."""
 
 import logging
 import threading
@@ -38,7 +38,7 @@ _END_SECONDS = 2.0
 
 class Reader:
     """
-    Applies the control topics' records, and opens the barrier up to where it has read.
+    Applies the holds topic's records, and opens the barrier up to where it has read.
 
     It keeps what it knows through every failure: an unreachable broker, a topic that is
     gone, refused or created again, a defect of this package.
@@ -60,7 +60,7 @@ class Reader:
         self._state = state
         self._barrier = barrier
         self._topics = TopicCheck(settings, base, ledger)
-        self._partitions = tuple(TopicPartition(name, 0) for name in settings.topics)
+        self._partition = TopicPartition(settings.holds_topic, 0)
         self._topic_reader = TopicReader(base)
         self._positions: dict[TopicPartition, int] = {}
         self._stopping = InterruptibleEvent()
@@ -77,10 +77,10 @@ class Reader:
 
     def start(self, timeout: float) -> None:
         """
-        Begin to read; wait at most so many seconds until the topics are checked.
+        Begin to read; wait at most so many seconds until the topic is checked.
 
         Raises:
-            ControlTopicError: a topic is unfit; no thread is left running.
+            ControlTopicError: the topic is unfit; no thread is left running.
         """
         self._thread.start()
         self._checked.wait(timeout)
@@ -105,7 +105,7 @@ class Reader:
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything on the topics is applied, as far as can be found out."""
+        """Whether everything on the topic is applied, as far as can be found out."""
         return self._is_ready
 
     def positions(self) -> Offsets:
@@ -173,8 +173,6 @@ class Reader:
         positions = self._topic_reader.positions
         if positions != self._positions:
             self._positions = dict(positions)
-            for tp, offset in positions.items():
-                self._state.read_through(tp.topic, offset)
             self._barrier.applied(self._positions)
             self.on_change()
         self._barrier.ask_again()
@@ -196,9 +194,10 @@ class Reader:
         self._topic_reader.wake()
 
     def _begin(self, asker: KafkaConsumer) -> None:
-        asker.assign(self._partitions)
-        for one in self._topic_reader.begin(self._settings.topics, asker=asker):
-            self._state.begin_again(one.topic)
+        asker.assign([self._partition])
+        name = self._settings.holds_topic
+        for one in self._topic_reader.begin([name], asker=asker):
+            self._state.begin_again()
             self._ledger.emit(
                 control_events.ControlTopicReset,
                 topic=one.topic,
@@ -216,7 +215,7 @@ class Reader:
         self._is_ready, self._is_told, self._failures = True, False, 0
         self._ledger.emit(
             control_events.ControlReady,
-            topics=self._settings.topics,
+            topics=(self._settings.holds_topic,),
             holds=self._state.count(),
             seconds=round(time.monotonic() - began, 3),
         )
@@ -227,7 +226,7 @@ class Reader:
         self, asker: KafkaConsumer, answer: Callable[[Offsets | None], object]
     ) -> None:
         try:
-            EndOffsets(asker).ask(self._partitions, _ASK_TIMEOUT_MS, answer)
+            EndOffsets(asker).ask([self._partition], _ASK_TIMEOUT_MS, answer)
         except Exception as error:  # noqa: BLE001 - an assignment must not fail by it
             self._spoilt = error  # that client is broken; the next one asks again
             answer(None)

@@ -80,7 +80,7 @@ def grants(
 
     Args:
         settings: the names of the control topics.
-        operators: principals who place and lift operators' holds.
+        operators: principals who place and lift holds.
         members: principals of consumers; they can already read their own topics.
         groups: consumer groups that operators look at.
         topics: the topics of these groups.
@@ -95,8 +95,7 @@ def _operator(
     settings: Control, who: str, groups: Sequence[str], topics: Sequence[str]
 ) -> Iterator[Grant]:
     both = ("Read", "Write", "DescribeConfigs")
-    for name in settings.topics:
-        yield Grant(principal=who, kind=TOPIC, name=name, operations=both)
+    yield Grant(principal=who, kind=TOPIC, name=settings.holds_topic, operations=both)
     if settings.status_topic is not None:
         yield Grant(
             principal=who, kind=TOPIC, name=settings.status_topic, operations=("Read",)
@@ -113,10 +112,8 @@ def _operator(
 
 
 def _member(settings: Control, who: str) -> Iterator[Grant]:
-    operators, group = settings.topics
-    read, both = ("Read", "DescribeConfigs"), ("Read", "Write", "DescribeConfigs")
-    yield Grant(principal=who, kind=TOPIC, name=operators, operations=read)
-    yield Grant(principal=who, kind=TOPIC, name=group, operations=both)
+    read = ("Read", "DescribeConfigs")
+    yield Grant(principal=who, kind=TOPIC, name=settings.holds_topic, operations=read)
     if settings.status_topic is not None:
         yield Grant(
             principal=who, kind=TOPIC, name=settings.status_topic, operations=("Write",)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from attrs import Attribute, field, frozen
 
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 PREFIX = "__safeconsumer_"
 
 
-def names(prefix: str) -> tuple[str, str, str]:
-    """Return the control topics' names with a prefix: operators', the group's, reports."""
-    return f"{prefix}holds_ops", f"{prefix}holds_group", f"{prefix}status"
+# Operators' holds were on a topic of this name when members had one of their own.
+_HOLDS, _STATUS = "holds_ops", "status"
 
-
-OPERATOR_TOPIC, GROUP_TOPIC, STATUS_TOPIC = names(PREFIX)
+HOLDS_TOPIC, STATUS_TOPIC = PREFIX + _HOLDS, PREFIX + _STATUS
 
 
 def _is_topic(_self: object, attribute: "Attribute[Any]", value: object) -> None:
@@ -87,10 +85,10 @@ class Control:
     Makes a member obey holds that are kept in Kafka, for its whole group.
 
     Attributes:
-        operator_topic: the topic of operators' holds; members only read it.
-        group_topic: the topic of the members' own group holds.
+        holds_topic: the topic of the holds: clients that may write it hold and lift,
+            members only read it.
         status_topic: the topic to which members report; None for no reports.
-        unavailable: what happens to newly assigned partitions while the control topics
+        unavailable: what happens to newly assigned partitions while the holds topic
             cannot be read: ``hold`` keeps them quiet, ``run`` lets them flow after
             ``run_after`` seconds. Partitions that flowed or were held before stay so.
         run_after: seconds; only for ``run``.
@@ -110,8 +108,7 @@ class Control:
         ControlSettingError: a value is not acceptable.
     """
 
-    operator_topic: str = field(default=OPERATOR_TOPIC, validator=_is_topic)
-    group_topic: str = field(default=GROUP_TOPIC, validator=_is_topic)
+    holds_topic: str = field(default=HOLDS_TOPIC, validator=_is_topic)
     status_topic: str | None = field(default=STATUS_TOPIC, validator=_is_topic)
     unavailable: str = field(default="hold", validator=_is_known)
     run_after: float = field(default=30.0, converter=_seconds, validator=_is_seconds)
@@ -129,10 +126,24 @@ class Control:
         factory=dict, repr=False, converter=_copied, validator=_are_settings
     )
 
+    if not TYPE_CHECKING:  # a checker knows the settings by their fields
+
+        def __new__(cls, *_args: object, **settings: object) -> Self:
+            """Refuse the settings of versions before 0.6, by the name of the new one."""
+            if "operator_topic" in settings:
+                message = "operator_topic= is holds_topic= now: give it the same topic"
+                raise ControlSettingError(message)
+            if "group_topic" in settings:
+                message = (
+                    "group_topic= is gone: holds are on one topic, holds_topic=, and "
+                    "members place none"
+                )
+                raise ControlSettingError(message)
+            return object.__new__(cls)
+
     def __attrs_post_init__(self) -> None:
-        names = [self.operator_topic, self.group_topic, self.status_topic]
-        if len(set(names)) < len(names):
-            message = f"control topics must differ: {', '.join(map(str, names))}"
+        if self.holds_topic == self.status_topic:
+            message = f"control topics must differ: both are {self.holds_topic}"
             raise ControlSettingError(message)
 
     @classmethod
@@ -149,24 +160,15 @@ class Control:
         if not isinstance(prefix, str):  # of an unset variable, None would be a name
             message = f"prefix must be text, not {prefix!r}"
             raise ControlSettingError(message)
-        operators, group, status = names(prefix)
         return cls(
-            operator_topic=operators,
-            group_topic=group,
-            status_topic=status,
-            **settings,
+            holds_topic=prefix + _HOLDS, status_topic=prefix + _STATUS, **settings
         )
 
     @property
-    def topics(self) -> tuple[str, str]:
-        """The topics that hold state, the operators' first."""
-        return self.operator_topic, self.group_topic
-
-    @property
-    def all_topics(self) -> tuple[str, ...]:
-        """The same, and the status topic if there is one."""
+    def topics(self) -> tuple[str, ...]:
+        """The holds topic, and the status topic if there is one."""
         status = self.status_topic
-        return self.topics if status is None else (*self.topics, status)
+        return (self.holds_topic,) if status is None else (self.holds_topic, status)
 
     def attach(self, client: "Client", configs: Mapping[str, Any]) -> "GroupControl":
         """
@@ -178,7 +180,7 @@ class Control:
 
         Raises:
             ControlSettingError: it has no ``group_id``.
-            ControlTopicError: the settings of a control topic would let Kafka delete
+            ControlTopicError: the settings of the holds topic would let Kafka delete
             holds.
         """
         module = import_module("safeconsumer.group.member")

@@ -1,7 +1,7 @@
-"""Keeps what the control topics say about one group, and turns it into holds."""
+"""Keeps what the holds topic says about one group, and turns it into holds."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from attrs import evolve, field, frozen
 
@@ -11,7 +11,7 @@ from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.wire import ControlHold, ControlKey
-from safeconsumer.holds.hold import GROUP, OPERATOR, Hold, HoldKey
+from safeconsumer.holds.hold import OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Scope
 
@@ -29,8 +29,7 @@ class ControlState:
     """
     Folds control records, and makes the ledger's holds of them.
 
-    Of several records of one key the last in the topic's order counts, in whatever
-    order they arrive here: a member gets its own writes twice.
+    Records come in the topic's order; of several of one key the last counts.
 
     Thread rules: any thread; one lock, outside the ledger's. Events wait for the
     ledger's ``deliver()``.
@@ -40,7 +39,6 @@ class ControlState:
         self,
         group: str,
         ledger: PauseLedger,
-        sources: Mapping[str, str],
         skew: float,
         clock: BrokerClock | None = None,
     ) -> None:
@@ -48,48 +46,29 @@ class ControlState:
         self._clock.on_change = self.tell_time
         self._group = group
         self._ledger = ledger
-        self._sources = sources  # topic to owner prefix
         self._skew = skew
         self._lock = threading.Lock()
-        self._fold = Fold(sources, group)
-        self._untold: dict[str, int] = {}
+        self._fold = Fold(group)
+        self._untold = 0
         self._told_at = -_TELL_SKIPPED_EVERY
         self.skipped = 0
 
-    @staticmethod
-    def sources(operator_topic: str, group_topic: str) -> dict[str, str]:
-        """Return the kind of holds, as a prefix of owners, that each topic has."""
-        return {operator_topic: OPERATOR, group_topic: GROUP}
-
     def absorb(self, topic: str, records: Iterable[Written]) -> None:
-        """
-        Take over records of one topic.
-
-        Records that were taken over before change nothing.
-        """
+        """Take over the next records of the holds topic, whose name events have."""
         with self._lock:
-            taken = self._fold.take(topic, records)
-            self._skip(topic, taken.skipped)
+            taken = self._fold.take(records)
+            self.skipped += taken.skipped
+            self._untold += taken.skipped
             self._apply(taken.fresh)
-            self._tell_skipped()
+            self._tell_skipped(topic)
 
-    def restore(self, topic: str, keys: Iterable[ControlKey]) -> None:
-        """Make the ledger obey the last known records again, after a change was tried."""
-        with self._lock:
-            self._apply([self._fold.last(topic, key) for key in keys])
-
-    def read_through(self, topic: str, offset: int) -> None:
-        """Note that everything below an offset was absorbed, so that tombstones may go."""
-        with self._lock:
-            self._fold.read_through(topic, offset)
-
-    def begin_again(self, topic: str) -> None:
+    def begin_again(self) -> None:
         """Note that the topic was created again: its offsets start over, the holds stay."""
         with self._lock:
-            self._fold.begin_again(topic)
+            self._fold.begin_again()
 
     def kept(self) -> tuple[Hold, ...]:
-        """Return the holds in force that were on a topic before it was created again."""
+        """Return the holds in force that were on the topic before it was created again."""
         with self._lock:
             keys = {
                 self._key(one)
@@ -101,26 +80,20 @@ class ControlState:
         return tuple(one for one in self._ledger.view().holds if one.key in keys)
 
     def count(self) -> int:
-        """Return how many operator and group holds are in force."""
+        """Return how many holds of the group are in force."""
         return sum(hold.is_remote for hold in self._ledger.view().holds)
 
     # ------------------------------------------------------------ telling
 
-    def _skip(self, topic: str, records: int) -> None:
-        if records:
-            self.skipped += records
-            self._untold[topic] = self._untold.get(topic, 0) + records
-
-    def _tell_skipped(self) -> None:
+    def _tell_skipped(self, topic: str) -> None:
         now, _ = self._ledger.now()
         if not self._untold or now - self._told_at < _TELL_SKIPPED_EVERY:
             return
         self._told_at = now
-        for topic, records in self._untold.items():
-            self._ledger.emit(
-                control_events.ControlRecordsSkipped, topic=topic, records=records
-            )
-        self._untold.clear()
+        self._ledger.emit(
+            control_events.ControlRecordsSkipped, topic=topic, records=self._untold
+        )
+        self._untold = 0
 
     # ------------------------------------------------------------ applying
 
@@ -128,7 +101,7 @@ class ControlState:
         change = _Change()
         moment = self._ledger.now()
         for one in records:
-            key = self._scope_and_owner(one.topic, one.key, tell=one.hold is not None)
+            key = self._scope_and_owner(one.key, tell=one.hold is not None)
             hold = self._hold(key, one, moment)
             if hold is None or is_over(hold, moment):
                 change.remove.append(key)
@@ -176,12 +149,10 @@ class ControlState:
                 self._ledger.follow(place, ())
 
     def _key(self, one: HoldRecord) -> HoldKey:
-        return self._scope_and_owner(one.topic, one.key, tell=False)
+        return self._scope_and_owner(one.key, tell=False)
 
-    def _scope_and_owner(
-        self, topic: str, key: ControlKey, *, tell: bool
-    ) -> tuple[Scope, str]:
-        owner = self._sources[topic] + key.owner
+    def _scope_and_owner(self, key: ControlKey, *, tell: bool) -> tuple[Scope, str]:
+        owner = OPERATOR + key.owner
         read = patterns.read_key(key)
         is_new = patterns.read(key.scope) is None or bool(key.extra)
         if is_new:

@@ -1,4 +1,4 @@
-"""Checks at the start, and again later, that the control topics keep holds."""
+"""Checks at the start, and again later, that the holds topic keeps holds."""
 
 import logging
 import threading
@@ -17,10 +17,10 @@ log = logging.getLogger("safeconsumer.group")
 
 class TopicCheck:
     """
-    Asks the broker about the control topics' settings.
+    Asks the broker about the holds topic's settings.
 
     Args:
-        settings: the names of the topics, and how often to check.
+        settings: the name of the topic, and how often to check.
         base: the connection.
         ledger: takes the events.
 
@@ -39,25 +39,26 @@ class TopicCheck:
 
     def at_once(self) -> None:
         """
-        Check that the topics are fit, as far as can be found out; raise if not.
+        Check that the topic is fit, as far as can be found out; raise if not.
 
         Raises:
-            ControlTopicError: they are not; the message says what to do.
-            KafkaError: a topic is missing or may not be read, or no broker answers.
+            ControlTopicError: it is not; the message says what to do.
+            KafkaError: it is missing or may not be read, or no broker answers.
         """
         self._asked_at = time.monotonic()
         if self._settings.trust_topic:
             return
+        name = self._settings.holds_topic
         with clients.admin(self._base) as admin:
-            topics.require(admin, self._settings.topics)
-            facts = topics.ask(admin, self._settings.topics)
+            topics.require(admin, name)
+            (facts,) = topics.ask(admin, [name])
         topics.require_fit(facts)
-        advice = [said for one in facts for said in topics.advice(one)]
+        advice = topics.advice(facts)
         if advice and not self._is_advised:
             self._is_advised = True
             self._ledger.emit(
                 control_events.ControlUnchecked,
-                topics=self._settings.topics,
+                topics=(name,),
                 reason="; ".join(advice),
             )
 
@@ -66,7 +67,7 @@ class TopicCheck:
         Ask again if a check is due, on a thread for which nothing waits.
 
         Args:
-            found: called on that thread if a topic has become unfit.
+            found: called on that thread if the topic has become unfit.
         """
         since = time.monotonic() - self._asked_at
         if self._settings.trust_topic or since < self._settings.check_interval:
@@ -91,4 +92,4 @@ class TopicCheck:
         except ControlTopicError as error:
             found(error)
         except Exception:  # the reader notices by itself if the cluster is away
-            log.debug("the control topics' settings could not be read", exc_info=True)
+            log.debug("the holds topic's settings could not be read", exc_info=True)

@@ -19,7 +19,7 @@ _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 _LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
 _DAY_MS = 24 * 3600 * 1000
-# The control topics are the journal of what operators and members did.
+# The holds topic is the journal of what operators did.
 HISTORY_DAYS = 30
 
 # One partition gives one order and one end offset. Holds expire by the broker's time.
@@ -70,24 +70,23 @@ class Facts:
     is_hidden: bool = False
 
 
-def require(admin: KafkaAdminClient, names: Iterable[str]) -> None:
+def require(admin: KafkaAdminClient, name: str) -> None:
     """
-    Check that all topics exist, and that this principal may read them.
+    Check that a topic exists, and that this principal may read it.
 
     Raises:
-        UnknownTopicOrPartitionError: one is missing; the message says what to do.
-        TopicAuthorizationFailedError: one may not be read; the message says what to do.
+        UnknownTopicOrPartitionError: it is missing; the message says what to do.
+        TopicAuthorizationFailedError: it may not be read; the message says what to do.
     """
-    _check_readable(admin.describe_topics(list(names)))
+    (described,) = admin.describe_topics([name])
+    _check_readable(described)
 
 
 def readable(
     admin: KafkaAdminClient, settings: Control
 ) -> tuple[dict[str, object], list[Exception]]:
     """
-    Return the control topics and the status topic that may be read, with their ids.
-
-    The control topics are among them both or not at all.
+    Return which of the holds topic and the status topic may be read, with their ids.
 
     Returns:
         The topics, and why others are not among them.
@@ -95,36 +94,30 @@ def readable(
     Raises:
         KafkaError: the broker could not be asked.
     """
-    described = {
-        one["name"]: one for one in admin.describe_topics(list(settings.all_topics))
-    }
     found: dict[str, object] = {}
     troubles: list[Exception] = []
-    status = settings.status_topic
-    for names in (settings.topics, () if status is None else (status,)):
-        several = [described[name] for name in names]
+    described = {one["name"]: one for one in admin.describe_topics([*settings.topics])}
+    for name in settings.topics:
         try:
-            _check_readable(several)
+            _check_readable(described[name])
         except kafka_errors.UnknownTopicOrPartitionError as error:
             troubles.append(ControlTopicError(*error.args))
         except kafka_errors.TopicAuthorizationFailedError as error:
             troubles.append(error)
         else:
-            found |= {one["name"]: one.get("topic_id") for one in several}
-    if status is None:
+            found[name] = described[name].get("topic_id")
+    if settings.status_topic is None:
         troubles.append(ControlTopicError("there is no status topic, by the settings"))
     return found, troubles
 
 
-def _check_readable(described: Iterable[Mapping[str, Any]]) -> None:
-    described = tuple(described)
-    refused = [one["name"] for one in described if not _may_read(one)]
-    if refused:
-        message = f"no right to read {', '.join(refused)}: {ACLS}"
+def _check_readable(described: Mapping[str, Any]) -> None:
+    name = described["name"]
+    if not _may_read(described):
+        message = f"no right to read {name}: {ACLS}"
         raise kafka_errors.TopicAuthorizationFailedError(message)
-    missing = [one["name"] for one in described if not one["partitions"]]
-    if missing:
-        raise kafka_errors.UnknownTopicOrPartitionError(absent(missing))
+    if not described["partitions"]:
+        raise kafka_errors.UnknownTopicOrPartitionError(absent(name))
 
 
 def _may_read(described: Mapping[str, Any]) -> bool:
@@ -206,23 +199,19 @@ def _values(configs: Mapping[str, Mapping[str, str]] | None) -> dict[str, str] |
     return {name: str(one["value"]) for name, one in configs.items()}
 
 
-def absent(names: Iterable[str]) -> str:
-    """Return the sentence that control topics do not exist, with what to do."""
-    return f"no topic {', '.join(names)}: run safeconsumer control init"
+def absent(name: str) -> str:
+    """Return the sentence that a control topic does not exist, with what to do."""
+    return f"no topic {name}: run safeconsumer control init"
 
 
-def require_fit(several: Iterable[Facts]) -> None:
+def require_fit(facts: Facts) -> None:
     """
-    Check that all topics are fit to keep holds, as far as can be found out.
+    Check that a topic is fit to keep holds, as far as can be found out.
 
     Raises:
-        ControlTopicError: they are not; the message says what to do.
+        ControlTopicError: it is not; the message says what to do.
     """
-    several = tuple(several)
-    missing = [one for one in several if not one.partitions and not one.is_hidden]
-    wrong = [absent(one.name for one in missing)] if missing else []
-    wrong += [said for one in several if one not in missing for said in faults(one)]
-    if wrong:
+    if wrong := faults(facts):
         raise ControlTopicError("; ".join(wrong))
 
 
@@ -231,7 +220,7 @@ def faults(facts: Facts) -> tuple[str, ...]:
     if facts.is_hidden:
         return (_hidden(facts),)
     if not facts.partitions:
-        return (absent([facts.name]),)
+        return (absent(facts.name),)
     if facts.partitions != 1:
         return (_too_many(facts),)
     policy = (facts.settings or {}).get("cleanup.policy", "compact")

@@ -761,10 +761,11 @@ class View:
         if report is None or report.is_partial or report.state != "ready":
             return False
         here = self.times.here
+        applied = min(
+            (report.applied.get(name, 0) for name in self.ends or ()), default=0
+        )
         return tp in one.quiet and any(
-            hold.offset < report.applied.get(hold.topic, 0)
-            and hold.covers(tp)
-            and not hold.is_over(here)
+            hold.offset < applied and hold.covers(tp) and not hold.is_over(here)
             for hold in self.holds
         )
 

@@ -1,29 +1,14 @@
 """Describes what a consumer uses of group control, which it must not import: it is above."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
-
-from safeconsumer.holds.hold import Hold
 
 
 class GroupControl(Protocol):
     """The parts of one consumer that is controlled: ``safeconsumer.group.member``'s."""
 
     def start(self) -> None:
-        """Gate partitions from now on, read the control topics, and report."""
-
-    def pause(
-        self,
-        targets: Iterable[object],
-        *,
-        owner: str,
-        reason: str | None,
-        for_: object,
-    ) -> None:
-        """Hold the targets for every member."""
-
-    def resume(self, targets: Iterable[object], *, owner: str) -> tuple[Hold, ...]:
-        """Lift this owner's group holds; return what still covers the targets here."""
+        """Gate partitions from now on, read the holds topic, and report."""
 
     def report_soon(self) -> None:
         """Report soon, because something changed."""

@@ -25,9 +25,8 @@ APP = "app"
 # The owner of the hold of a topic that a plain pause of all that is assigned of it means.
 WHOLE = "app (all)"
 
-# Owners of holds from control topics begin with these; no local call may use them.
+# Owners of holds from the holds topic begin with this; no local call may use them.
 OPERATOR = "operator:"
-GROUP = "group:"
 # Owners of holds that a worker places begin with this.
 WORKER = "worker:"
 # These stand for an outage: what a handler asked for, and what a breaker found. A
@@ -37,7 +36,7 @@ OUTAGES = frozenset({OUTAGE, BREAKER})
 
 
 # The kinds of owners by which holds are counted.
-KINDS = ("local", "worker", "group", "operator")
+KINDS = ("local", "worker", "operator")
 
 
 class WorkerOwner(str):
@@ -81,7 +80,7 @@ class Hold:
         deadline: the expiry on the monotonic clock of this process, seconds.
         beneath: of a plain pause, the strict hold that it was placed over, which ends
             before it; it is in force again if the pause ends by itself.
-        record: the time of the control topic's record that it came from, in seconds
+        record: the time of the holds topic's record that it came from, in seconds
             since the epoch or None, and its offset; None if it came from none.
     """
 
@@ -97,8 +96,8 @@ class Hold:
 
     @property
     def is_remote(self) -> bool:
-        """Tell whether it came from a control topic, so that no local ``resume`` lifts it."""
-        return self.owner.startswith((OPERATOR, GROUP))
+        """Tell whether it came from the holds topic, so that no local ``resume`` lifts it."""
+        return self.owner.startswith(OPERATOR)
 
     @property
     def is_routine(self) -> bool:
@@ -122,12 +121,8 @@ class Hold:
             return shlex.join((*what, scope, *where))
         if self.owner == WHOLE:
             return "resume(*assignment())"
-        if self.owner.startswith(GROUP):
-            call, owner = "resume_group", self.owner.removeprefix(GROUP)
-        else:
-            call, owner = "resume", self.owner
-        whose = "" if owner == APP else f", owner={owner!r}"
-        return f"{call}({str(self.scope)!r}{whose})"
+        whose = "" if self.owner == APP else f", owner={self.owner!r}"
+        return f"resume({str(self.scope)!r}{whose})"
 
     @property
     def key(self) -> HoldKey:
@@ -188,7 +183,7 @@ def made(  # noqa: PLR0913 - a hold has that many properties
     )
 
 
-_KINDS = ((OPERATOR, "operator"), (GROUP, "group"), (WORKER, "worker"))
+_KINDS = ((OPERATOR, "operator"), (WORKER, "worker"))
 
 
 def kind_of(owner: str) -> str:
@@ -211,16 +206,16 @@ def checked_owner(owner: object) -> str:
     Return the name of an owner whose holds a program may change.
 
     Raises:
-        HoldSettingError: as :func:`checked_name`, or if it has the prefix of operators'
-            or group holds.
+        HoldSettingError: as :func:`checked_name`, or if it has the prefix of
+            operators' holds.
     """
     if owner is APP:  # as nearly always
         return APP
     name = checked_name(owner)
-    if name.startswith((OPERATOR, GROUP)):
+    if name.startswith(OPERATOR):
         message = (
-            f"owner {name[:60]!r} is reserved for holds from control topics: an "
-            "operator's hold is lifted by the command line, a group's by resume_group()"
+            f"owner {name[:60]!r} is reserved for operators' holds: the command "
+            "safeconsumer resume and Operator.resume() lift them"
         )
         raise HoldSettingError(message)
     return name

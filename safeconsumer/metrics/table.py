@@ -43,7 +43,6 @@ _WORKER_OWNERS = (
 )
 MEMBER_STATES = ("obeys", "behind", "unavailable", "silent", "unknown")
 PARTITION_STATES = ("flowing", "quiet", "held_flowing", "unknown")
-SOURCES = ("operator", "group")
 
 
 @frozen
@@ -139,8 +138,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "holds",
         "consumer",
-        "Holds in force, by who placed them: local calls, a worker, the group's "
-        "members, operators.",
+        "Holds in force, by who placed them: local calls, a worker, operators.",
         labels=(Label("kind", KINDS),),
     ),
     Metric(
@@ -363,14 +361,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "group_holds",
         "console",
-        "Holds of a group, by the control topic that they are on.",
-        labels=(_GROUP, Label("source", SOURCES)),
+        "Holds of a group.",
+        labels=(_GROUP,),
     ),
     Metric(
         "group_unlimited_holds",
         "console",
-        "Holds of a group that never expire, by the control topic that they are on.",
-        labels=(_GROUP, Label("source", SOURCES)),
+        "Holds of a group that never expire.",
+        labels=(_GROUP,),
     ),
     Metric(
         "group_oldest_unlimited_hold_timestamp_seconds",

@@ -1,8 +1,8 @@
-"""Reads holds from the control topics in the driver, up to date at every plan."""
+"""Reads holds from the holds topic in the driver, up to date at every plan."""
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
@@ -38,34 +38,34 @@ _SETTINGS = (
 _MISSING = "UnknownTopicOrPartitionException"
 _REFUSED = "AuthorizationException"
 _SILENT = (
-    "no broker answered in time; do the topics exist (safeconsumer control init), and "
+    "no broker answered in time; does the topic exist (safeconsumer control init), and "
     "is holds.control.kafka.* right?"
 )
 
 
 class TopicReader:
     """
-    Reads the control topics step by step, with a consumer of Java's.
+    Reads the holds topic step by step, with a consumer of Java's.
 
     Thread rules: one thread at a time.
 
     Args:
         clients: makes the clients.
-        names: the control topics.
+        name: the holds topic.
 
     Attributes:
-        positions: the offsets below which everything was read.
+        position: the offset below which everything was read; None: nothing yet.
     """
 
-    def __init__(self, clients: JavaClients, names: tuple[str, ...]) -> None:
+    def __init__(self, clients: JavaClients, name: str) -> None:
         self._clients = clients
-        self._names = names
+        self._name = name
         self._consumer: Any = None
         self._admin: Any = None
-        self._partitions: dict[str, Any] = {}
-        self._to_ends: Any = None  # what to ask for: made once, as each call costs
-        self._ids: dict[str, str] = {}
-        self.positions: dict[str, int] = {}
+        self._partition: Any = None
+        self._to_end: Any = None  # what to ask for: made once, as each call costs
+        self._id = ""
+        self.position: int | None = None
 
     def connect(self) -> bool:
         """Make the clients, if there are none; return whether they were made."""
@@ -73,68 +73,53 @@ class TopicReader:
             return False
         self._admin = self._admin or self._clients.admin()
         self._consumer = self._clients.consumer()
-        self._partitions = {one: self._clients.partition(one) for one in self._names}
-        self._to_ends = self._clients.ends_of(self._partitions.values())
-        self._consumer.assign(list(self._partitions.values()))
+        self._partition = self._clients.partition(self._name)
+        self._to_end = self._clients.ends_of([self._partition])
+        self._consumer.assign([self._partition])
         return True
 
-    def facts(self, until: float) -> tuple[topic_facts.Facts, ...]:
-        """Return the topics' facts."""
-        described = self._described(until)
-        settings = self._settings(until)
-        return tuple(
-            topic_facts.Facts(
-                name, described[name].partitions().size(), settings.get(name)
-            )
-            for name in self._names
-        )
+    def facts(self, until: float) -> topic_facts.Facts:
+        """Return the topic's facts."""
+        partitions = self._described(until).partitions().size()
+        return topic_facts.Facts(self._name, partitions, self._settings(until))
 
-    def ends(self, until: float) -> dict[str, int]:
-        """Return where the topics end now."""
-        asked = self._admin.listOffsets(self._to_ends)
-        return {
-            name: int(self._clients.result(asked.partitionResult(one), until).offset())
-            for name, one in self._partitions.items()
-        }
+    def end(self, until: float) -> int:
+        """Return where the topic ends now."""
+        asked = self._admin.listOffsets(self._to_end).partitionResult(self._partition)
+        return int(self._clients.result(asked, until).offset())
 
-    def made_again(self, ends: Mapping[str, int], until: float) -> dict[str, int]:
+    def made_again(self, end: int, until: float) -> int | None:
         """
-        Return the topics that were created again, or cut; they are read from 0.
+        Begin at 0 if the topic was created again, or cut.
 
-        With each comes the offset below which the old one was read.
+        Returns:
+            The offset below which the old one was read; None if it is the same topic.
         """
-        described = self._described(until)
-        ids = {name: str(described[name].topicId()) for name in self._names}
-        found = {
-            name: self.positions.get(name, 0)
-            for name in self._names
-            if self._ids.get(name, ids[name]) != ids[name]
-            or ends[name] < self.positions.get(name, 0)
-        }
-        self._ids = ids
-        if found:  # its consumer knows the old one
-            self.close()
-            self.connect()
-        for name in found:
-            self.positions.pop(name, None)
-        return found
+        id_ = str(self._described(until).topicId())
+        known, self._id = self._id or id_, id_
+        at = self.position or 0
+        if known == id_ and end >= at:
+            return None
+        self.close()  # its consumer knows the old one
+        self.connect()
+        self.position = None
+        return at
 
     def begin(self, until: float) -> None:
         """Go on where it was, in a new consumer."""
-        for name, partition in self._partitions.items():
-            if name in self.positions:
-                self._consumer.seek(partition, self.positions[name])
-            else:
-                self._consumer.seekToBeginning([partition])
-        self._note_positions(until)
+        if self.position is None:
+            self._consumer.seekToBeginning([self._partition])
+        else:
+            self._consumer.seek(self._partition, self.position)
+        self._note_position(until)
 
-    def read(self, until: float) -> Iterator[tuple[str, Written]]:
-        """Yield the next records, with their topics, once they have come."""
+    def read(self, until: float) -> Iterator[Written]:
+        """Yield the next records, once they have come."""
         polled = self._consumer.poll(self._clients.duration(_POLL))
         if not polled.isEmpty():
             text = java_class(self._clients.jvm, _SHIM).asText(polled)
             yield from map(_record, text.split("\n"))
-        self._note_positions(until)
+        self._note_position(until)
 
     def close(self) -> None:
         """Close the clients; what was read stays known."""
@@ -146,69 +131,64 @@ class TopicReader:
             except errors():
                 continue  # the JVM has ended, or Kafka could not say goodbye
 
-    def _note_positions(self, until: float) -> None:
+    def _note_position(self, until: float) -> None:
         left = self._clients.duration(max(0.001, until - time.monotonic()))
-        for name, partition in self._partitions.items():
-            self.positions[name] = int(self._consumer.position(partition, left))
+        self.position = int(self._consumer.position(self._partition, left))
 
     def _described(self, until: float) -> Any:  # noqa: ANN401 - Java's
-        asked = self._admin.describeTopics(list(self._names)).allTopicNames()
-        return self._clients.result(asked, until)
+        asked = self._admin.describeTopics([self._name]).allTopicNames()
+        return self._clients.result(asked, until)[self._name]
 
-    def _settings(self, until: float) -> dict[str, dict[str, str]]:
+    def _settings(self, until: float) -> dict[str, str] | None:
         kind = java_class(self._clients.jvm, f"{_KAFKA}.common.config.ConfigResource")
-        wanted = [kind(kind.Type.TOPIC, name) for name in self._names]
+        wanted = kind(kind.Type.TOPIC, self._name)
         try:
-            asked = self._admin.describeConfigs(wanted).all()
-            found = self._clients.result(asked, until)
+            asked = self._admin.describeConfigs([wanted]).all()
+            config = self._clients.result(asked, until)[wanted]
         except errors() as error:
             if root_cause(error)[0].endswith(_REFUSED):
-                return {}  # the right to see them is lacking
+                return None  # the right to see them is lacking
             raise
         return {
-            resource.name(): {
-                name: str(one.value())
-                for name in _SETTINGS
-                if (one := config.get(name)) is not None
-            }
-            for resource, config in found.items()
+            name: str(one.value())
+            for name in _SETTINGS
+            if (one := config.get(name)) is not None
         }
 
 
 class ControlFollower:
     """
-    Reads the holds that operators and members have placed for one consumer group.
+    Reads the holds that were placed for one consumer group.
 
-    A plan reads the topics up to an end that is asked for after the plan began: so it
+    A plan reads the topic up to an end that is asked for after the plan began: so it
     obeys every hold that was acknowledged before.
 
     Thread rules: any thread; one reads at a time, the others wait for it.
 
     Args:
         clients: makes the clients.
-        topics: the operators' topic and the members'.
+        topic: the holds topic.
         group: the consumer group.
         skew: seconds by which holds end later, as clocks may differ.
         timeout: the most seconds for which a plan waits.
-        hooks: take events about the control topics.
+        hooks: take events about the holds topic.
     """
 
     def __init__(  # noqa: PLR0913 - what a reader is made of
         self,
         clients: JavaClients,
-        topics: tuple[str, str],
+        topic: str,
         group: str,
         *,
         skew: float,
         timeout: float,
         hooks: tuple[Hook, ...],
     ) -> None:
-        self._topics = topics
+        self._topic = topic
         self._timeout = timeout
-        self._reader = TopicReader(clients, topics)
+        self._reader = TopicReader(clients, topic)
         self._ledger = PauseLedger(hooks, client_id="spark", group_id=group)
-        sources = ControlState.sources(*topics)
-        self._state = ControlState(group, self._ledger, sources, skew)
+        self._state = ControlState(group, self._ledger, skew)
         self._reading = threading.Lock()
         self._is_closed = False
         self._is_ready = False
@@ -217,13 +197,12 @@ class ControlFollower:
         self._checked_at = 0.0
 
     def seen(self) -> ControlStatus:
-        """Return how far the control topics are read."""
+        """Return how far the holds topic is read."""
+        at = self._reader.position
         return ControlStatus(
             state="ready" if self._is_ready else "unavailable",
             skipped=self._state.skipped,
-            applied={
-                (name, 0): at for name, at in dict(self._reader.positions).items()
-            },
+            applied={} if at is None else {(self._topic, 0): at},
             kept=self._state.kept(),
         )
 
@@ -237,9 +216,9 @@ class ControlFollower:
 
         Raises:
             ClientPropertyError: a property of the clients is not acceptable.
-            ControlTopicError: the settings of a control topic would let Kafka delete
+            ControlTopicError: the settings of the holds topic would let Kafka delete
                 holds.
-            HoldsUnreadableError: the control topics were not read in time.
+            HoldsUnreadableError: the holds topic was not read in time.
         """
         until = time.monotonic() + self._timeout
         try:
@@ -256,7 +235,7 @@ class ControlFollower:
             why = self._why(error)
             self._lose(why)
             message = (
-                f"holds.control: {' and '.join(self._topics)} could not be read within "
+                f"holds.control: {self._topic} could not be read within "
                 f"{self._timeout:g} s: {why}"
             )
             raise HoldsUnreadableError(message) from None  # the cause has Java's stack
@@ -283,13 +262,13 @@ class ControlFollower:
         try:
             is_new = self._reader.connect()
             self._check(until, is_due=is_new)
-            ends = self._reader.ends(until)
-            again = self._reader.made_again(ends, until)
-            for name, applied in again.items():
-                self._begin_again(name, applied, ends[name])
-            if is_new or again:
+            end = self._reader.end(until)
+            applied = self._reader.made_again(end, until)
+            if applied is not None:
+                self._begin_again(applied, end)
+            if is_new or applied is not None:
                 self._reader.begin(until)
-            self._read_to(ends, until)
+            self._read_to(end, until)
         except BaseException:
             self._reader.close()
             raise
@@ -297,25 +276,24 @@ class ControlFollower:
             self._is_ready, self._told = True, ""
             self._ledger.emit(
                 control_events.ControlReady,
-                topics=self._topics,
+                topics=(self._topic,),
                 holds=self._state.count(),
                 seconds=round(time.monotonic() - began, 3),
             )
 
-    def _read_to(self, ends: Mapping[str, int], until: float) -> None:
-        positions = self._reader.positions
-        while any(positions[name] < end for name, end in ends.items()):
+    def _read_to(self, end: int, until: float) -> None:
+        while (self._reader.position or 0) < end:
             if time.monotonic() > until:
                 raise TimeoutError
-            for name, record in self._reader.read(until):
-                self._state.absorb(name, [record])
-            for name, at in positions.items():
-                self._state.read_through(name, at)
+            self._state.absorb(self._topic, [*self._reader.read(until)])
 
-    def _begin_again(self, name: str, applied: int, end: int) -> None:
-        self._state.begin_again(name)
+    def _begin_again(self, applied: int, end: int) -> None:
+        self._state.begin_again()
         self._ledger.emit(
-            control_events.ControlTopicReset, topic=name, applied=applied, end=end
+            control_events.ControlTopicReset,
+            topic=self._topic,
+            applied=applied,
+            end=end,
         )
 
     def _check(self, until: float, *, is_due: bool) -> None:
@@ -324,12 +302,12 @@ class ControlFollower:
         facts = self._reader.facts(until)
         topic_facts.require_fit(facts)
         self._checked_at = time.monotonic()
-        advice = [said for one in facts for said in topic_facts.advice(one)]
+        advice = topic_facts.advice(facts)
         if advice and not self._is_advised:
             self._is_advised = True
             self._ledger.emit(
                 control_events.ControlUnchecked,
-                topics=self._topics,
+                topics=(self._topic,),
                 reason="; ".join(advice),
             )
 
@@ -343,18 +321,17 @@ class ControlFollower:
     def _why(self, error: BaseException) -> str:
         name, said = root_cause(error)
         if name == _MISSING:
-            return topic_facts.absent(self._topics)
-        both = ", ".join(self._topics)
+            return topic_facts.absent(self._topic)
         if name.endswith(_REFUSED):
-            return f"no right to read {both}: {topic_facts.ACLS} ({said})"
+            return f"no right to read {self._topic}: {topic_facts.ACLS} ({said})"
         return _SILENT if name.startswith("Timeout") else said
 
 
-def _record(line: str) -> tuple[str, Written]:
+def _record(line: str) -> Written:
     facts = dict(parse_qsl(line, keep_blank_values=True))
     key, value = (
         facts[name].encode("latin-1") if name in facts else None
         for name in ("key", "value")
     )
     at_ms = int(facts["timestamp"])
-    return facts["topic"], Written(key, value, int(facts["offset"]), at_ms)
+    return Written(key, value, int(facts["offset"]), at_ms)

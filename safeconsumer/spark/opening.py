@@ -54,16 +54,16 @@ class Opening:
     def _follower(
         self, options: SourceOptions
     ) -> tuple[ControlFollower | None, Callable[[], object]]:
-        topics = options.control
-        if topics is None:
+        topic = options.control
+        if topic is None:
             return None, tuple
         login = frozenset(options.client.items())
         times = options.clock_skew, options.control_timeout
         return self._shared.lease(
-            (topics, options.group, times, login),
+            (topic, options.group, times, login),
             lambda: ControlFollower(
                 self._clients(options.client),
-                topics,
+                topic,
                 options.group,
                 skew=options.clock_skew,
                 timeout=options.control_timeout,

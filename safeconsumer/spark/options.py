@@ -6,7 +6,7 @@ from attrs import field, frozen
 
 from safeconsumer.errors.base import ScopeSyntaxError, SparkSettingError
 from safeconsumer.group import wire
-from safeconsumer.group.settings import GROUP_TOPIC, OPERATOR_TOPIC, STATUS_TOPIC
+from safeconsumer.group.settings import HOLDS_TOPIC, STATUS_TOPIC
 from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Scope
@@ -32,19 +32,25 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "holds.control": (
         "false",
-        "`true`, or the topics as `operators,group,reports`; with `holds.group`.",
+        "`true` for a stream that obeys the holds of `holds.group`.",
     ),
     "holds.controlTimeoutMs": (
         "5000",
-        "How long a plan waits for the control topics; less than the next option.",
+        "How long a plan waits for the holds topic; less than the next option.",
     ),
     "holds.decisionTimeoutMs": (
         "10000",
         "How long Spark waits for a decision; without one nothing is read.",
     ),
     "holds.group": ("", "The consumer group whose holds the stream obeys."),
+    "holds.statusTopic": (
+        STATUS_TOPIC,
+        "The topic to which the stream reports; empty: it does not report.",
+    ),
+    "holds.topic": (HOLDS_TOPIC, "The topic of the holds."),
 }
-_TOPICS = (2, 3)
+# What says nothing without holds.control.
+_OF_CONTROL = ("holds.group", "holds.statusTopic", "holds.topic")
 # The limit of milliseconds: some 300 years.
 _MAX_DIGITS = 13
 
@@ -56,12 +62,12 @@ class SourceOptions:
 
     Attributes:
         scopes: fixed holds.
-        control: operators' and members' control topics, or None.
+        control: the holds topic, or None.
         status: the topic to which the stream reports, or None.
         group: the consumer group whose control records count.
-        control_timeout: seconds for which one plan waits for the control topics.
+        control_timeout: seconds for which one plan waits for the holds topic.
         decision_timeout: seconds for which the shim waits for an answer.
-        clock_skew: seconds by which expired holds of the control topics are lifted
+        clock_skew: seconds by which expired holds of the holds topic are lifted
             late: by the clock of the driver's machine, which may be ahead.
         fails_on_loss: whether lost records fail the query.
         client: Java properties of the clients of the control topics, with secrets:
@@ -69,7 +75,7 @@ class SourceOptions:
     """
 
     scopes: tuple[Scope, ...] = ()
-    control: tuple[str, str] | None = None
+    control: str | None = None
     status: str | None = None
     group: str = ""
     control_timeout: float = 5.0
@@ -97,11 +103,11 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     _refuse_unknown(options)
     decision = _seconds(given, "holds.decisionTimeoutMs", 1)  # the shim's
     patience = _seconds(given, "holds.controlTimeoutMs", 1)
-    control, status = _control(given.get("holds.control"))
+    control, status = _control(given)
     if control is not None and patience >= decision:
         message = (
             "holds.controlTimeoutMs must be less than holds.decisionTimeoutMs: a plan "
-            "waits for the control topics, and the decision for the plan"
+            "waits for the holds topic, and the decision for the plan"
         )
         raise SparkSettingError(message)
     group = given.get("holds.group", "")
@@ -111,9 +117,10 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
             f"obeyed: 1 to 1024 printable characters, not {group!r:.60}"
         )
         raise SparkSettingError(message)
-    if control is None and group:
-        message = 'holds.group needs holds.control, for example "true"'
-        raise SparkSettingError(message)
+    for name in _OF_CONTROL:
+        if control is None and given.get(name.lower()):
+            message = f"{name} needs holds.control=true"
+            raise SparkSettingError(message)
     return SourceOptions(
         scopes=_scopes(given.get("holds", "")),
         control=control,
@@ -158,26 +165,35 @@ def _scopes(text: str) -> tuple[Scope, ...]:
         raise SparkSettingError(message) from error
 
 
-def _control(text: str | None) -> tuple[tuple[str, str] | None, str | None]:
-    if text is None or text.strip().lower() == "false":
-        return None, None
-    if text.strip().lower() == "true":
-        return (OPERATOR_TOPIC, GROUP_TOPIC), STATUS_TOPIC
-    names = tuple(name.strip() for name in text.split(","))
-    try:
-        for name in names:
-            scopes.topic(name)
-    except ScopeSyntaxError as error:
-        message = f"option holds.control: {error}"
-        raise SparkSettingError(message) from error
-    if len(names) not in _TOPICS or len(set(names)) < len(names):
+def _control(given: Mapping[str, str]) -> tuple[str | None, str | None]:
+    text = given.get("holds.control", "false").strip()
+    if text.lower() not in {"true", "false"}:
         message = (
-            'holds.control must be "true" or two topics, the operators\' and the '
-            f'members\', as in "{OPERATOR_TOPIC},{GROUP_TOPIC}", or a third one, to '
-            f"which the stream reports, as {STATUS_TOPIC}; not {text!r:.120}"
+            "holds.control is true or false: holds.topic names the holds topic, which "
+            f"is the first one, and holds.statusTopic that of reports; not {text!r:.120}"
         )
         raise SparkSettingError(message)
-    return (names[0], names[1]), names[2] if len(names) > min(_TOPICS) else None
+    if text.lower() == "false":
+        return None, None
+    holds = _topic(given, "holds.topic", HOLDS_TOPIC)
+    status = given.get("holds.statustopic", STATUS_TOPIC)
+    if not status.strip():
+        return holds, None
+    status = _topic(given, "holds.statusTopic", STATUS_TOPIC)
+    if status == holds:
+        message = f"holds.topic and holds.statusTopic must differ: both are {holds}"
+        raise SparkSettingError(message)
+    return holds, status
+
+
+def _topic(given: Mapping[str, str], name: str, default: str) -> str:
+    topic = given.get(name.lower(), default).strip()
+    try:
+        scopes.topic(topic)
+    except ScopeSyntaxError as error:
+        message = f"option {name}: {error}"
+        raise SparkSettingError(message) from error
+    return topic
 
 
 def _seconds(given: Mapping[str, str], name: str, least: int = 0) -> float:

@@ -30,8 +30,7 @@ def member(team, **options):
         "seconds": 120,
         "client": {**team.broker.client_config, **team.broker.group_config},
         "control": {
-            "operator_topic": settings.operator_topic,
-            "group_topic": settings.group_topic,
+            "holds_topic": settings.holds_topic,
             "status_topic": settings.status_topic,
             "trust_topic": settings.trust_topic,
             "client_configs": dict(settings.client_configs),
@@ -114,7 +113,7 @@ def starting(stage):
             (f"elsewhere-{n // 100}:{n % 100}" for n in range(count)),
             new_hold("bench", None),
         )
-        topic = team.settings.operator_topic
+        topic = team.settings.holds_topic
         futures = [
             team.producer.send(
                 topic,
@@ -158,7 +157,7 @@ def reporting(stage):
                     client_id=f"client-{number}",
                     host="host",
                     at_ms=int(time.time() * 1000),
-                    applied=dict.fromkeys(team.settings.topics, 0),
+                    applied={team.settings.holds_topic: 0},
                     assigned=assigned,
                     quiet=assigned,
                 )

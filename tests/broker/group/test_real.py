@@ -42,7 +42,7 @@ def create(team, name, settings):
 def test_a_topic_that_becomes_unfit_is_noticed(team):
     """An alarm says what to do; what is held stays; mended, it is read again."""
     consumer = team.ready(control=team.with_settings(check_interval=0.2))
-    told, name = team.told[id(consumer)], team.settings.operator_topic
+    told, name = team.told[id(consumer)], team.settings.holds_topic
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
     assert consumer.paused() == set()  # the program's own
@@ -70,7 +70,7 @@ def set_policy(team, name, policy):
 def test_a_topic_that_is_missing_gates_and_is_found_later(team):
     """The alarm says how to make it; it is not made by asking for it."""
     name = f"later-{team.group}"
-    consumer = team.subscribed(control=team.with_settings(operator_topic=name))
+    consumer = team.subscribed(control=team.with_settings(holds_topic=name))
     told = team.told[id(consumer)]
     poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
     assert poll_until(consumer, team.has_all(consumer)) == {}
@@ -86,7 +86,7 @@ def test_a_topic_that_is_missing_gates_and_is_found_later(team):
 def test_a_topic_deleted_and_made_again_lifts_nothing(team):
     """Last state and an alarm; a tombstone on the new one lifts."""
     consumer = team.ready()
-    told, name = team.told[id(consumer)], team.settings.operator_topic
+    told, name = team.told[id(consumer)], team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
     poll_until(consumer, lambda: len(consumer.quiet()) == 2)
     delete(team, name)
@@ -105,7 +105,7 @@ def test_a_topic_deleted_and_made_again_lifts_nothing(team):
 def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(team):
     """It ends beyond what was read of the old one before anybody looks."""
     consumer = team.ready()
-    name = team.settings.operator_topic
+    name = team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
     poll_until(consumer, lambda: len(consumer.quiet()) == 1)
     delete(team, name)
@@ -135,7 +135,7 @@ def test_compaction_that_really_runs(team):
     """What was cleaned away is not missed, also where the log's end is empty."""
     name = f"cleaned-{team.group}"
     team.create(name, QUICK)
-    team.settings = team.with_settings(operator_topic=name)
+    team.settings = team.with_settings(holds_topic=name)
     team.operator_holds(f"{team.topic}:0")
     wait_until_cleaned(team, f"{team.topic}:1")
     consumer = team.subscribed()
@@ -148,7 +148,7 @@ def test_what_happened_lately_is_not_compacted(team):
     """Nor the hold before a lift, without which the lift would be one of nothing."""
     name = f"journal-{team.group}"
     team.create(name, {**QUICK, "min.compaction.lag.ms": "8000"})
-    team.settings = team.with_settings(operator_topic=name)
+    team.settings = team.with_settings(holds_topic=name)
     team.operator_holds(f"{team.topic}:0")
     wait_until_cleaned(team, f"{team.topic}:1")
     team.operator_lifts(f"{team.topic}:0")
@@ -179,18 +179,6 @@ def wait_until_cleaned(team, scope):
 
     wait_for(is_cleaned, "the broker's cleaner", CLEANED_WITHIN, pause=0.2)
     return read[-1]
-
-
-def test_no_topic_is_made_by_a_member(team, monkeypatch):
-    """A group topic that is gone fails the call; it must not come back unfit."""
-    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 2.0)
-    consumer = team.ready()
-    name = team.settings.group_topic
-    delete(team, name)
-    with pytest.raises(ControlWriteError, match=name):
-        consumer.pause_group("orders")
-    with KafkaAdminClient(**team.broker.client_config) as admin:
-        assert name not in admin.list_topics()
 
 
 @pytest.mark.contract("G4")
@@ -227,7 +215,7 @@ def pour(team, over):
         for _ in range(100):
             number += 1
             team.producer.send(
-                team.settings.operator_topic, key=b"%d" % number, value=b"\xff" * 20
+                team.settings.holds_topic, key=b"%d" % number, value=b"\xff" * 20
             )
 
 

@@ -115,7 +115,7 @@ def test_doctor_says_who_has_rights_of_operators(story):
     not_named = story.run("operator", "doctor", "--operators", "User:bob")
     assert not_named.exit_code == Status.FAILED
     assert "PROBLEM  User:alice can place and lift operators' holds" in not_named.stdout
-    topic = story.team.settings.operator_topic
+    topic = story.team.settings.holds_topic
     deleting = ACLOperation.DELETE, ACLOperation.ALTER_CONFIGS
     story.grant(
         [

@@ -46,8 +46,7 @@ def permit(team):
     with KafkaAdminClient(**team.broker.client_config) as admin:
         admin.create_acls(
             [
-                *allow("member", topic, settings.operator_topic, read),
-                *allow("member", topic, settings.group_topic, read, write),
+                *allow("member", topic, settings.holds_topic, read),
                 *allow("member", topic, str(settings.status_topic), write),
                 *allow("member", topic, team.topic, read),
                 *allow("member", ResourceType.GROUP, team.group, read),

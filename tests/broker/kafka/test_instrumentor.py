@@ -98,13 +98,11 @@ def test_what_wrapped_upstream_before_our_import_sees_every_record(
 
 
 def test_control_traffic_is_nobodys_span(kafka_broker):
-    """A member that reads, reports, pauses and resumes its group; an operator that holds."""
+    """A member that reads and reports; an operator that holds."""
     with instrumented() as exported, Team(kafka_broker) as team:
         exported.clear()  # of the records that it wrote
         member = team.subscribed()
         team.settled(member)
-        member.pause_group(team.topic, reason="planted", for_=60.0)
-        member.resume_group(team.topic)
         team.operator_holds(team.topic)
         poll_until(member, team.is_quiet(member))
         member.close()

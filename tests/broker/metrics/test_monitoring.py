@@ -68,7 +68,7 @@ LOUD = of_group("group_partitions", ',state="held_flowing"')
 QUIET = of_group("group_quiet")
 SILENT = of_group("group_members", ',state="silent"')
 OBEYS = of_group("group_members", ',state="obeys"')
-HELD = of_group("group_holds", ',source="operator"')
+HELD = of_group("group_holds")
 ENDLESS = of_group("group_oldest_unlimited_hold_timestamp_seconds")
 MARGIN = of_group("group_retention_margin_seconds")
 EXPIRING = of_group("group_expiring_holds")
@@ -331,7 +331,7 @@ def test_a_hold_in_one_cluster_says_nothing_of_another(folder, other):
     values = {
         HELD: "1x10",
         SILENT: "0x10",
-        of_group("group_holds", ',source="operator"', at=other): "0x10",
+        of_group("group_holds", at=other): "0x10",
         of_group("group_members", ',state="silent"', at=other): "3x10",
     }
     test = given(values, "MembersSilentWhileHeld", "5m")

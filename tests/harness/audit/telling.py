@@ -115,12 +115,10 @@ class Operator(Telling):
         super().__init__("operator", group="")
         self.spans = []
 
-    def held(
-        self, start, end=math.inf, scope="orders", owner="alice", source="operator"
-    ):
+    def held(self, start, end=math.inf, scope="orders", owner="alice"):
         """Hold a scope from one time to another, by the broker's clock."""
-        named = {"group": "g", "owner": owner, "scope": scope}
-        self.spans.append(Span(source=source, start=start, end=end, **named))
+        named = {"group": "g", "holder": f"operator:{owner}", "scope": scope}
+        self.spans.append(Span(start=start, end=end, **named))
         return self
 
 

@@ -236,10 +236,7 @@ class Writer:
         self.before()
         return self.still.known.views[group].holds
 
-    def topic_of(self, _):
-        return self.settings.operator_topic
-
-    def write(self, _, todo):
+    def write(self, todo):
         self.written += todo
         return tuple(Acknowledged(one, 20, None, None) for one in todo)
 

@@ -16,7 +16,7 @@ from safeconsumer.group.view import Times, View
 from safeconsumer.group.wire import ControlHold, ControlKey
 
 GROUPS, MEMBERS, PARTITIONS = 200, 5, 25
-ENDS = {"ops": 10, "own": 0}
+ENDS = {"ops": 10}
 
 
 @define
@@ -48,10 +48,9 @@ class Still:
 
 
 def past(*several):
-    """Return holds and lifts as records of their control topic."""
+    """Return holds and lifts as records of the holds topic."""
     return tuple(
         ControlRecord(
-            one.source,
             Written(
                 wire.encode_key(one.key),
                 None if one.hold is None else wire.encode_hold(one.hold),
@@ -65,7 +64,6 @@ def past(*several):
 
 def hold_of(group, scope="@all"):
     return HoldRecord(
-        source="operator",
         key=ControlKey(group, "alice", scope),
         hold=ControlHold("id", "the database moves", 3_600_000),
         at=time.time(),

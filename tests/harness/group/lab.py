@@ -6,7 +6,7 @@ from safeconsumer.group.state import ControlState
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.holds.lab import LedgerLab
 
-OPS, GROUP_TOPIC = "ops", "group"
+HOLDS = "holds"
 SKEW = 5.0
 
 
@@ -36,11 +36,10 @@ class ControlLab(LedgerLab):
 
     def __init__(self, clock=None):
         super().__init__()
-        sources = ControlState.sources(OPS, GROUP_TOPIC)
-        self.state = ControlState("g", self.ledger, sources, SKEW, clock)
+        self.state = ControlState("g", self.ledger, SKEW, clock)
 
-    def hear(self, *records, topic=OPS):
-        self.state.absorb(topic, records)
+    def hear(self, *records):
+        self.state.absorb(HOLDS, records)
         self.ledger.deliver()
 
     def held(self):

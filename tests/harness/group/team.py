@@ -38,8 +38,7 @@ class Team:
         self.partitions = [TopicPartition(self.topic, n) for n in range(partitions)]
         self.told = {}
         self._closing = ExitStack()
-        for name in self.settings.topics:
-            self.create(name, topics.HOLDS_SETTINGS)
+        self.create(self.settings.holds_topic, topics.HOLDS_SETTINGS)
         self.create(str(self.settings.status_topic), topics.STATUS_SETTINGS)
         # One with a name of its own may be another test's, which deletes it at its end.
         retried(
@@ -58,7 +57,7 @@ class Team:
     @property
     def prefix(self):
         """The prefix of the control topics, as commands take it."""
-        return self.settings.operator_topic.removesuffix("holds_ops")
+        return self.settings.holds_topic.removesuffix("holds_ops")
 
     @property
     def is_real(self):
@@ -150,7 +149,7 @@ class Team:
 
     def _write(self, scopes, owner, hold):
         wanted = changes(self.group, owner, scopes, hold)
-        return publish(lambda: self.writer, self.settings.operator_topic, wanted, 10.0)
+        return publish(lambda: self.writer, self.settings.holds_topic, wanted, 10.0)
 
     def write_raw(self, topic, key, value):
         return self.writer.send(topic, key=key, value=value, partition=0)

@@ -38,7 +38,7 @@ _ERRORS = {  # by Kafka's numbers, each as a broker answers that request
     "ListOffsets": (6,),
     "Metadata": (5,),
 }
-_CONTROL = Control(operator_topic="ops", group_topic="own", status_topic="status")
+_CONTROL = Control(holds_topic="ops", status_topic="status")
 
 
 @frozen(kw_only=True)
@@ -85,14 +85,13 @@ class Nemesis:
         self.transactional = Transactional(lab)
 
     def _control(self):
-        for name in ("ops", "own"):
-            self.lab.cluster.create_topic(name, 1, control_topics.HOLDS_SETTINGS)
+        self.lab.cluster.create_topic("ops", 1, control_topics.HOLDS_SETTINGS)
         self.lab.cluster.create_topic("status", 1, control_topics.STATUS_SETTINGS)
         return Operator(self.lab, self.judge)
 
     def run(self):
         """Play, repair, and wait until nothing is left to be delivered."""
-        # Control costs five times as much: each member reads three topics more.
+        # Control costs five times as much: each member reads a topic more.
         share = 1 / 3 if self._is_controlled else 1.0
         end = self.lab.now + 60 * self.churn.minutes * share
         actions = self._actions()

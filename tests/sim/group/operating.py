@@ -7,15 +7,14 @@ from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.holds.scope import ALL
 from tests.sim.lab import GROUP
 
-CONTROL = Control(operator_topic="ops", group_topic="own", status_topic="status")
+CONTROL = Control(holds_topic="ops", status_topic="status")
 
 
 class Operator:
     """Makes the control topics, and writes operators' holds."""
 
     def __init__(self, lab):
-        for name in ("ops", "own"):
-            lab.cluster.create_topic(name, 1, topics.HOLDS_SETTINGS)
+        lab.cluster.create_topic("ops", 1, topics.HOLDS_SETTINGS)
         lab.cluster.create_topic("status", 1, topics.STATUS_SETTINGS)
         self._lab = lab
 
@@ -33,11 +32,11 @@ class Operator:
         publish(lambda: writer, "ops", change, 10.0)
         writer.close()
 
-    def write(self, *records, topic="ops"):
+    def write(self, *records):
         """Write whatever keys and values, as no version of ours would."""
         writer = clients.producer(self._lab.settings(), 10.0)
         for key, value in records:
-            writer.send(topic, key=key, value=value, partition=0)
+            writer.send("ops", key=key, value=value, partition=0)
         writer.flush()
         writer.close()
 

@@ -18,7 +18,7 @@ def groups(lab):
     """Make three groups, each of which has committed, and another broker coordinates."""
     operator = Operator(lab)
     (tp,) = lab.topic("t", records=5)
-    for name in ("ops", "own", "status", "t"):
+    for name in ("ops", "status", "t"):
         lab.cluster.lead(name, 0, 1)
     for group, node in _GROUPS.items():
         lab.cluster.move_coordinator(group, node)

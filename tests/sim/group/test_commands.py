@@ -2,18 +2,22 @@
 
 import json
 import re
+import shlex
 from collections import Counter
 
 import pytest
+from click.testing import CliRunner
 from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Control
+from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
+from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
-from tests.harness.group.team import past, run
+from tests.harness.group.team import LIMIT, past, run, where
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
@@ -75,18 +79,6 @@ def test_resume_names_what_still_holds(team):
     assert "still held" in ended.stdout
     assert f"{team.topic}  operator:bob" in ended.stdout
     assert "operator:alice  since" not in ended.stdout
-
-
-@played()
-def test_lifting_a_members_own_group_hold(team):
-    """The member that placed it may be gone for good."""
-    consumer = team.ready()
-    consumer.pause_group(team.topic, reason="stuck")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SAFECONSUMER_OWNER", "alice")  # the tutorial's; it placed nothing
-        ended = run(team, "resume", team.topic, "--group", team.group, "--from-group")
-    assert f"lifted {team.topic} group:app" in ended.stdout
-    poll_until(consumer, lambda: not consumer.quiet())
 
 
 @played()
@@ -154,7 +146,7 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(team, monkeypatc
 
     def refuse(self, group, **options):
         if self.holds():
-            raise TopicAuthorizationFailedError(team.settings.operator_topic)
+            raise TopicAuthorizationFailedError(team.settings.holds_topic)
         return looking(self, group, **options)
 
     monkeypatch.setattr(Operator, "look", refuse)
@@ -198,7 +190,7 @@ def refusing(*_, **__):
 @played()
 def test_an_unfit_topic_is_refused(team):
     team.settings = Control.prefixed(f"lossy-{team.group}-")
-    team.create(team.settings.operator_topic, {"cleanup.policy": "delete"})
+    team.create(team.settings.holds_topic, {"cleanup.policy": "delete"})
     status, line = bad(
         team, "pause", "@all", "--group", team.group, "--reason", "x", "--future"
     )
@@ -209,15 +201,15 @@ def test_an_unfit_topic_is_refused(team):
 def test_init_makes_mends_and_leaves_alone(team):
     team.settings = Control.prefixed(f"new-{team.group}-")
     old = {"cleanup.policy": "delete", "max.compaction.lag.ms": "3600000"}
-    team.create(team.settings.group_topic, old)
+    team.create(team.settings.holds_topic, old)
     first = run(team, "control", "init")
     assert first.exit_code == Status.DONE
-    assert f"created {team.settings.operator_topic}" in first.stdout
+    assert f"created {team.settings.status_topic}" in first.stdout
     assert "set cleanup.policy, " in first.stdout
     second = run(team, "control", "init")
-    assert [line.split()[0] for line in second.stdout.splitlines()[:3]] == [
+    assert [line.split()[0] for line in second.stdout.splitlines()[:2]] == [
         "unchanged"
-    ] * 3
+    ] * 2
     placed = run(
         team, "pause", "@all", "--group", team.group, "--reason", "x", "--future"
     )
@@ -228,12 +220,12 @@ def test_init_makes_mends_and_leaves_alone(team):
 def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team):
     """Kafka takes no partition away: nothing is changed, and doctor says the same."""
     team.settings = Control.prefixed(f"wide-{team.group}-")
-    new, wide = team.settings.topics
+    new, wide = reversed(team.settings.topics)
     team.broker.create_topic(wide, 3)
     status, line = bad(team, "control", "init")
     assert (status, "must have 1: delete it" in line) == (Status.REFUSED, True)
     ended = run(team, "doctor")
-    assert f"no topic {new}: run safe" in ended.stdout
+    assert f"{new} does not exist" in ended.stdout
     assert "must have 1: delete it" in ended.stdout
 
 
@@ -247,8 +239,58 @@ def test_one_cause_is_one_problem(team):
     for command in (("pause", "--reason", "x"), ("resume",)):
         status, line = bad(team, *command, "@all", "--group", team.group)
         assert status == Status.REFUSED
-        missing = ", ".join(team.settings.topics)
+        missing = team.settings.holds_topic
         assert f"no topic {missing}: run safeconsumer control init" in line
+
+
+# What 0.5 wrote when a member called pause_group("t:1", reason="its own", for_=600).
+OF_A_MEMBER = b'{"v":1,"id":"a","reason":"its own","ttl_ms":600000}'
+
+
+def on_the_members_topic(team, key, value):
+    name = f"{team.prefix}holds_group"
+    team.write_raw(name, f"1\0{team.group}\0{key}".encode(), value).get(LIMIT)
+
+
+@pytest.mark.contract("G3")
+@played()
+def test_doctor_and_init_name_what_is_left_on_the_members_topic(team):
+    """Nobody obeys it any more; it is placed again as they say, or it ends."""
+    consumer = team.ready()
+    team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
+    scope = f"{team.topic}:1"
+    on_the_members_topic(team, f"app\0{scope}", OF_A_MEMBER)
+    on_the_members_topic(team, "app\0lifted", OF_A_MEMBER)
+    on_the_members_topic(team, "app\0lifted", None)
+    again = (
+        f"safeconsumer pause --group {team.group} --owner app --reason 'its own' "
+        f"-- {scope}"
+    )
+    found = (run(team, "doctor"), run(team, "control", "init"))
+    for ended in found:
+        assert ended.stdout.count(again) == ended.stdout.count("has a hold of") == 1
+    assert [one.exit_code for one in found] == [Status.FAILED, Status.DONE]
+    assert not consumer.quiet()
+    placed = CliRunner().invoke(
+        safeconsumer, [*shlex.split(again)[1:-2], *where(team), "--", scope]
+    )
+    assert placed.exit_code == Status.DONE, placed.stderr
+    poll_until(consumer, lambda: consumer.quiet() == {team.partitions[1]})
+    on_the_members_topic(team, f"app\0{scope}", None)
+    ended = run(team, "doctor")
+    assert ended.exit_code == Status.DONE
+    assert "no hold on it is in force" in ended.stdout
+
+
+@played()
+def test_a_members_hold_that_has_ended_is_not_named(team):
+    """As far as a record proves it; of one that may go on its end is not known."""
+    team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
+    on_the_members_topic(team, "app\0orders", OF_A_MEMBER)
+    team.broker.lab.sleep(700)
+    assert "has a hold of orders" in run(team, "doctor").stdout
+    on_the_members_topic(team, "app\0lifted", None)
+    assert "has a hold of orders" not in run(team, "doctor").stdout
 
 
 @pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])
@@ -278,8 +320,7 @@ def test_without_the_status_topic_the_rest_is_known(team, monkeypatch):
     """Holds are; who obeys is not, and nobody is called a plain client for that."""
     consumer = team.ready("billing-1")
     team.operator_holds(team.topic)
-    topics = (*team.settings.topics, f"{team.topic}-none")
-    monkeypatch.setattr("safeconsumer.group.settings.names", lambda _: topics)
+    monkeypatch.setattr("safeconsumer.group.settings._STATUS", f"{team.topic}-none")
 
     def told(*command):
         return run(team, *command)
@@ -291,7 +332,7 @@ def test_without_the_status_topic_the_rest_is_known(team, monkeypatch):
         waited = told("wait", "quiet", "--group", team.group, "--timeout", "0s")
     assert looked.exit_code == Status.FAILED
     assert "it is unknown who obeys" in looked.stdout
-    assert "on the topics: 1 hold" in looked.stdout
+    assert "on the topic: 1 hold" in looked.stdout
     assert f"{team.topic}  operator:alice" in status.stdout
     assert "reports cannot be read" in waited.stderr
     for one in (looked, status, groups, waited):
@@ -311,16 +352,15 @@ def test_doctor_tells_what_it_found_before_the_cluster_went_away(team, monkeypat
 
 
 @played()
-def test_a_topic_of_something_else_has_no_holds(team, monkeypatch):
-    """Whoever mistypes the operators' topic is not told that nothing is held."""
+def test_a_topic_of_something_else_has_no_holds(team):
+    """Whoever mistypes the holds topic is not told that nothing is held."""
     consumer = team.ready("billing-1")
     team.operator_holds("@all")
-    other = f"{team.topic}-other"
+    other = f"{team.topic}-otherholds_ops"
     with KafkaAdminClient(**team.broker.client_config) as admin:
         admin.create_topics({other: {"num_partitions": 1}}, wait_for_metadata=True)
 
-    topics = (other, *team.settings.all_topics[1:])
-    monkeypatch.setattr("safeconsumer.group.settings.names", lambda _: topics)
+    team.settings = team.with_settings(holds_topic=other)
 
     def told(*command):
         return run(team, *command)
@@ -341,7 +381,7 @@ def test_a_topic_of_something_else_has_no_holds(team, monkeypatch):
 @played()
 def test_commands_before_init_end_at_once_with_one_line(team):
     """Nobody has set up holds here, which is not that they cannot be read."""
-    for name in team.settings.all_topics:
+    for name in team.settings.topics:
         team.broker.delete_topic(name)
     for words in (
         ("status",),
@@ -361,7 +401,7 @@ def test_commands_before_init_end_at_once_with_one_line(team):
 @played()
 def test_doctor_names_members_before_init(team):
     """Without the topic nobody reports, and so nobody obeys."""
-    for name in team.settings.all_topics:
+    for name in team.settings.topics:
         team.broker.delete_topic(name)
     consumer = team.subscribed("plain", control=None)
     poll_until(consumer, team.has_all(consumer))
@@ -392,9 +432,9 @@ def test_a_click_reads_no_reports(team):
         ends = one.board.ends
         assert (found.key.scope, ends) == (
             "@all",
-            dict.fromkeys(ends, 0) | {team.settings.operator_topic: 1},
+            {team.settings.holds_topic: 1},
         )
-        assert read == set(team.settings.topics)
+        assert read == {team.settings.holds_topic}
         seen = one.look(team.group)
         assert team.settings.status_topic in read
         assert (seen.reporting, len(seen.holds)) == (1, 1)

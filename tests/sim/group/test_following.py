@@ -80,13 +80,13 @@ def test_a_group_that_is_held_before_it_exists(team):
 @played()
 def test_without_control_topics_it_says_what_to_do(team):
     """Groups are listed all the same; and it goes on once the topics are made."""
-    settings = team.with_settings(operator_topic=f"late-{team.group}")
+    settings = team.with_settings(holds_topic=f"late-{team.group}")
     with follower(team, settings) as following:
         lost = until(following, lambda one: one.trouble is not None, "trouble")
         assert lost.trouble is not None
         assert "run safeconsumer control init" in lost.trouble.detail
         assert not lost.is_complete
-        team.create(settings.operator_topic, topics.HOLDS_SETTINGS)
+        team.create(settings.holds_topic, topics.HOLDS_SETTINGS)
         until(following, is_well, "the topic that was made")
 
 

@@ -26,7 +26,7 @@ def test_what_members_keep_of_a_lost_topic_is_lifted_by_name(team):
     with Polled(member):
         team.operator_holds(*scopes, team.topic, "@all")
         wait_for(lambda: len(member.holds()) == 6, "the holds")
-        name = team.settings.operator_topic
+        name = team.settings.holds_topic
         team.broker.delete_topic(name)
 
         def shown():

@@ -7,11 +7,17 @@ from functools import partial
 import pytest
 from kafka.producer.future import FutureRecordMetadata
 
-from safeconsumer.errors import ControlWriteError
+from safeconsumer.errors import (
+    ControlWriteError,
+    HoldSettingError,
+    ScopeSyntaxError,
+)
 from safeconsumer.group.board import history_of
-from safeconsumer.group.operator import OPERATOR, Operator
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.harness.group.team import LIMIT
+from tests.harness.listing import short
+from tests.harness.polling import poll_until
 from tests.sim.group.teams import played
 
 
@@ -45,18 +51,18 @@ def test_a_lost_answer_does_not_undo_what_others_wrote(team, *, is_placing):
     failed = []
     with operator(team, "a") as here, operator(team, "b") as there:
         for one in (here, there):
-            one.write(OPERATOR, lifting(team, "warm"))
+            one.write(lifting(team, "warm"))
 
         def write():
             with pytest.raises(ControlWriteError) as error:
-                here.write(OPERATOR, first)
+                here.write(first)
             failed.append(str(error.value))
 
         with team.broker.hold("Produce", client_id="a") as late:
             writing = threading.Thread(target=write)
             writing.start()
             late.wait()
-            there.write(OPERATOR, second)
+            there.write(second)
             team.broker.down()
             team.broker.up()
             writing.join(LIMIT)
@@ -71,7 +77,7 @@ def test_what_was_refused_for_the_moment_is_tried_again(team):
     """A leader that has moved has written nothing."""
     with operator(team) as here:
         team.broker.fail("Produce", "NOT_LEADER_FOR_PARTITION", 2)
-        assert len(here.write(OPERATOR, placing(team, "orders"))) == 1
+        assert len(here.write(placing(team, "orders"))) == 1
     assert logged(team) == [("orders", True)]
 
 
@@ -79,7 +85,7 @@ def test_what_was_refused_for_the_moment_is_tried_again(team):
 def test_what_was_appended_and_not_replicated_is_not_written_again(team):
     team.broker.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", 1)
     wanted = placing(team, "orders")
-    write = partial(publish, lambda: team.writer, team.settings.operator_topic)
+    write = partial(publish, lambda: team.writer, team.settings.holds_topic)
     with pytest.raises(ControlWriteError, match="whether orders was written to"):
         write(wanted, LIMIT)
     assert logged(team) == []  # the embedded broker does not append it
@@ -100,7 +106,7 @@ def test_an_interrupt_says_what_was_written(team, monkeypatch):
     monkeypatch.setattr(FutureRecordMetadata, "get", interrupted)
     said = "interrupted: whether other was written to .* acknowledged: orders. Running"
     with operator(team) as here, pytest.raises(KeyboardInterrupt, match=said):
-        here.write(OPERATOR, placing(team, "orders", "other"))
+        here.write(placing(team, "orders", "other"))
 
 
 @played()
@@ -132,6 +138,60 @@ def test_a_time_limit_comes_out_of_the_write(team, monkeypatch, where):
             operator(team) as here,
             pytest.raises(TimeoutError, match="the job took too long"),
         ):
-            here.write(OPERATOR, placing(team, "orders", "other"))
+            here.write(placing(team, "orders", "other"))
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+# ---------------------------------------------------------------- a program's holds
+
+
+@pytest.mark.contract("G1", "G3")
+@played()
+def test_a_program_with_the_right_holds_and_lifts_for_everybody(team):
+    """Its owner's holds alone; those of others stay."""
+    consumer = team.ready()
+    team.operator_holds(team.topic)
+    with operator(team) as one:
+        one.pause(team.group, team.topic, owner="loader", reason="full", for_=60)
+        poll_until(consumer, lambda: len(consumer.holds()) == 2)
+        (held,) = [it for it in consumer.holds() if it.owner == "operator:loader"]
+        assert (held.reason, held.expires_at - held.placed_at) == ("full", 60)
+        one.resume(team.group, team.topic, owner="loader")
+    poll_until(consumer, lambda: len(consumer.holds()) == 1)
+    assert consumer.holds()[0].owner == "operator:alice"
+
+
+@played()
+def test_a_programs_hold_that_is_renewed_stands_since_it_was_placed(team):
+    """A lease comes nearer to retention, however often it is renewed."""
+    with operator(team) as one:
+        for seconds in (600, 601, 602):
+            one.pause(team.group, "orders", owner="loader", for_=seconds)
+        (last,) = one.holds(team.group)
+        assert (last.offset, last.hold.ttl_ms) == (2, 602_000)
+        assert last.since < last.at
+        one.resume(team.group, "orders", owner="loader")
+        one.pause(team.group, "orders", owner="loader")
+        (again,) = one.holds(team.group)
+        assert again.since == again.at
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"owner": "operator:alice"},
+        {"group": ""},
+        {"target": "no topic"},
+        {"reason": "a\0b"},
+        {"for_": -1},
+    ],
+    ids=short,
+)
+@played()
+def test_a_programs_hold_is_refused_before_anything_is_written(team, wrong):
+    given = {"owner": "loader", "group": "g", "target": "orders", **wrong}
+    group, target = given.pop("group"), given.pop("target")
+    with operator(team) as one, pytest.raises((HoldSettingError, ScopeSyntaxError)):
+        one.pause(group, "good", target, **given)
+    assert logged(team) == []

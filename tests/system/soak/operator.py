@@ -12,7 +12,7 @@ from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.group.board import history_of
 from safeconsumer.group.history import entries, history_document
-from safeconsumer.group.operator import OPERATOR, Operator
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control
 from tests.system.soak.settings import GROUP
@@ -57,11 +57,11 @@ class Operating:
                     time.sleep(_REST)
             now = time.time()
             self._operator.holds()
-            board, facts = self._operator.board, self._operator.facts()
+            board, settings = self._operator.board, self._operator.settings
             log = tuple(board.records)
             found = entries(history_of(log, None), 0.0, now)
-            names = {source: one.name for source, one in facts.items()}
-            since = history_since(log, board.ends, names)
+            since = history_since(log, board.ends.get(settings.holds_topic))
+            facts = self._operator.facts()
             # Nobody holds anything after this.
             told = history_document(None, facts, found, since, until=math.inf)
             self._history.write_text(json.dumps(told))
@@ -69,7 +69,7 @@ class Operating:
     def _write(self, scope, *, is_held):
         hold = new_hold("soak", None) if is_held else None
         try:
-            self._operator.write(OPERATOR, changes(GROUP, _OWNER, [scope], hold))
+            self._operator.write(changes(GROUP, _OWNER, [scope], hold))
         except (KafkaError, SafeConsumerError):
             return False  # it may have been done: it is lifted in any case
         return True

@@ -24,7 +24,7 @@ class Operator:
 
     def __init__(self, broker):
         self.team = Team(broker, partitions=1, records=0)
-        self.topics = self.team.settings.topics
+        self.topic = self.team.settings.holds_topic
         self.group = self.team.group
 
     def hold(self, *scopes, for_=None):
@@ -35,12 +35,14 @@ class Operator:
 
     def _write(self, scopes, hold):
         wanted = changes(self.group, "alice", scopes, hold)
-        publish(lambda: self.team.writer, self.topics[0], wanted, 10.0)
+        publish(lambda: self.team.writer, self.topic, wanted, 10.0)
 
     def options(self):
         return {
-            "holds.control": ",".join(self.topics),
+            "holds.control": "true",
             "holds.group": self.group,
+            "holds.topic": self.topic,
+            "holds.statusTopic": "",
             "holds.clockSkewMs": "500",
         }
 
@@ -64,7 +66,7 @@ def follow(spark, operator, timeout=10.0, **properties):
     named = {name.replace("_", "."): one for name, one in properties.items()}
     return ControlFollower(
         JavaClients(spark.sparkContext._gateway.jvm, {**bootstrap, **named}),
-        operator.topics[:2],
+        operator.topic,
         operator.group,
         skew=0.5,
         timeout=timeout,
@@ -87,9 +89,9 @@ def test_a_topic_that_is_made_again_is_read_from_its_beginning(following, operat
     """What is held stays so until it is lifted there; and it is longer than before."""
     operator.hold("orders")
     assert following.fresh().covers(("orders", 0))
-    operator.team.broker.delete_topic(operator.topics[0])
+    operator.team.broker.delete_topic(operator.topic)
     retried(
-        lambda: operator.team.create(operator.topics[0], {"cleanup.policy": "compact"}),
+        lambda: operator.team.create(operator.topic, {"cleanup.policy": "compact"}),
         KafkaError,
         limit=60,
     )
@@ -120,13 +122,10 @@ def test_a_stream_reads_the_control_topics_with_its_own_login(spark, secured):
         member = follow(spark, operator, sasl_jaas_config=mine, **known)
         with pytest.raises(HoldsUnreadableError) as caught:
             member.fresh()
-        assert f"no right to read {operator.topics[0]}" in str(caught.value)
+        assert f"no right to read {operator.topic}" in str(caught.value)
         assert "control acls prints the ACLs" in str(caught.value)
-        acls = [
-            one
-            for name in operator.topics
-            for one in allow("member", ResourceType.TOPIC, name, ACLOperation.READ)
-        ]
+        read = ACLOperation.READ
+        acls = allow("member", ResourceType.TOPIC, operator.topic, read)
         with KafkaAdminClient(**team.broker.client_config) as admin:
             admin.create_acls(acls)
         assert member.fresh().covers(("orders", 0))
@@ -142,14 +141,12 @@ def test_a_stream_reads_the_control_topics_with_its_own_login(spark, secured):
 def test_control_topics_that_are_missing_hold_everything(lake, operator):
     """S4: said in the progress; the query lives, and goes on when they are there."""
     options = operator.options()
-    names = [f"late-{name}" for name in operator.topics]
-    options["holds.control"] = ",".join(names)
+    options["holds.topic"] = late = f"late-{operator.topic}"
     options["holds.controlTimeoutMs"] = "1000"
     lake.produce(lake.orders, 10)
     query = lake.start(trigger={"processingTime": "200 milliseconds"}, **options)
-    until(lambda: names[0] in str(query.lastProgress), query)
+    until(lambda: late in str(query.lastProgress), query)
     assert lake.rows() == Counter()
-    for name in names:
-        operator.team.create(name, {"cleanup.policy": "compact"})
+    operator.team.create(late, {"cleanup.policy": "compact"})
     until(lambda: lake.rows() == lake.produced(), query)
     query.stop()

@@ -23,7 +23,9 @@ def away():
     """Return options that name control topics that are not there."""
     mark = uuid4().hex[:8]
     return {
-        "holds_control": f"away-ops-{mark},away-own-{mark}",
+        "holds_control": "true",
+        "holds_topic": f"away-{mark}",
+        "holds_statusTopic": "",
         "holds_group": "g",
         "holds_controlTimeoutMs": "1000",
     }

@@ -21,7 +21,9 @@ def test_nothing_is_left_of_streams_that_could_not_be_opened(lake, controller):
     with Team(lake.broker, partitions=1, records=0) as team:
         team.create("not-compacted", {"cleanup.policy": "delete"})
         options = {
-            "holds.control": f"not-compacted,{team.settings.topics[1]}",
+            "holds.control": "true",
+            "holds.topic": "not-compacted",
+            "holds.statusTopic": "",
             "holds.group": team.group,
         }
         before = set(threading.enumerate())

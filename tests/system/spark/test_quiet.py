@@ -128,9 +128,8 @@ def test_an_operator_waits_for_it_too(lake, operator):
 
 def reporting(operator):
     """Return options of a stream that obeys an operator, and reports."""
-    status = operator.team.settings.status_topic
-    topics = ",".join((*operator.topics, str(status)))
-    return {**operator.options(), "holds.control": topics}
+    status = str(operator.team.settings.status_topic)
+    return {**operator.options(), "holds.statusTopic": status}
 
 
 class desk:  # noqa: N801 - reads as a function

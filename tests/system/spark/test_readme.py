@@ -29,8 +29,9 @@ def adapted(example, lake):
 
 def held_by(operator, code):
     """Return code that obeys an operator's holds in place of the page's."""
-    topics = ",".join(operator.topics)
-    code = code.replace('control", "true"', f'control", "{topics}"')
+    topic = f'option("holds.topic", "{operator.topic}")'
+    known = 'option("holds.control", "true")'
+    code = code.replace(known, f"{known}.{topic}")
     return code.replace('"billing"', f'"{operator.group}"')
 
 

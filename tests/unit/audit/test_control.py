@@ -1,6 +1,7 @@
 """The audit reads control records by itself, as members do, and as the history tells."""
 
 import json
+import math
 
 import pytest
 from attrs import evolve
@@ -22,19 +23,18 @@ from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import JournalError
 from safeconsumer.group import wire
 from safeconsumer.group.board import ControlRecord
-from safeconsumer.group.fold import Fold, Written, side_by_side
+from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.topics import Facts
 from tests.harness.audit.telling import Telling, verdict_on
 from tests.harness.chance import by_day
-from tests.harness.group.lab import GROUP_TOPIC, OPS
+from tests.harness.group.lab import HOLDS
 
-SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
 SETTINGS = {
     "min.compaction.lag.ms": "60000",
     "message.timestamp.type": "LogAppendTime",
 }
-FACTS = {source: Facts(name, 1, SETTINGS) for name, source in SOURCES.items()}
+FACTS = Facts(HOLDS, 1, SETTINGS)
 
 KEYS = [
     b"1\0g\0alice\0orders",
@@ -61,7 +61,6 @@ VALUES = [
 
 logs = st.lists(
     st.tuples(
-        st.sampled_from(sorted(SOURCES)),
         st.sampled_from(KEYS),
         st.sampled_from(VALUES),
         st.integers(0, 5),
@@ -71,35 +70,31 @@ logs = st.lists(
 
 
 def as_log(drawn):
-    """Return records with their topics; each comes some seconds after the one before."""
+    """Return records; each comes some seconds after the one before."""
     log = []
     at = 100
-    for number, (topic, key, value, after) in enumerate(drawn):
+    for number, (key, value, after) in enumerate(drawn):
         at += after
-        log.append((topic, Written(key, value, number, at * 1000)))
+        log.append(Written(key, value, number, at * 1000))
     return log
 
 
 def decoded(log):
-    found = (
-        decode(SOURCES[topic], one.key, one.value, one.at_ms / 1000)
-        for topic, one in log
-    )
+    found = (decode(one.key, one.value, one.at_ms / 1000) for one in log)
     return [one for one in found if one is not None]
 
 
 def history(log, group=None):
     """Return what the command prints of these records."""
-    fold = Fold(SOURCES)
+    fold = Fold()
     several = [
         record
-        for topic, one in log
-        for record in fold.take(topic, (one,)).fresh
+        for one in log
+        for record in fold.take((one,)).fresh
         if group in {None, record.key.group}
     ]
-    found = entries(side_by_side(several), 0.0, 1e9)
-    since = dict.fromkeys(FACTS, 940.0)
-    document = history_document(group, FACTS, found, since, until=990.0, cluster="c")
+    found = entries(several, 0.0, 1e9)
+    document = history_document(group, FACTS, found, 940.0, until=990.0, cluster="c")
     return json.dumps(document)
 
 
@@ -110,25 +105,47 @@ def test_the_history_and_the_audit_agree(drawn):
     assert from_history("file", history(log)).spans == holds_of(decoded(log))
 
 
+def test_a_key_of_another_version_is_another_hold():
+    """A later version lifts what it has placed: members go on obeying the first."""
+    log = [
+        Written(b"1\0g\0alice\0orders", b'{"v":1,"id":"a"}', 0, 100_000),
+        Written(b"2\0g\0alice\0orders", None, 1, 105_000),
+        Written(b"2\0g\0alice\0orders\0more", b'{"v":2}', 2, 110_000),
+    ]
+    held = [(one.scope, one.start, one.end) for one in holds_of(decoded(log))]
+    assert held == [("orders", 100.0, math.inf), ("@all", 110.0, math.inf)]
+    assert from_history("file", history(log)).spans == holds_of(decoded(log))
+
+
+def test_a_history_of_0_5_names_members_holds_too():
+    """They had a topic of their own, and holders have its prefix in members' journals."""
+    document = json.loads(history([Written(KEYS[0], VALUES[1], 0, 100_000)]))
+    (record,) = document["records"]
+    del record["version"], record["extra"]
+    sources = ("operator", "group")
+    document["topics"] = [{**document["topics"][0], "source": one} for one in sources]
+    document["records"] = [{**record, "source": one} for one in sources]
+    spans = from_history("file", json.dumps(document)).spans
+    assert [one.holder for one in spans] == ["group:alice", "operator:alice"]
+
+
 @by_day(50)
 @given(logs, st.integers(100, 180))
 def test_members_and_the_audit_agree(drawn, at):
     log = as_log(drawn)
-    fold = Fold(SOURCES)
-    for topic, one in log:
+    fold = Fold()
+    for one in log:
         if one.at_ms <= at * 1000:
-            fold.take(topic, (one,))
+            fold.take((one,))
     obeyed = {
-        (one.source, one.key.group, one.key.owner, wire.encode_key(one.key))
+        (one.key.group, one.owner, wire.encode_key(one.key))
         for one in fold.holds()
         if one.in_force(at + 0.5, 0.0)
     }
-    spans = holds_of(decoded([two for two in log if two[1].at_ms <= at * 1000]))
+    spans = holds_of(decoded([one for one in log if one.at_ms <= at * 1000]))
     held = [one for one in spans if one.start <= at + 0.5 < one.end]
     assert len(held) == len(obeyed)
-    assert {(one.source, one.group, one.owner) for one in held} == {
-        key[:3] for key in obeyed
-    }
+    assert {(one.group, one.holder) for one in held} == {key[:2] for key in obeyed}
 
 
 def test_the_topic_that_is_complete_for_a_shorter_time_counts():
@@ -188,17 +205,16 @@ def test_a_log_is_complete_since_nothing_was_taken_from_it(records, end, since):
     places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
     assert complete_since(places, end, 900.0) == since
     several = [
-        ControlRecord("operator", Written(key, value, at, 100_000 + at * 1000))
+        ControlRecord(Written(key, value, at, 100_000 + at * 1000))
         for at, key, value in records
     ]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("time.time", lambda: 900.0)
-        found = history_since(several, {OPS: end}, {"operator": OPS})
-    assert found == {"operator": since}
+        assert history_since(several, end) == since
 
 
 def test_a_topic_that_could_not_be_read_is_not_complete():
-    assert history_since([], {}, {"group": GROUP_TOPIC})["group"] > 1e9
+    assert history_since([], None) > 1e9
 
 
 def test_what_cannot_be_decoded_leaves_no_gap():
@@ -228,9 +244,7 @@ def test_another_file_is_refused(text):
         from_history("file", text)
 
 
-EVE = Span(
-    source="operator", group="g", owner="eve", scope="orders", start=1000, end=1001
-)
+EVE = Span(group="g", holder="operator:eve", scope="orders", start=1000, end=1001)
 
 
 @pytest.mark.parametrize("is_working", [False, True])

@@ -8,7 +8,7 @@ from safeconsumer.audit.control import Control, Span
 from tests.harness.audit.bad import TP
 from tests.harness.audit.telling import Telling, verdict_on
 
-EVE = {"source": "operator", "group": "g", "owner": "eve", "scope": "orders"}
+EVE = {"group": "g", "holder": "operator:eve", "scope": "orders"}
 HELD = Span(**EVE, start=1500, end=math.inf)
 ENDS = "the history ends at 1970-01-01 00:26:40Z, take it after the journals"
 

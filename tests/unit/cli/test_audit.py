@@ -268,8 +268,8 @@ def test_which_topics_are_not_compacted_is_asked_of_the_broker(monkeypatch):
 
 def history_of(scope, start, end):
     """Return what ``safeconsumer history -o json`` prints of one hold."""
-    topic = {"source": "operator", "topic": "ops", "complete_since": 900.0}
-    record = {"source": "operator", "group": "g", "owner": "eve", "scope": scope}
+    topic = {"topic": "holds", "complete_since": 900.0}
+    record = {"group": "g", "owner": "eve", "scope": scope}
     record |= {"covers": scope, "at": start, "is_held": True, "expires_at": end}
     document = {
         "group": None,

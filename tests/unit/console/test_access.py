@@ -233,7 +233,7 @@ def test_a_proxy_says_who_is_who():
     served, writer = writing(held_by("bob"), owner_header="X-Remote-User")
     alice, bob = (served.client(**{"x-remote-user": one}) for one in ("alice", "bob"))
     wish = {"group": HELD, "scopes": "t:0", "reason": "x"}
-    lift = {"group": HELD, "hold": "scope=topic-005:0&owner=bob&source=operator"}
+    lift = {"group": HELD, "hold": "scope=topic-005:0&owner=bob"}
     with alice, bob:
         assert "you are bob" in bob.get("/").text
         form = carried(bob.get("/lift", params=lift))

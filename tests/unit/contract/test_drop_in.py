@@ -105,9 +105,7 @@ def test_names_that_are_ours_alone_are_not_upstreams():
         "busy",
         "hook_failures",
         "pause_all",
-        "pause_group",
         "quiet",
         "resume_all",
-        "resume_group",
         "wakeup",
     }

@@ -33,7 +33,7 @@ from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import Commit, Drain
 from safeconsumer.worker.watermarks import Limits
 from tests.harness.audit.telling import Read
-from tests.harness.group.lab import GROUP_TOPIC, OPS, ControlLab, written
+from tests.harness.group.lab import ControlLab, written
 
 
 def _text(data):
@@ -83,13 +83,12 @@ def handed_over(data):
 
 
 def control_records(data):
-    """Whatever stands on the control topics, the ledger goes on, and obeys what it knows."""
+    """Whatever stands on the holds topic, the ledger goes on, and obeys what it knows."""
     lab = ControlLab()
     lab.hear(written("orders", 0))
     for number, record in enumerate(data.split(b"\n\n")):
         key, _, value = record.partition(b"\n")
-        topic = (OPS, GROUP_TOPIC)[number % 2]
-        lab.hear(Written(key or None, value or None, number + 1, number), topic=topic)
+        lab.hear(Written(key or None, value or None, number + 1, number))
     assert lab.ledger.view() is not None
     lab.hear(written("audit", 10_000))
     assert ("audit", "operator:alice") in lab.held()

@@ -133,7 +133,7 @@ TARGETS = (
                 b'{"limits": {"records": 9, "age": 1.5}, '
                 b'"retry": {"attempts": 2}, "commit": {"every": 1}, '
                 b'"drain": {"revoke": 2},'
-                b' "control": {"operator_topic": "a", "unavailable": "run"}}'
+                b' "control": {"holds_topic": "a", "unavailable": "run"}}'
             ),
         ),
     ),

@@ -5,10 +5,10 @@ import pytest
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.barrier import Barrier
-from tests.harness.group.lab import OPS, ControlLab, written
+from tests.harness.group.lab import HOLDS, ControlLab, written
 from tests.harness.holds.lab import A, B, C, assign_to
 
-TP = (OPS, 0)
+TP = (HOLDS, 0)
 
 
 class BarrierLab(ControlLab):

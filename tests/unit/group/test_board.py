@@ -20,7 +20,7 @@ from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.listing import short
 from tests.unit.group.test_view import facts, report
 
-SETTINGS = Control(operator_topic="ops", group_topic="own", status_topic="status")
+SETTINGS = Control(holds_topic="ops", status_topic="status")
 ALL = Readable(ends={}, is_heard=True)
 START = 1_000_000.0
 TP = TopicPartition("t", 0)
@@ -44,7 +44,7 @@ class Topics:
         self.ahead = ahead  # of our own clock
         self.clock = LogClock(lambda: self.at + self.ahead, lambda: self.at)
         self.board = Board(evolve(SETTINGS, clock_skew=skew), self.clock)
-        self.offsets = dict.fromkeys(SETTINGS.all_topics, 0)
+        self.offsets = dict.fromkeys(SETTINGS.topics, 0)
         self.written = []
 
     def write(self, name, key, value, at=None):
@@ -365,7 +365,7 @@ def test_a_commit_from_before_a_hold_is_no_sign_that_its_owner_goes_on(
     monkeypatch.setattr(module, "survey_of", survey_of)
     monkeypatch.setattr(module, "ends_of", lambda *_: {})
     monkeypatch.setattr(module, "with_lags", lambda survey, *_: survey)
-    one._names = frozenset(SETTINGS.all_topics)
+    one._names = frozenset(SETTINGS.topics)
     following.fed.report("a")
     following.turn()
     moves = []

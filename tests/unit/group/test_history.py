@@ -13,12 +13,12 @@ from safeconsumer.group.wire import ControlHold, ControlKey
 SKEW = 30.0
 
 
-def at(seconds, hold_id, *, ttl=None, owner="alice", source="operator"):
+def at(seconds, hold_id, *, ttl=None, owner="alice"):
     """Return a record; one without an id is a tombstone."""
     ttl_ms = None if ttl is None else int(ttl * 1000)
     hold = None if hold_id is None else ControlHold(hold_id, "x", ttl_ms)
     key = ControlKey("g", owner, "orders")
-    return HoldRecord(source=source, key=key, hold=hold, at=seconds, offset=0)
+    return HoldRecord(key=key, hold=hold, at=seconds, offset=0)
 
 
 def whats(*records):
@@ -32,7 +32,7 @@ def test_what_was_done_to_one_hold():
 
 def test_lifts_of_nothing_are_no_lifts():
     """Of nothing, of what was lifted, and of another owner's or the group's own hold."""
-    others = [at(1, None, owner="bob"), at(2, None, source="group")]
+    others = [at(1, None, owner="bob"), at(2, None, owner="eve")]
     assert whats(at(0, "1"), *others, at(3, None), at(4, None)) == ["held", "lifted"]
     assert whats(at(0, None)) == []
 

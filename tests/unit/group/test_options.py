@@ -358,7 +358,7 @@ def test_where_the_cluster_is(tmp_path, typed, exported, address):
 
 def test_a_prefix_names_the_control_topics():
     settings = Control.prefixed("payments_", clock_skew=5)
-    assert settings.topics == ("payments_holds_ops", "payments_holds_group")
+    assert settings.topics == ("payments_holds_ops", "payments_status")
     assert (settings.status_topic, settings.clock_skew) == ("payments_status", 5.0)
     assert Control.prefixed(PREFIX) == Control()
 

@@ -8,7 +8,6 @@ from kafka import TopicPartition
 
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group.facts import NO_GROUP, GroupFacts, HoldRecord
-from safeconsumer.group.operator import OPERATOR
 from safeconsumer.group.preview import (
     Consent,
     lifting,
@@ -55,7 +54,7 @@ VIEW = evolve(
 
 def record(scope, owner="alice", for_=None):
     key, hold = ControlKey("billing", owner, scope), new_hold("x", for_)
-    return HoldRecord(source=OPERATOR, key=key, hold=hold, at=NOW, offset=0)
+    return HoldRecord(key=key, hold=hold, at=NOW, offset=0)
 
 
 def placed(*texts, view=VIEW, **changed):

@@ -13,7 +13,7 @@ from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.scope import Everything
 from tests.harness.listing import short
 
-ENDS = {"ops": 3, "own": 0}
+ENDS = {"ops": 3}
 LATER = Times(100.0)
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -120,7 +120,6 @@ def test_who_is_frozen_may_go_on(member_id, state):
 def test_a_hold_that_just_expired_is_not_lost():
     """A report from before that counts it still; one from after that does not."""
     hold = HoldRecord(
-        source="operator",
         key=ControlKey("g", "alice", "t"),
         hold=ControlHold("id", "x", 1000),
         at=60.0,
@@ -375,12 +374,10 @@ def test_a_stream_that_is_not_heard_of_any_more_is_named_and_not_counted():
 # ---------------------------------------------------------------- the dead
 
 HELD = HoldRecord(
-    source="operator",
     key=ControlKey("g", "alice", "t"),
     hold=ControlHold("id", "x"),
     at=60.0,
     offset=2,
-    topic="ops",
 )
 
 
@@ -412,7 +409,7 @@ def test_a_member_that_died_quiet_changes_no_verdict(seen):
 
 
 def test_a_later_hold_of_something_else_leaves_it_quiet():
-    ends = {"ops": 9, "own": 0}
+    ends = {"ops": 9}
     heard = report("a", 0, applied=ends)
     view = after_a_kill(DIED_QUIET, A, B, heard, ends=ends)
     assert view.quietness([HELD]).is_reached
@@ -423,7 +420,7 @@ def test_a_later_hold_of_something_else_leaves_it_quiet():
     [
         evolve(DIED_QUIET, quiet={}),
         evolve(DIED_QUIET, quiet={}, busy=DIED_QUIET.quiet),
-        evolve(DIED_QUIET, applied={"ops": 2, "own": 0}),
+        evolve(DIED_QUIET, applied={"ops": 2}),
         evolve(DIED_QUIET, state="unavailable"),
         evolve(DIED_QUIET, is_partial=True),
         evolve(DIED_QUIET, state="stopped"),
@@ -452,7 +449,7 @@ def test_the_owner_shown_is_kafkas():
     ("seen", "late", "words"),
     [
         ((report("b", 1),), (), "obeys"),
-        ((report("b", 1, applied={"ops": 2, "own": 0}),), (), "behind"),
+        ((report("b", 1, applied={"ops": 2}),), (), "behind"),
         ((report("b", 1, state="unavailable"),), (), "unavailable"),
         ((), (DIED_QUIET,), "silent"),
     ],

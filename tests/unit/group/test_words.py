@@ -28,7 +28,6 @@ KILLED = report("a", 0)
 
 def hold(scope="@all", ttl_ms=None):
     return HoldRecord(
-        source="operator",
         key=ControlKey("g", "alice", scope),
         hold=ControlHold("id", "r", ttl_ms),
         at=100.0,
@@ -55,7 +54,7 @@ def status(seen):
 # ---------------------------------------------------------------- groups
 
 
-READ_TO = {"ops": 2, "own": 0}
+READ_TO = {"ops": 2}
 BEHIND = report("a", 0, applied=READ_TO)
 
 
@@ -367,8 +366,8 @@ def heard(key):
     written = Written(wire.encode_key(key), wire.encode_hold(ControlHold()), 0, 1000)
     lab = ControlLab()
     lab.hear(written)
-    fold = Fold({"ops": "operator"}, "g")
-    fold.take("ops", [written])
+    fold = Fold("g")
+    fold.take([written])
     (record,) = fold.holds()
     ((scope, _),) = lab.held()
     return record, scope

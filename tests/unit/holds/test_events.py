@@ -104,8 +104,6 @@ def test_the_example_of_the_package_runs(capsys):
                 "--bootstrap HOST:PORT"
             ),
         ),
-        ("group:app", "lift with resume_group('orders:3')"),
-        ("group:ops", "lift with resume_group('orders:3', owner='ops')"),
     ],
     ids=short,
 )

@@ -375,12 +375,12 @@ def test_a_pause_that_was_taken_over_is_a_warning():
 
 
 def test_a_closed_consumer_holds_nothing_of_its_own():
-    """What operators and the group hold, they hold all the same."""
+    """What operators hold, they hold all the same."""
     lab = played("join A C; pause all; pause B")
     lab.hold(ALL, owner="worker:load")
     lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
     lab.hold(AUDIT, owner="ops", for_=60.0)
-    theirs = [Hold(scope=ALL, owner=f"{whose}:x") for whose in ("operator", "group")]
+    theirs = [Hold(scope=ALL, owner=f"operator:{one}") for one in "xy"]
     lab.ledger.follow(theirs, ())
     before = set(lab.ledger.view().holds)
     lab.told.events.clear()

@@ -8,14 +8,13 @@ from kafka import TopicPartition
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.holds.hold import (
     APP,
-    GROUP,
     OPERATOR,
     WHOLE,
     WORKER,
     Hold,
     WorkerOwner,
 )
-from safeconsumer.holds.scope import Topic, partition
+from safeconsumer.holds.scope import Topic
 from tests.harness.holds.lab import assign_to
 from tests.harness.kafka.fetches import assigned
 
@@ -41,11 +40,6 @@ def _operator_holds(consumer):
     consumer._safe_ledger.follow([hold], ())
 
 
-def _group_holds(consumer):
-    hold = Hold(scope=partition("orders", 0), owner=f"{GROUP}app")
-    consumer._safe_ledger.follow([hold], ())
-
-
 def _block_holds(consumer):
     block = consumer.held(A)
     block.__enter__()
@@ -65,7 +59,6 @@ OTHERS = {
     "a worker's": (lambda it: it.pause(B, owner=WorkerOwner(WORKERS)), {B}),
     "a block's": (_block_holds, {A}),
     "an operator's": (_operator_holds, {A, B}),
-    "a group's": (_group_holds, {A}),
     "a gate": (_gate_closes, EVERYTHING),
 }
 OWN = {

@@ -135,7 +135,7 @@ def test_alarms_and_hooks_that_raise(safe):
 def test_holds_are_counted_by_the_kind_of_their_owner():
     """One event may have holds of several owners; a worker's own are not counted."""
     counts = Counts()
-    owners = ("app", "operator:bob", "operator:eve", "group:app", "worker:drain")
+    owners = ("app", "operator:bob", "operator:eve", "worker:drain")
     holds = tuple(Hold(scope=Everything(), owner=one) for one in owners)
     counts(HoldsPlaced(holds=holds))
     counts(HoldsRemoved(holds=holds[1:2]))
@@ -144,7 +144,6 @@ def test_holds_are_counted_by_the_kind_of_their_owner():
         ("local", "placed"): 1,
         ("operator", "placed"): 2,
         ("operator", "removed"): 1,
-        ("group", "placed"): 1,
     }
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from safeconsumer.errors import SparkSettingError
-from safeconsumer.group.settings import STATUS_TOPIC
+from safeconsumer.group.settings import HOLDS_TOPIC, STATUS_TOPIC
 from safeconsumer.spark import options
 from tests.harness.listing import short
 
@@ -21,6 +21,9 @@ def test_ranges_are_read_as_on_the_command_line():
     assert shown == "orders:0 orders:1 orders:2 orders:5 returns"
 
 
+FOLLOWING = {"holds.control": "true", "holds.group": "g"}
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
@@ -33,9 +36,12 @@ def test_ranges_are_read_as_on_the_command_line():
         ({"holds_group": "g"}, "holds_group"),
         ({"holds.control": "true"}, "holds.group"),
         ({"holds.group": "billing"}, "holds.control"),
-        ({"holds.control": "one", "holds.group": "g"}, "holds.control"),
-        ({"holds.control": "a,a", "holds.group": "g"}, "holds.control"),
-        ({"holds.control": "a b,c", "holds.group": "g"}, "holds.control"),
+        ({"holds.control": "ops,own", "holds.group": "g"}, "holds.topic names the"),
+        ({"holds.control": "ops,own,told", "holds.group": "g"}, "holds.statusTopic"),
+        ({"holds.topic": "a"}, "holds.topic needs holds.control"),
+        ({**FOLLOWING, "holds.topic": "a b"}, "option holds.topic: "),
+        ({**FOLLOWING, "holds.statusTopic": "a b"}, "option holds.statusTopic: "),
+        ({**FOLLOWING, "holds.topic": "a", "holds.statusTopic": "a"}, "must differ"),
         ({"holds": "orders:2-1"}, "holds: "),
         ({"holds.file": "file:///lake/holds.json"}, "holds.file"),
         ({"holds.decisionTimeoutMs": "soon"}, "holds.decisionTimeoutMs"),
@@ -62,10 +68,9 @@ def test_a_bad_option_is_refused_by_name(given, named):
 
 def test_control_topics_have_the_fleets_names_unless_told_else():
     """One operator action holds consumers and streams."""
-    same = options.parse({"holds.control": "true", "holds.group": "billing"})
-    assert same.control == ("__safeconsumer_holds_ops", "__safeconsumer_holds_group")
-    other = options.parse({"holds.control": "ops, members", "holds.group": "billing"})
-    assert other.control == ("ops", "members")
+    same = options.parse(FOLLOWING)
+    assert same.control == HOLDS_TOPIC == "__safeconsumer_holds_ops"
+    assert options.parse({**FOLLOWING, "holds.topic": " ops "}).control == "ops"
 
 
 @pytest.mark.contract("S3")
@@ -115,9 +120,13 @@ def test_the_control_cluster_may_be_another_one():
 
 
 @pytest.mark.parametrize(
-    ("text", "status"),
-    [("true", STATUS_TOPIC), ("ops,own", None), ("ops, own, told", "told")],
+    ("more", "status"),
+    [
+        ({}, STATUS_TOPIC),
+        ({"holds.statusTopic": ""}, None),
+        ({"holds.statusTopic": "told"}, "told"),
+    ],
     ids=short,
 )
-def test_where_a_stream_reports(text, status):
-    assert options.parse({"holds.control": text, "holds.group": "g"}).status == status
+def test_where_a_stream_reports(more, status):
+    assert options.parse({**FOLLOWING, **more}).status == status

@@ -29,6 +29,7 @@ from safeconsumer import (
     KafkaConsumer,
     Lifetime,
     Limits,
+    Operator,
     Pause,
     Pump,
     Record,
@@ -132,9 +133,6 @@ def place(consumer: SafeConsumer) -> None:
     assert_type(consumer.resume(TP, "orders", owner="ops"), tuple[Hold, ...])
     assert_type(consumer.resume_all(owner="ops"), tuple[Hold, ...])
     assert_type(consumer.wakeup(), None)
-    consumer.pause_group(TP, "orders", "@all", reason="full", for_=60)
-    consumer.pause_group(re.compile("ord.*"), owner="ops", for_=timedelta(hours=1))
-    assert_type(consumer.resume_group(TP, owner="ops"), tuple[Hold, ...])
     block: AbstractContextManager[None]
     block = consumer.held(TP, reason="batch", owner="ops", for_=5)
     use(block)
@@ -145,6 +143,15 @@ def place(consumer: SafeConsumer) -> None:
     consumer.pause(TP, "ops", reason=5)  # type: ignore[arg-type]  # must be refused
     consumer.pause(TP, until=5)  # type: ignore[call-arg]  # must be refused
     consumer.pause_all("orders")  # type: ignore[call-arg]  # must be refused
+
+
+def operate(settings: Control) -> None:
+    """Hold a whole group, and lift it."""
+    with Operator({"bootstrap_servers": "localhost"}, settings) as operator:
+        operator.pause("g", TP, "orders", "@all", owner="ops", reason="full", for_=60)
+        operator.pause("g", re.compile("a.*"), owner="ops", for_=timedelta(hours=1))
+        assert_type(operator.resume("g", TP, owner="ops"), None)
+        operator.pause("g", TP)  # type: ignore[call-arg]  # must be refused
 
 
 def ask(consumer: SafeConsumer) -> None:
