@@ -78,18 +78,6 @@ def test_resume_names_what_still_holds(team):
 
 
 @played()
-def test_lifting_a_members_own_group_hold(team):
-    """The member that placed it may be gone for good."""
-    consumer = team.ready()
-    consumer.pause_group(team.topic, reason="stuck")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SAFECONSUMER_OWNER", "alice")  # the tutorial's; it placed nothing
-        ended = run(team, "resume", team.topic, "--group", team.group, "--from-group")
-    assert f"lifted {team.topic} group:app" in ended.stdout
-    poll_until(consumer, lambda: not consumer.quiet())
-
-
-@played()
 def test_wait_does_not_call_quiet_what_nobody_holds(team):
     consumer = team.ready()
     arguments = ("wait", "quiet", "--group", team.group, "--timeout", "20s")
