@@ -646,7 +646,8 @@ def _placed(plan: Plan, seconds: float | None) -> Iterator[Point]:
     covers, view = plan.covers, plan.view
     shown = partitions_text(covers) or "nothing yet"
     level = "note" if covers else "waiting"
-    yield level, f"would cover {counted(len(covers), 'partition')}: {shown}"
+    does = "covers" if plan.is_done else "would cover"
+    yield level, f"{does} {counted(len(covers), 'partition')}: {shown}"
     yield _waiting(waiting(view, covers), "wait{} there already")
     yield from _disobeying(view, covers)
     yield from (("waiting", one.why) for one in plan.needs if one.why)
@@ -655,7 +656,8 @@ def _placed(plan: Plan, seconds: float | None) -> Iterator[Point]:
     for one in plan.renewed:
         cells = " ".join(one.cells())
         yield "note", f"would be renewed, as it may have ended: {cells}"
-    yield _end(view, seconds)
+    if not plan.is_done:
+        yield _end(view, seconds)
 
 
 def _end(view: View, seconds: float | None) -> Point:
@@ -670,7 +672,9 @@ def _end(view: View, seconds: float | None) -> Point:
 def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]:
     wanted = frozenset(covers)
     for one in view.everybody if covers else ():
-        if not one.obeys:
+        if one.is_behind:  # it obeys what it has read, and reads on
+            yield "waiting", f"would obey later: {one.name} {one.verdict.sentence}"
+        elif not one.obeys:
             owned = one.owned & wanted
             flows = f"; {partitions_text(owned)} may go on flowing" if owned else ""
             is_loud = owned and one.verdict.level is Level.UNKNOWN
@@ -684,6 +688,8 @@ def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]
 
 def _kept(plan: Plan, limits: Mapping[str, float | None]) -> Iterator[Point]:
     """Yield whether records of the covered topics are deleted before the hold ends."""
+    if plan.is_done:  # when what stands ends, its own sentence says
+        return
     limited = {one: kept for one, kept in limits.items() if kept is not None}
     if limited:
         topic, kept = min(limited.items(), key=lambda one: one[1])

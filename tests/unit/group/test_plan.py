@@ -25,7 +25,7 @@ from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlKey
 from tests.harness.listing import short
-from tests.unit.group.test_view import facts, report, viewed
+from tests.unit.group.test_view import ENDS, facts, report, viewed
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
 ODERS = TopicPartition("oders", 0)
@@ -140,6 +140,17 @@ def test_who_would_not_obey_and_what_may_flow():
     assert [one for one in points if "would not obey" in one[1]] == [
         ("alarm", f"would not obey: old {why}; orders:2 may go on flowing"),
         ("waiting", f"would not obey: idle {why}"),
+    ]
+
+
+def test_a_member_that_reads_on_obeys_later():
+    """A moment after each hold a member is behind; it is not one that does not obey."""
+    behind = report(
+        "a", assigned={"orders": ((0, 1),)}, quiet={}, applied={**ENDS, "ops": 2}
+    )
+    points = placed("orders", view=evolve(VIEW, reports=(behind,))).says
+    assert [one for one in points if "obey" in one[1]] == [
+        ("waiting", "would obey later: a is 1 record behind")
     ]
 
 
@@ -338,6 +349,12 @@ def test_what_was_placed_already_needs_no_consent_and_no_write():
     )
     assert (again.is_done, again.changes, again.needs) == (True, (), ())
     assert len(again.unchanged) == 3
+    stays = "held already, and stays as it is: "
+    assert [text.partition(stays)[:2] for text in said(again)] == [
+        ("covers 2 partitions: orders:0-1", ""),
+        ("how many records wait there already is unknown", ""),
+        *[("", stays)] * 3,
+    ]
 
 
 def test_a_command_that_a_loop_repeats_all_day_prolongs_nothing_silently():
