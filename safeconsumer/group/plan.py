@@ -285,8 +285,8 @@ class Plan:
     @property
     def replaced(self) -> tuple[HoldRecord, ...]:
         """The existing holds that end because another one takes their place."""
-        stays = (*self.unchanged, *self.renewed)
-        return tuple(one for one in self.own if one not in stays)
+        stays = {one.key for one in (*self.unchanged, *self.renewed)}
+        return tuple(one for one in self.own if one.key not in stays)
 
     @property
     def to_agree(self) -> str | None:
@@ -702,14 +702,11 @@ def _kept(plan: Plan, limits: Mapping[str, float | None]) -> Iterator[Point]:
 
 def _retention(plan: Plan, topic: str, kept: float) -> Point:
     said = f"{topic} deletes records after {words_of(kept)}"
-    older = "; records that wait already are older"
-    older = "" if waiting(plan.view, plan.covers) == 0 else older
+    if waiting(plan.view, plan.covers) != 0:
+        said += "; records that wait now go first"
     seconds = None if isinstance(plan.wish, Lift) else plan.wish.seconds
     if seconds is None or seconds + plan.view.skew >= kept:
-        return "waiting", f"retention ends BEFORE the hold does: {said}{older}"
-    if older:
-        said = f"retention by age ends later for new records: {said}{older}"
-        return "note", said
+        return "waiting", f"retention ends BEFORE the hold does: {said}"
     return "note", f"retention by age ends later: {said}"
 
 

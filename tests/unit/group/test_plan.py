@@ -25,7 +25,7 @@ from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlKey
 from tests.harness.listing import short
-from tests.unit.group.test_view import ENDS, facts, report, viewed
+from tests.unit.group.test_view import ENDS, PLAIN, facts, report, viewed
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
 ODERS = TopicPartition("oders", 0)
@@ -132,14 +132,10 @@ def test_who_would_not_obey_and_what_may_flow():
     """Who owns nothing of it now may own it tomorrow."""
     members = (*VIEW.facts.members, facts("old", TWO), facts("idle"))
     view = evolve(VIEW, facts=evolve(VIEW.facts, members=members))
-    why = (
-        "does not report: a plain client, which obeys no hold, or one that ended over "
-        "a minute ago"
-    )
     points = seen(placed("orders", view=view)).says
     assert [one for one in points if "would not obey" in one[1]] == [
-        ("alarm", f"would not obey: old {why}; orders:2 may go on flowing"),
-        ("waiting", f"would not obey: idle {why}"),
+        ("alarm", f"would not obey: old {PLAIN}; orders:2 may go on flowing"),
+        ("waiting", f"would not obey: idle {PLAIN}"),
     ]
 
 
