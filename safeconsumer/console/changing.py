@@ -44,6 +44,9 @@ from safeconsumer.group.view import View
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
 _SEEN_WITHIN = 2.0
+# Seconds for which a page waits for what the console does not know; the clients give up
+# by themselves by then.
+_PATIENCE = 30.0
 
 T = TypeVar("T")
 
@@ -222,24 +225,18 @@ class _Known:
         return tuple(name for name, one in views if one.is_known)
 
     def topics(self) -> Sequence[str]:
-        return self._asked(("topics",), lambda operator: operator.topics(), ())
+        return self._asked(("topics",), lambda operator: operator.topics()) or ()
 
     def with_retention(self, found: Plan) -> Plan:
         names = sorted({tp.topic for tp in found.covers})
-        limits: Mapping[str, float | None] = self._asked(
-            ("retention", *names), lambda operator: operator.retention(names), {}
-        )
-        return found.with_retention(limits)
+        key = ("retention", *names)
+        limits = self._asked(key, lambda operator: operator.retention(names))
+        return found.with_retention(limits or {})
 
-    def _asked(
-        self, key: tuple[str, ...], ask: Callable[[Operator], T], otherwise: T
-    ) -> T:
+    def _asked(self, key: tuple[str, ...], ask: Callable[[Operator], T]) -> T | None:
         if self.snapshot.trouble:
-            return otherwise
-        try:
-            return self.state.questions.asked(key, ask)
-        except (ControlTopicError, KafkaError, OSError, Problem):
-            return otherwise
+            return None
+        return self.state.questions.asked(key, ask, _PATIENCE)
 
 
 # ---------------------------------------------------------------- carrying out
