@@ -6,6 +6,7 @@ from shlex import quote
 from typing import Any
 
 import click
+from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text, refusing, waiting
@@ -32,7 +33,7 @@ from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.partitions import partitions_text
+from safeconsumer.group.partitions import names, partitions_text
 from safeconsumer.group.plan import (
     Consent,
     Extend,
@@ -150,7 +151,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
                 _show(output, operator, plan)
                 return
             done = _carried_out(operator, plan)
-            with written("held", done.acknowledged):
+            with _written("held", done.acknowledged):
                 if not output.is_json:
                     output.lines(_placed_lines(done))
                 reached = None
@@ -208,8 +209,7 @@ def _show(output: Output, operator: Operator, plan: Plan) -> None:
     output.lines([*lines, "nothing was changed"])
 
 
-def acknowledged_hold(one: Acknowledged) -> HoldRecord:
-    """Return the hold that an acknowledgement shows."""
+def _hold_of(one: Acknowledged) -> HoldRecord:
     return HoldRecord(
         source=OPERATOR,
         key=one.change.key,
@@ -221,13 +221,13 @@ def acknowledged_hold(one: Acknowledged) -> HoldRecord:
 
 def _placed_document(done: Done) -> dict[str, Any]:
     plan = done.plan
-    held = map(acknowledged_hold, done.acknowledged)
+    held = map(_hold_of, done.acknowledged)
     return {
         "held": list(map(hold_document, held)),
         "unchanged": list(map(hold_document, plan.unchanged)),
         "renewed": list(map(hold_document, plan.renewed)),
         "replaced": list(map(hold_document, plan.replaced)),
-        "covers": [f"{tp.topic}:{tp.partition}" for tp in plan.covers],
+        "covers": names(plan.covers),
         "also_held": list(map(hold_document, plan.others)),
     }
 
@@ -235,7 +235,7 @@ def _placed_document(done: Done) -> dict[str, Any]:
 def _placed_lines(done: Done) -> Iterator[str]:
     plan = done.plan
     for heading, several in (
-        ("held", tuple(map(acknowledged_hold, done.acknowledged))),
+        ("held", tuple(map(_hold_of, done.acknowledged))),
         ("held already, unchanged", plan.unchanged),
         ("renewed, as it was over or may have been", plan.renewed),
         ("instead of", plan.replaced),
@@ -243,7 +243,7 @@ def _placed_lines(done: Done) -> Iterator[str]:
         if several:
             yield heading
             yield from group_text.columns(map(HoldRecord.cells, several))
-    yield covers_text(plan.covers)
+    yield _covers_text(plan.covers)
     if plan.others:
         yield "also held"
         yield from group_text.columns(map(HoldRecord.cells, plan.others))
@@ -265,8 +265,7 @@ def _end(
         output.lines([f"{reached.sentence}, after {reached.waited:.1f} s"])
 
 
-def covers_text(covers: Sequence[Any]) -> str:
-    """Describe what scopes cover now."""
+def _covers_text(covers: Sequence[TopicPartition]) -> str:
     if not covers:
         return "warning: covers nothing that the group consumes now"
     shown = partitions_text(covers)
@@ -289,7 +288,7 @@ def _is_quiet(view: View, wish: Place) -> tuple[bool, str]:
 
 
 @contextmanager
-def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
+def _written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
     """
     Report what was acknowledged if something fails after that.
 
@@ -360,8 +359,8 @@ def extend(  # noqa: PLR0913 - one parameter per option
             except HoldSettingError as error:
                 raise CommandError(str(error), Status.FAILED) from error
             done = _carried_out(operator, plan)
-            with written("extended", done.acknowledged):
-                held = tuple(map(acknowledged_hold, done.acknowledged))
+            with _written("extended", done.acknowledged):
+                held = tuple(map(_hold_of, done.acknowledged))
                 if output.is_json:
                     output.document({"extended": list(map(hold_document, held))})
                 else:
@@ -412,7 +411,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
             wish = Lift(group=group, holds=_named(group, view, whose, found))
             plan = lift(view or _blind(group), wish)
             done = operator.write(OPERATOR, plan.changes)
-            with written("lifted", done):
+            with _written("lifted", done):
                 if trouble is not None:
                     raise trouble
                 was_held = _was_held(plan)
@@ -507,7 +506,7 @@ def _lifted_document(plan: Plan, was_held: frozenset[ControlKey]) -> dict[str, A
             }
             for one in plan.changes
         ],
-        "covers": [f"{tp.topic}:{tp.partition}" for tp in plan.covers],
+        "covers": names(plan.covers),
         "still_held": list(map(hold_document, plan.others)),
     }
 
@@ -516,7 +515,7 @@ def _lifted_lines(plan: Plan, was_held: frozenset[ControlKey]) -> Iterator[str]:
     for one in plan.changes:
         what = "lifted" if one.key in was_held else "was not held:"
         yield f"{what} {one.key.scope} operator:{one.key.owner}"
-    yield covers_text(plan.covers)
+    yield _covers_text(plan.covers)
     if plan.others:
         yield "still held"
         yield from group_text.columns(map(HoldRecord.cells, plan.others))

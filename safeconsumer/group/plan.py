@@ -4,7 +4,9 @@ Decides what placing, extending or lifting holds would do, before anything is wr
 A wish is what somebody typed or clicked: :class:`Place`, :class:`Extend` or
 :class:`Lift`. :func:`plan_of` compares it with a view of the group, and returns a
 :class:`Plan`: the records to write, what the operator must agree to first, and sentences
-about it. The same view and wish give the same plan; nothing here asks a broker or a clock.
+about it. No clock is asked: the view has the time. A :class:`Cluster` is asked for names
+that may have been meant; the same view and wish give the same records and digest, whatever
+it answers.
 
 =====================================  ================================================
 The owner's hold of the same scope     What the wish to place one does
@@ -36,7 +38,7 @@ from safeconsumer.group import patterns, scopes
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.partitions import covered, partitions_text
+from safeconsumer.group.partitions import covered, names, partitions_text
 from safeconsumer.group.publisher import Change, changes, new_hold
 from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import View
@@ -324,13 +326,13 @@ class Plan:
             free = flowing(self)
             return {
                 "points": points,
-                "covers": _names(free),
+                "covers": names(free),
                 "waiting": waiting(self.view, free),
                 "others": list(map(hold_document, self.others)),
             }
         return {
             "points": points,
-            "covers": _names(self.covers),
+            "covers": names(self.covers),
             "waiting": waiting(self.view, self.covers),
             "others": list(map(hold_document, self.others)),
             "replaces": list(map(hold_document, self.replaced)),
@@ -742,10 +744,6 @@ def _waiting(count: int | None, does: str) -> Point:
 
 def _verb(several: Sequence[object], one: str, more: str) -> str:
     return one if len(several) == 1 else more
-
-
-def _names(partitions: Iterable[TopicPartition]) -> list[str]:
-    return [f"{tp.topic}:{tp.partition}" for tp in partitions]
 
 
 # ---------------------------------------------------------------- the digest

@@ -418,6 +418,22 @@ def test_the_digest_of_a_plan_is_that_of_what_it_does():
     assert one.digest == again.digest
 
 
+@pytest.mark.parametrize(("group", "scope"), [("billing", "payment"), ("biling", "x")])
+def test_the_digest_is_the_same_if_nobody_answers_what_may_have_been_meant(
+    group, scope
+):
+    """A page asks for names with a limit, and its form must fit all the same."""
+
+    class Silent:
+        groups = topics = staticmethod(lambda: ())
+
+    view = VIEW if group == VIEW.group else evolve(VIEW, facts=NO_GROUP, reports=())
+    view = evolve(view, group=group)
+    one, other = placed(scope, view=view), placed(scope, view=view, asked=Silent())
+    assert against(one) != against(other)
+    assert one.digest == other.digest
+
+
 BEFORE = evolve(VIEW, holds=(record("orders", for_=60),))
 
 
