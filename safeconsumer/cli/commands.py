@@ -21,7 +21,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Hold": {
         "pause": "holding.pause",
         "extend": "holding.extend",
-        "resume": "lifting.resume",
+        "resume": "holding.resume",
         "status": "watching.status",
         "wait": "watching.wait",
         "history": "watching.history",

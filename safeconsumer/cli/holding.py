@@ -1,11 +1,11 @@
-"""Implements ``safeconsumer pause`` and ``safeconsumer extend`` for whole groups."""
+"""Implements ``safeconsumer pause``, ``extend`` and ``resume`` for whole groups."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from shlex import quote
 from typing import Any
 
 import click
-from attrs import frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
@@ -23,29 +23,37 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.refusing import FUTURE
 from safeconsumer.errors.base import ControlTopicError, HoldSettingError
+from safeconsumer.group.carry_out import (
+    Done,
+    PlanChangedError,
+    carry_out,
+    read_again,
+)
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of
-from safeconsumer.group.extending import longer
-from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.partitions import partitions_text
-from safeconsumer.group.preview import (
+from safeconsumer.group.partitions import names, partitions_text
+from safeconsumer.group.plan import (
     Consent,
-    Objection,
-    Placing,
-    Preview,
-    Wish,
+    Extend,
+    Lift,
+    Named,
+    Place,
+    Plan,
     duration_of,
-    objections,
-    placing,
-    preview,
+    lift,
+    plan_of,
     wish_of,
 )
 from safeconsumer.group.publisher import Acknowledged
+from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.troubles import said
 from safeconsumer.group.view import View
+from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.explain import counted
+from safeconsumer.holds.scope import Scope
 
 SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
 GROUP_OPTION = click.option("--group", required=True, help="The consumer group.")
@@ -54,6 +62,7 @@ _UNCHANGED = (
     ". Nothing was changed: extend makes it last longer, --replace puts this in its "
     "place"
 )
+_TROUBLES = (KafkaError, OSError, ControlTopicError)
 # The end of a refusal, and its exit status; who types @all means it.
 _REFUSALS = {
     Consent.FUTURE: (f" {FUTURE}", Status.USAGE),
@@ -71,6 +80,9 @@ def _for_option(
         metavar="DURATION",
         help="It ends after this time, counted from now: 90s, 30m, 2h, 1d, 1w.",
     )
+
+
+# ---------------------------------------------------------------- pause
 
 
 @click.command(epilog=EPILOG)
@@ -132,39 +144,42 @@ def pause(  # noqa: PLR0913 - one parameter per option
         limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*connect()) as operator:
             operator.check()
-            wanted, against = _look(operator, wish, flags)
+            wish = wish.written_by(host(), principal(operator.base))
+            plan = plan_of(operator.look(group, is_strict=True), wish, operator)
+            _refuse(plan, flags)
             if flags["dry_run"]:
-                _tell_preview(output, preview(operator, wanted, against))
+                _show(output, operator, plan)
                 return
-            todo = wanted.todo(is_replacing=flags["replace"])
-            done = operator.write(todo)
-            with written("held", done):
-                placed = _placed(wanted, done)
+            done = _carried_out(operator, plan)
+            with _written("held", done.acknowledged):
                 if not output.is_json:
-                    output.lines(placed.lines())
+                    output.lines(_placed_lines(done))
                 reached = None
                 if limit is not None:
-                    reached = _wait(operator, wanted, limit)
-                _end(context, output, placed, reached)
+                    reached = _wait(operator, wish, limit)
+                _end(context, output, done, reached)
 
 
-def _look(
-    operator: Operator, wish: Wish, flags: Mapping[str, bool]
-) -> tuple[Placing, tuple[Objection, ...]]:
-    """Return what to place, and what keeps it from being placed but for the flags."""
-    wanted = placing(
-        operator.look(wish.group, is_strict=True),
-        wish,
-        skew=operator.settings.clock_skew,
-        host=host(),
-        principal=principal(operator.base),
-    )
-    against = tuple(objections(operator, wanted))
-    for one in against:
+def _refuse(plan: Plan, flags: Mapping[str, bool]) -> None:
+    """Refuse a plan that needs a flag which was not given."""
+    for one in plan.needs:
         if one.consent in _REFUSALS and not flags[one.consent.value]:
             more, status = _REFUSALS[one.consent]
-            raise CommandError(one.what + more, status)
-    return wanted, against
+            raise CommandError(one.why + more, status)
+
+
+def _carried_out(operator: Operator, plan: Plan) -> Done:
+    # The flags agree to what this plan needs, and to nothing else.
+    try:
+        return carry_out(
+            operator,
+            plan.view,
+            plan.wish,
+            operator,
+            lambda now: now.digest == plan.digest,
+        )
+    except (PlanChangedError, HoldSettingError) as error:
+        raise CommandError(str(error), Status.FAILED) from error
 
 
 def timeout_of(text: str, option: str = "--timeout") -> float:
@@ -181,21 +196,20 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
         raise CommandError(message) from error
 
 
-def _preview_lines(seen: Preview) -> Iterator[str]:
-    yield from (text for _, text in seen.points)
-    for one in seen.placing.others:
-        yield f"held besides by {one.owner}: {one.key.scope}"
-
-
-def _tell_preview(output: Output, seen: Preview) -> None:
+def _show(output: Output, operator: Operator, plan: Plan) -> None:
+    topics = sorted({tp.topic for tp in plan.covers})
+    plan = plan.with_retention(operator.retention(topics))
     if output.is_json:
-        output.document({"dry_run": True, **seen.document()})
+        output.document({"dry_run": True, **plan.document()})
         return
-    output.lines([*_preview_lines(seen), "nothing was changed"])
+    lines = [text for _, text in plan.says]
+    for one in plan.others:
+        scope, owner, *_ = one.cells()
+        lines.append(f"held besides by {owner}: {scope}")
+    output.lines([*lines, "nothing was changed"])
 
 
-def acknowledged_hold(one: Acknowledged) -> HoldRecord:
-    """Return the hold that an acknowledgement shows."""
+def _hold_of(one: Acknowledged) -> HoldRecord:
     return HoldRecord(
         key=one.change.key,
         hold=one.change.hold,
@@ -204,79 +218,45 @@ def acknowledged_hold(one: Acknowledged) -> HoldRecord:
     )
 
 
-@frozen(kw_only=True)
-class _Placed:
-    """
-    The result of ``pause``.
-
-    Attributes:
-        held: the holds that were placed.
-        unchanged: the holds that existed already.
-        renewed: those that existed already, and had ended, or may have.
-        replaced: the holds that existed instead.
-        covers: the partitions of the group that all of these cover.
-        others: holds of other owners that cover some of these partitions.
-    """
-
-    held: tuple[HoldRecord, ...]
-    unchanged: tuple[HoldRecord, ...]
-    renewed: tuple[HoldRecord, ...]
-    replaced: tuple[HoldRecord, ...]
-    covers: tuple[TopicPartition, ...]
-    others: tuple[HoldRecord, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Return the result as plain JSON values."""
-        return {
-            "held": [hold_document(one) for one in self.held],
-            "unchanged": [hold_document(one) for one in self.unchanged],
-            "renewed": [hold_document(one) for one in self.renewed],
-            "replaced": [hold_document(one) for one in self.replaced],
-            "covers": [f"{tp.topic}:{tp.partition}" for tp in self.covers],
-            "also_held": [hold_document(one) for one in self.others],
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Yield the result as lines for people."""
-        for heading, several in (
-            ("held", self.held),
-            ("held already, unchanged", self.unchanged),
-            ("renewed, as it was over or may have been", self.renewed),
-            ("instead of", self.replaced),
-        ):
-            if several:
-                yield heading
-                yield from group_text.columns(map(HoldRecord.cells, several))
-        yield covers_text(self.covers)
-        if self.others:
-            yield "also held"
-            yield from group_text.columns(map(HoldRecord.cells, self.others))
+def _placed_document(done: Done) -> dict[str, Any]:
+    plan = done.plan
+    held = map(_hold_of, done.acknowledged)
+    return {
+        "held": list(map(hold_document, held)),
+        "unchanged": list(map(hold_document, plan.unchanged)),
+        "renewed": list(map(hold_document, plan.renewed)),
+        "replaced": list(map(hold_document, plan.replaced)),
+        "covers": names(plan.covers),
+        "also_held": list(map(hold_document, plan.others)),
+    }
 
 
-def _placed(wanted: Placing, done: Sequence[Acknowledged]) -> _Placed:
-    written_now = {one.change.key for one in done}
-    held, own = tuple(map(acknowledged_hold, done)), wanted.own.values()
-    return _Placed(
-        held=held,
-        unchanged=tuple(one for one in own if one.key not in written_now),
-        renewed=wanted.renewed,
-        replaced=tuple(
-            one for one in own if one.key in written_now and one not in wanted.renewed
-        ),
-        covers=wanted.covers,
-        others=wanted.others,
-    )
+def _placed_lines(done: Done) -> Iterator[str]:
+    plan = done.plan
+    for heading, several in (
+        ("held", tuple(map(_hold_of, done.acknowledged))),
+        ("held already, unchanged", plan.unchanged),
+        ("renewed, as it was over or may have been", plan.renewed),
+        ("instead of", plan.replaced),
+    ):
+        if several:
+            yield heading
+            yield from group_text.columns(map(HoldRecord.cells, several))
+    yield _covers_text(plan.covers)
+    if plan.others:
+        yield "also held"
+        yield from group_text.columns(map(HoldRecord.cells, plan.others))
 
 
 def _end(
     context: click.Context,
     output: Output,
-    placed: _Placed,
+    done: Done,
     reached: waiting.Outcome | None,
 ) -> None:
     if output.is_json:
         waited = None if reached is None else reached.document()
-        output.document({**placed.document(), "wait": waited})
+        output.document({**_placed_document(done), "wait": waited})
     if reached is not None and not reached.is_reached:
         why = f"held, but not quiet in {reached.waited:.0f} s: {reached.sentence}"
         give_up(context, why, Status.FAILED)
@@ -284,34 +264,30 @@ def _end(
         output.lines([f"{reached.sentence}, after {reached.waited:.1f} s"])
 
 
-def covers_text(covers: Sequence[Any]) -> str:
-    """Describe what scopes cover now."""
+def _covers_text(covers: Sequence[TopicPartition]) -> str:
     if not covers:
         return "warning: covers nothing that the group consumes now"
     shown = partitions_text(covers)
     return f"covers {counted(len(covers), 'partition')} of the group now: {shown}"
 
 
-def _wait(operator: Operator, wanted: Placing, limit: float) -> waiting.Outcome:
+def _wait(operator: Operator, wish: Place, limit: float) -> waiting.Outcome:
     return waiting.wait_until(
-        operator,
-        wanted.wish.group,
-        lambda view: _is_quiet(view, wanted),
-        limit,
+        operator, wish.group, lambda view: _is_quiet(view, wish), limit
     )
 
 
-def _is_quiet(view: View, wanted: Placing) -> tuple[bool, str]:
+def _is_quiet(view: View, wish: Place) -> tuple[bool, str]:
     there = {one.key for one in view.holds}
-    gone = [one.key.scope for one in wanted.changes if one.key not in there]
+    gone = [one.key.scope for one in wish.changes if one.key not in there]
     if gone and view.ends is not None:
         message = f"lifted or expired meanwhile: {', '.join(gone[:5])}"
         raise waiting.InVainError(message)
-    return waiting.is_quiet(view, wanted.wish.scopes)
+    return waiting.is_quiet(view, wish.scopes)
 
 
 @contextmanager
-def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
+def _written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
     """
     Report what was acknowledged if something fails after that.
 
@@ -322,7 +298,7 @@ def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise
-    except (KafkaError, OSError, ControlTopicError) as error:
+    except _TROUBLES as error:
         if not done:
             raise
         message = (
@@ -335,6 +311,9 @@ def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
             raise
         message = f"{what} and acknowledged: {scopes}; interrupted after that"
         raise CommandError(message, Status.INTERRUPTED) from None
+
+
+# ---------------------------------------------------------------- extend
 
 
 @click.command(epilog=EPILOG)
@@ -364,21 +343,178 @@ def extend(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         whose = owner_of(owner)
-        seconds = duration_of(for_)
-        found = scopes_of(scopes, group)
+        wish = Extend(
+            group=group,
+            owner=whose,
+            seconds=duration_of(for_),
+            scopes=scopes_of(scopes, group),
+        )
         with Operator(*connect()) as operator:
             operator.check()
             view = operator.look(group, is_strict=True, has_lags=False)
             refusing.refuse_unknown(operator, view)
             try:
-                todo = longer(view, whose, map(str, found), seconds)
+                plan = plan_of(view, wish, operator)
             except HoldSettingError as error:
                 raise CommandError(str(error), Status.FAILED) from error
-            done = operator.write(todo)
-            with written("extended", done):
-                held = tuple(map(acknowledged_hold, done))
+            done = _carried_out(operator, plan)
+            with _written("extended", done.acknowledged):
+                held = tuple(map(_hold_of, done.acknowledged))
                 if output.is_json:
                     output.document({"extended": list(map(hold_document, held))})
                 else:
                     rows = group_text.columns(map(HoldRecord.cells, held))
                     output.lines(["extended", *rows])
+
+
+# ---------------------------------------------------------------- resume
+
+
+@click.command(epilog=EPILOG)
+@click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
+@GROUP_OPTION
+@owner_option
+@click.option("--all", "is_all", is_flag=True, help="Every hold of --owner.")
+@output_options
+@connection_options
+@click.pass_context
+def resume(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    *,
+    scopes: tuple[str, ...],
+    group: str,
+    owner: str | None,
+    is_all: bool,
+    output: Output,
+    connect: Connect,
+) -> None:
+    """
+    Lift holds of exactly these scopes; others stay, and are named.
+
+    Lifting a scope without a hold is no error if the group consumes it: it also lifts
+    holds that members still obey after a control topic was lost.
+    """
+    with explained(context):
+        if bool(scopes) is is_all:
+            said = "too much: give only one of" if is_all else "nothing to lift: give"
+            message = f"{said} SCOPE... or --all"
+            raise CommandError(message)
+        whose = owner_of(owner)
+        found = scopes_of(scopes, group)
+        with Operator(*connect()) as operator:
+            operator.check()
+            view, trouble = _looked(operator, group)
+            if view is not None and trouble is None:
+                _refuse_unheld(operator, view, found)
+            wish = Lift(group=group, holds=_named(group, view, whose, found))
+            plan = lift(view or _blind(group), wish)
+            done = operator.write(plan.changes)
+            with _written("lifted", done):
+                if trouble is not None:
+                    raise trouble
+                was_held = _was_held(plan)
+                if output.is_json:
+                    output.document(_lifted_document(plan, was_held))
+                else:
+                    output.lines(_lifted_lines(plan, was_held))
+            if not was_held and (advice := _advice(plan)):
+                give_up(context, advice, Status.FAILED)
+        if not was_held and plan.others:  # a wrong owner or scope
+            context.exit(Status.FAILED)
+
+
+def _blind(group: str) -> View:
+    nobody = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
+    return View(group=group, facts=nobody)
+
+
+def _looked(operator: Operator, group: str) -> tuple[View | None, Exception | None]:
+    """
+    Return what is known of a group, and why more is not known.
+
+    Holds must be liftable though nothing else can be read, and by scope though nothing
+    at all can: then there is no view.
+    """
+    try:
+        return operator.look(group, is_strict=True, has_lags=False), None
+    except _TROUBLES as error:
+        trouble = error
+    try:
+        return read_again(operator, _blind(group)), trouble
+    except _TROUBLES:
+        return None, trouble
+
+
+def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> None:
+    """Refuse an unknown group, and scopes that cover nothing and are not held."""
+    refusing.refuse_unknown(operator, view)
+    held = {one.key.scope for one in view.holds}
+    unheld = [one for one in found if str(one) not in held]
+    refusing.refuse_nothing(operator, view, unheld, unless="")
+
+
+def _named(
+    group: str, view: View | None, owner: str, found: Sequence[Scope]
+) -> tuple[Named, ...]:
+    """Return what to lift: these scopes of an owner or, without any, all of them."""
+    if found:
+        return tuple(Named(scope=str(one), owner=owner) for one in found)
+    if view is None:
+        message = "what is held cannot be read now: name the scopes"
+        raise CommandError(message, Status.UNREACHABLE)
+    scopes = [one.key.scope for one in view.holds if one.key.owner == owner]
+    if scopes:
+        return tuple(Named(scope=one, owner=owner) for one in scopes)
+    if not view.holds and view.kept:
+        kept = kept_text(view.kept)
+        message = f"nothing is on the topics; name the scopes that members keep: {kept}"
+        raise CommandError(message, Status.FAILED)
+    owners = sorted({one.cells()[1] for one in view.holds})
+    more = f"; there are holds by {', '.join(owners[:5])}" if owners else ""
+    message = f"nothing of {group!r} is held by {owner}{more}"
+    raise CommandError(message, Status.FAILED)
+
+
+def _was_held(plan: Plan) -> frozenset[ControlKey]:
+    """Return what was held: on the topic, or by members after it was lost."""
+    there = {one.key for one in plan.own}
+    kept = {(one.owner, one.scope) for one in plan.view.kept}
+    return frozenset(
+        one.key
+        for one in plan.changes
+        if one.key in there or (f"operator:{one.key.owner}", one.key.scope) in kept
+    )
+
+
+def _advice(plan: Plan) -> str:
+    """Tell how to lift holds of the same scopes; "" if nobody has any."""
+    scopes = {one.key.scope for one in plan.changes}
+    owners = [one.key.owner for one in plan.others if one.key.scope in scopes]
+    several = " or ".join(f"--owner {quote(one)}" for one in dict.fromkeys(owners))
+    return f"nothing was lifted: name the owner, {several}" if several else ""
+
+
+def _lifted_document(plan: Plan, was_held: frozenset[ControlKey]) -> dict[str, Any]:
+    return {
+        "lifted": [
+            {
+                "scope": one.key.scope,
+                "owner": one.key.owner,
+                "was_held": one.key in was_held,
+            }
+            for one in plan.changes
+        ],
+        "covers": names(plan.covers),
+        "still_held": list(map(hold_document, plan.others)),
+    }
+
+
+def _lifted_lines(plan: Plan, was_held: frozenset[ControlKey]) -> Iterator[str]:
+    for one in plan.changes:
+        what = "lifted" if one.key in was_held else "was not held:"
+        yield f"{what} {one.key.scope} operator:{one.key.owner}"
+    yield _covers_text(plan.covers)
+    if plan.others:
+        yield "still held"
+        yield from group_text.columns(map(HoldRecord.cells, plan.others))

@@ -11,9 +11,9 @@ from starlette.routing import Route
 
 from safeconsumer.console import asking, changing
 from safeconsumer.console.changing import Submission, typed
-from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
+from safeconsumer.group.carry_out import Done
 from safeconsumer.group.documents import group_document, hold_document
 from safeconsumer.group.follower import Snapshot
 
@@ -107,45 +107,46 @@ async def pause(request: Request) -> Response:
     Place holds; answer once all replicas have acknowledged each of them.
 
     What must be agreed to first is answered with 409: send the `agreement` of its
-    `preview` as `agreed`. Repeated while its holds stand, it changes nothing.
+    `preview` as `agreed`. Repeated while its holds stand, it changes nothing:
+    `is_done_already` is true. A hold that ended, or may have, is `renewed`.
     """
     return await _changed(request, _pause)
 
 
-def _pause(sent: Submission) -> Outcome:
-    wish = typed(sent.given)
-    seen = changing.previewed(sent.state, sent.owner, sent.state.snapshot(), wish)
-    return changing.place(sent, seen)
+def _pause(sent: Submission) -> Done:
+    wish = changing.wish_to_hold(sent.state, sent.owner, typed(sent.given))
+    return changing.change(sent, wish)
 
 
 async def resume(request: Request) -> Response:
     """
     Lift the hold with this id and offset.
 
-    Another owner's hold needs its id or offset, and its scope as `typed`. A repeated
-    call is answered with 404: the hold is lifted.
+    Another owner's hold needs its id or offset, and its scope as `typed`. If the hold
+    with this id or offset is lifted, `is_done_already` is true; without both, 404 answers.
     """
     return await _changed(request, _resume)
 
 
-def _resume(sent: Submission) -> Outcome:
-    return changing.lift(sent, [{"owner": sent.owner, **sent.given}])
+def _resume(sent: Submission) -> Done:
+    holds = [{"owner": sent.owner, **sent.given}]
+    wish = changing.wish_to_lift(sent.owner, sent.given.get("group", ""), holds)
+    return changing.change(sent, wish)
 
 
-async def _changed(
-    request: Request, change: Callable[[Submission], Outcome]
-) -> Response:
+async def _changed(request: Request, change: Callable[[Submission], Done]) -> Response:
     def answer(sent: Submission) -> Response:
-        outcome = change(sent)
+        done = change(sent)
         acknowledged = [
             {"scope": one.change.key.scope, "offset": one.offset, "at_ms": one.at_ms}
-            for one in outcome.done
+            for one in done.acknowledged
         ]
         snapshot = sent.state.snapshot()
         return _json(
             snapshot,
             acknowledged=acknowledged,
-            preview=outcome.plan,
+            is_done_already=done.plan.is_done,
+            preview=changing.document(done.plan),
         )
 
     return await changing.submit(request, await _body(request), answer)

@@ -1,6 +1,6 @@
-"""Places and lifts holds: reads the typed input, previews the change, and writes it."""
+"""Places, extends and lifts holds: reads what was sent, shows the plan, carries it out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from attrs import evolve, frozen
@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from safeconsumer.console import asking
 from safeconsumer.console.asking import IsWanted
-from safeconsumer.console.forms import Outcome, agreement
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
 from safeconsumer.errors.base import (
@@ -20,19 +19,34 @@ from safeconsumer.errors.base import (
     MissingExtraError,
     ScopeSyntaxError,
 )
-from safeconsumer.group import preview
+from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out
 from safeconsumer.group.documents import hold_document
-from safeconsumer.group.extending import longer
-from safeconsumer.group.facts import NO_GROUP, HoldRecord
+from safeconsumer.group.facts import NO_GROUP
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
-from safeconsumer.group.publisher import Acknowledged, Change
+from safeconsumer.group.plan import (
+    GONE,
+    Consent,
+    Extend,
+    Lift,
+    Named,
+    Need,
+    Plan,
+    Wish,
+    duration_of,
+    gone,
+    plan_of,
+    wish_of,
+)
+from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.troubles import Kind, kind_of, said
-from safeconsumer.group.view import View, skew_of
+from safeconsumer.group.view import View
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
 _SEEN_WITHIN = 2.0
+# Seconds for which a page waits for what the console does not know; the clients give up
+# by themselves by then.
+_PATIENCE = 30.0
 
 T = TypeVar("T")
 
@@ -71,108 +85,137 @@ async def submit(
     return await asking.answer(request, answer)
 
 
+# ---------------------------------------------------------------- wishes
+
+
 def typed(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the input for placing a hold, from a form or a query."""
+    """Return the input for placing or extending a hold, from a form or a query."""
     names = ("group", "scopes", "reason", "for", "extends")
     found = {name: given.get(name, "").strip() for name in names}
     # A group's name may begin or end with a blank.
     return {**found, "group": given.get("group", "")}
 
 
-# ---------------------------------------------------------------- placing
-
-
-def previewed(
-    state: State, owner: str, snapshot: Snapshot, wish: Mapping[str, str]
-) -> Preview:
+def wish_to_hold(state: State, owner: str, given: Mapping[str, str]) -> Wish:
     """
-    Preview placing a hold; asks the cluster for what the snapshot lacks.
+    Return what was typed: holds to place or, with ``extends``, to make last longer.
 
     Args:
         state: the console's state.
-        owner: the owner of the hold.
-        snapshot: what is known.
-        wish: the input; with ``extends``, the offset of the hold to make last longer.
+        owner: the owner of the holds.
+        given: as :func:`typed` returns it; ``extends`` is the offset of the hold.
 
     Raises:
         Problem: an input is not acceptable; the message says why.
     """
-    if not wish["scopes"]:
+    texts = given["scopes"].split()
+    if not texts:
         raise Problem(400, "give a scope to hold: orders:3, orders, re:ord.* or @all")
-    view = _view(snapshot, wish["group"])
-    try:
-        asked = preview.wish_of(
-            group=wish["group"],
-            owner=owner,
-            texts=wish["scopes"].split(),
-            reason=wish["reason"],
-            for_=wish["for"] or None,
-        )
-        wanted = _laid(state, view, asked)
-    except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
-        raise Problem(400, str(error)) from error
-    state.follower.watch(view.group)
-    cluster = _Asked(state, snapshot)
-    return preview.preview(cluster, *_judged(cluster, wanted, wish["extends"]))
-
-
-def _laid(state: State, view: View, wish: Wish) -> Placing:
-    return preview.placing(
-        view,
-        wish,
-        skew=state.follower.settings.clock_skew,
-        host=state.setup.host,
-        principal=state.setup.principal,
-    )
-
-
-def _judged(
-    cluster: "_Asked", wanted: Placing, extends: str
-) -> tuple[Placing, tuple[Objection, ...]]:
-    """Return what to place, and what must be agreed to first."""
-    if not extends:
-        return wanted, tuple(preview.objections(cluster, wanted))
-    return _extending(wanted, extends), ()
-
-
-def _extending(wanted: Placing, offset: str) -> Placing:
-    """Let one's own hold last longer: it keeps its id and its reason."""
-    wish = wanted.wish
-    own = [one for one in wanted.own.values() if str(one.offset) == offset]
-    if len(wanted.changes) != 1 or not own:
-        why = "it was lifted, replaced or extended, or it ended: look at the group"
-        raise Problem(409, "the hold has changed", why)
-    if wish.seconds is None:
+    if given["extends"] and not given["for"]:
         raise Problem(400, "say for how long, counted from now")
     try:
-        (change,) = longer(wanted.view, wish.owner, map(str, wish.scopes), wish.seconds)
+        if given["extends"]:
+            return Extend(
+                group=given["group"],
+                owner=owner,
+                scopes=scopes_of(texts, given["group"]),
+                seconds=duration_of(given["for"]),
+                offset=_number(given["extends"]),
+            )
+        wish = wish_of(
+            group=given["group"],
+            owner=owner,
+            texts=texts,
+            reason=given["reason"],
+            for_=given["for"] or None,
+        )
+    except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
+        raise Problem(400, str(error)) from error
+    return wish.written_by(state.setup.host, state.setup.principal)
+
+
+def wish_to_lift(owner: str, group: str, holds: Sequence[Mapping[str, str]]) -> Lift:
+    """
+    Return which holds a form or a call names.
+
+    Args:
+        owner: who lifts them.
+        group: the group that obeys them.
+        holds: scope and owner of each, and its id and offset if they were shown.
+
+    Raises:
+        Problem: an offset is not a number.
+    """
+    return Lift(
+        group=group,
+        by=owner,
+        holds=tuple(
+            Named(
+                scope=one.get("scope", ""),
+                owner=one.get("owner", ""),
+                id=one.get("id") or None,
+                offset=_number(one["offset"]) if one.get("offset") else None,
+            )
+            for one in holds
+        ),
+    )
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise Problem(400, f"an offset is a number, not {text[:60]!r}")
+    return int(text)
+
+
+# ---------------------------------------------------------------- plans
+
+
+def plan(state: State, snapshot: Snapshot, wish: Wish) -> Plan:
+    """
+    Return what a wish would do, as far as a snapshot and quick questions tell.
+
+    Raises:
+        Problem: a hold cannot be extended, or none of those to lift is there.
+    """
+    known = _Known(state, snapshot)
+    try:
+        found = plan_of(_view(state, snapshot, wish.group), wish, known)
     except HoldSettingError as error:
         raise Problem(400, str(error)) from error
-    return evolve(wanted, changes=(change,), own={change: own[0]}, is_extending=True)
+    state.follower.watch(wish.group)
+    if isinstance(wish, Lift):
+        if not found.own:
+            raise _not_there(found)
+        return found
+    for one in found.needs:
+        if one.consent is Consent.NONE:
+            raise Problem(409, one.why, one.ask)
+    return known.with_retention(found)
 
 
-def _view(snapshot: Snapshot, group: str) -> View:
-    known = snapshot.views.get(group) or View(
-        group=group, facts=NO_GROUP, unread=snapshot.unread
-    )
+def _not_there(found: Plan) -> Problem:
+    return Problem(404, f"not held: {', '.join(gone(found))}", GONE)
+
+
+def _view(state: State, snapshot: Snapshot, group: str) -> View:
+    skew = state.follower.settings.clock_skew
+    nothing = View(group=group, facts=NO_GROUP, unread=snapshot.unread, skew=skew)
+    known = snapshot.views.get(group) or nothing
     missing: tuple[str, ...] = ()
     if snapshot.trouble:
         missing = (f"what has changed meanwhile. {snapshot.trouble.said}",)
     elif not snapshot.is_complete:
         missing = ("what the console has not read yet",)
-    known = evolve(known, unread=(*known.unread, *missing))
-    return _timed(known, snapshot)
-
-
-def _timed(view: View, snapshot: Snapshot) -> View:
     # If the broker does not answer, its last known time is out of date.
     now = None if snapshot.trouble else snapshot.times.now
-    return evolve(view, times=evolve(view.times, now=now))
+    return evolve(
+        known, unread=(*known.unread, *missing), times=evolve(known.times, now=now)
+    )
 
 
 @frozen
-class _Asked:
-    """Answers a preview's questions from what the console knows, or by asking."""
+class _Known:
+    """Answers a plan's questions from what the console knows, or by asking."""
 
     state: State
     snapshot: Snapshot
@@ -182,240 +225,115 @@ class _Asked:
         return tuple(name for name, one in views if one.is_known)
 
     def topics(self) -> Sequence[str]:
-        return self._asked(("topics",), lambda operator: operator.topics(), ())
+        return self._asked(("topics",), lambda operator: operator.topics()) or ()
 
-    def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
-        found: Mapping[str, float | None] = self._asked(
-            ("retention", *names), lambda operator: operator.retention(names), {}
-        )
-        return found
+    def with_retention(self, found: Plan) -> Plan:
+        names = sorted({tp.topic for tp in found.covers})
+        key = ("retention", *names)
+        limits = self._asked(key, lambda operator: operator.retention(names))
+        return found.with_retention(limits or {})
 
-    def _asked(
-        self, key: tuple[str, ...], ask: Callable[[Operator], T], otherwise: T
-    ) -> T:
+    def _asked(self, key: tuple[str, ...], ask: Callable[[Operator], T]) -> T | None:
         if self.snapshot.trouble:
-            return otherwise
-        try:
-            return self.state.questions.asked(key, ask)
-        except (ControlTopicError, KafkaError, OSError, Problem):
-            return otherwise
+            return None
+        return self.state.questions.asked(key, ask, _PATIENCE)
 
 
-def place(sent: Submission, shown: Preview) -> Outcome:
-    """
-    Write the previewed holds that do not exist; return when they are acknowledged.
-
-    Existing holds are read first, and the agreement must be to what was shown.
-
-    Raises:
-        Refused: the agreement is missing, or was to something else.
-        Problem: the holds could not be written, or only some of them.
-    """
-    return _carry_out(sent, lambda operator: _placing(sent, operator, shown))
-
-
-def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided":
-    state, snapshot = sent.state, sent.state.snapshot()
-    known = _read(state, operator, _timed(shown.placing.view, snapshot))
-    cluster = _Asked(state, snapshot)
-    wanted = _laid(state, known, shown.placing.wish)
-    wanted, against = _judged(cluster, wanted, typed(sent.given)["extends"])
-    seen = evolve(shown, placing=wanted, objections=against)
-    agreed, shows = sent.given.get("agreed"), agreement(typed(sent.given), seen)
-    plan = {**seen.document(), "agreement": shows}
-    is_agreed = agreed == shows or (agreed is None and not against)
-    if not is_agreed:
-        raise Refused(seen, plan, "Nothing was placed.", _why_not(seen, agreed))
-    same = wanted.unchanged
-    todo = tuple(one for one in wanted.changes if wanted.own.get(one) not in same)
-    return _Decided(todo=todo, plan=plan)
-
-
-def _why_not(seen: Preview, agreed: str | None) -> str:
-    changed = "This is not what was previewed. " if agreed else ""
-    if seen.to_agree is None:
-        return f"{changed}Look at what it would do now."
-    what = "".join(f"{one.what}. " for one in seen.objections if one.what)
-    return f"{changed}{what}Agree first: {seen.to_agree}."
-
-
-# ---------------------------------------------------------------- lifting
-
-
-def find(view: View, given: Mapping[str, str]) -> HoldRecord | None:
-    """Return the hold that a query names; None if there is no such hold."""
-    named = (given.get("scope"), given.get("owner"))
-    for one in view.holds:
-        if (one.key.scope, one.key.owner) == named:
-            return one
-    return None
-
-
-def lifting(
-    snapshot: Snapshot, group: str, wanted: Sequence[Mapping[str, str]]
-) -> tuple[Lifting, Problem | None]:
-    """
-    Preview lifting the holds that a query names; also return which do not exist any more.
-
-    Raises:
-        Problem: none of them exists.
-    """
-    return _lifted(_view(snapshot, group), wanted)
-
-
-def _lifted(
-    view: View, wanted: Sequence[Mapping[str, str]]
-) -> tuple[Lifting, Problem | None]:
-    found = [find(view, one) for one in wanted]
-    holds = tuple(one for one in found if one is not None)
-    lacking = None
-    if gone := [
-        f"{one.get('scope', '')} of {one.get('owner', '')}"
-        for one, hold in zip(wanted, found, strict=True)
-        if hold is None
-    ]:
-        lacking = Problem(
-            409 if holds else 404,
-            f"not held: {', '.join(gone)}",
-            "it was lifted, it ended, or it has another owner",
-        )
-        if not holds:
-            raise lacking
-    return preview.lifting(view, holds), lacking
-
-
-def lift(sent: Submission, wanted: Sequence[Mapping[str, str]]) -> Outcome:
-    """
-    Lift holds; return when that is acknowledged.
-
-    Args:
-        sent: the form or the call, with a group; for other owners' holds their scopes
-            once more, as ``typed``.
-        wanted: scope and owner of each hold, and the id and offset that were shown.
-
-    Raises:
-        Refused: there is another hold now; or one of several is gone; or it is another
-            owner's, and its scope was not typed.
-        Problem: there is no such hold, or the write failed.
-    """
-    return _carry_out(sent, lambda operator: _lifting(sent, operator, wanted))
-
-
-def _lifting(
-    sent: Submission, operator: Operator, wanted: Sequence[Mapping[str, str]]
-) -> "_Decided":
-    view = _view(sent.state.snapshot(), sent.given.get("group", ""))
-    seen, lacking = _lifted(_read(sent.state, operator, view), wanted)
-    if lacking is not None:
-        said: tuple[str, str] | None = (
-            f"Nothing was lifted; {lacking.title}",
-            f"{lacking.detail}: check whether you want to lift the rest",
-        )
-    else:
-        said = _against(sent, seen.holds, wanted)
-    if said is not None:
-        plan = {**seen.document(), "holds": list(map(hold_document, seen.holds))}
-        raise Refused(seen, plan, *said)
-    todo = tuple(Change(one.key, None) for one in seen.holds)
-    return _Decided(todo=todo, plan=seen.document())
-
-
-def _against(
-    sent: Submission, holds: Sequence[HoldRecord], wanted: Sequence[Mapping[str, str]]
-) -> tuple[str, str] | None:
-    is_named = True
-    for hold, one in zip(holds, wanted, strict=True):
-        stands = {"id": hold.hold.hold_id if hold.hold else ""}
-        stands["offset"] = str(hold.offset)
-        if any(one.get(name, value) != value for name, value in stands.items()):
-            why = "it was replaced or extended: check whether you still want to lift it"
-            return f"the hold on {hold.key.scope} has changed", why
-        is_named = is_named and bool(stands.keys() & one.keys())
-    others = anothers(holds, sent.owner)
-    if not others:
-        return None
-    scopes, owners = consent_to(others)
-    if sent.given.get("typed", "").split() != scopes.split():
-        return f"{scopes} is held by {owners}", f"type {scopes} to lift it"
-    if not is_named:
-        return f"{scopes} is held by {owners}", "give the hold's id or offset too"
-    return None
-
-
-def anothers(holds: Iterable[HoldRecord], owner: str) -> list[HoldRecord]:
-    """Return the holds that another owner placed."""
-    return [one for one in holds if one.key.owner != owner]
-
-
-def consent_to(others: Iterable[HoldRecord]) -> tuple[str, str]:
-    """Return what to type to lift other owners' holds, and the owners."""
-    scopes = " ".join(one.key.scope for one in others)
-    return scopes, ", ".join(dict.fromkeys(one.key.owner for one in others))
-
-
-# ---------------------------------------------------------------- writing
-
-
-def _read(state: State, operator: Operator, view: View) -> View:
-    """Read the holds now: the follower may be behind, or cut off and not know it yet."""
-    found = operator.holds(view.group)
-    newest = max((one.at or 0.0 for one in found), default=0.0)
-    times = evolve(view.times, newest=max(view.times.newest, newest))
-    skew = skew_of(state.follower.settings.clock_skew, view.reports)
-    holds = tuple(one for one in found if one.in_force(times.proven, skew))
-    return evolve(view, holds=holds, times=times)
+# ---------------------------------------------------------------- carrying out
 
 
 class Refused(Problem):
     """
-    Nothing was written, since the holds are not those agreed to; has a new preview.
+    Nothing was written, since the plan is not what was agreed to.
 
     Attributes:
-        seen: the new preview.
+        plan: the plan as it is now.
     """
 
-    def __init__(
-        self, seen: Preview | Lifting, plan: Mapping[str, Any], title: str, detail: str
-    ) -> None:
-        super().__init__(409, title, detail, {"preview": plan})
-        self.seen = seen
+    def __init__(self, found: Plan, title: str, detail: str) -> None:
+        super().__init__(409, title, detail, {"preview": document(found)})
+        self.plan = found
 
 
-@frozen(kw_only=True)
-class _Decided:
+def document(found: Plan) -> dict[str, Any]:
+    """Return a plan as plain JSON values, with what an agreement to it needs."""
+    if isinstance(found.wish, Lift):
+        return {**found.document(), "holds": list(map(hold_document, found.own))}
+    return {**found.document(), "agreement": found.digest}
+
+
+def change(sent: Submission, wish: Wish) -> Done:
     """
-    The changes to write.
+    Carry out a wish; return when all of it is acknowledged, or if it was done already.
 
-    Attributes:
-        todo: the changes.
-        plan: their preview as plain JSON values.
+    Placing and extending need the digest of the plan that was shown as ``agreed``, unless
+    nothing must be agreed to. Lifting another owner's hold needs its id or offset, and its
+    scope as ``typed``.
+
+    Raises:
+        Refused: the agreement is missing, or was to something else.
+        Problem: there is no such hold, or the changes could not be written, or only some
+            of them.
     """
-
-    todo: Sequence[Change]
-    plan: Mapping[str, Any]
-
-
-def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outcome:
-    state = sent.state
+    state, snapshot = sent.state, sent.state.snapshot()
+    known, view = _Known(state, snapshot), _view(state, snapshot, wish.group)
     try:
         with state.commands.lend() as operator:
             operator.check()
-            decided = decide(operator)
-            # 1. A lift waits for the broker, and the client gives up. 2. Somebody else
-            # lifts the hold, and another one is placed. 3. The broker answers: a write
-            # now would lift the new hold.
-            if not sent.is_wanted():
-                raise Problem(503, "Nothing was written.", "the client has gone")
-            done: tuple[Acknowledged, ...] = ()
-            if decided.todo:
-                done = operator.write(decided.todo)
+            done = carry_out(
+                operator, view, wish, known, lambda now: _agrees(sent, now)
+            )
+    except PlanChangedError as error:
+        raise _refusal(sent, known, error.plan) from error
+    except HoldSettingError as error:
+        raise Problem(400, str(error)) from error
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error), "") from error
     except (ControlTopicError, KafkaError, OSError) as error:
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
-    last = max((one.offset for one in done), default=-1)
+    last = max((one.offset for one in done.acknowledged), default=-1)
     state.follower.wait_for(last, _SEEN_WITHIN)
-    return Outcome(done=done, plan=decided.plan)
+    if isinstance(wish, Lift):
+        return done
+    return evolve(done, plan=known.with_retention(done.plan))
+
+
+def _agrees(sent: Submission, now: Plan) -> bool:
+    agreed = sent.given.get("agreed")
+    if isinstance(now.wish, Lift):
+        is_agreed = all(_is_typed(sent, one) for one in now.needs)
+    else:
+        is_agreed = agreed == now.digest or (agreed is None and not now.needs)
+    # 1. A lift waits for the broker, and the client gives up. 2. Somebody else lifts the
+    # hold, and another one is placed. 3. The broker answers: a write now would lift the
+    # new hold.
+    if is_agreed and not sent.is_wanted():
+        raise Problem(503, "Nothing was written.", "the client has gone")
+    return is_agreed
+
+
+def _is_typed(sent: Submission, need: Need) -> bool:
+    wanted = " ".join(need.about).split()
+    is_same = sent.given.get("typed", "").split() == wanted
+    return need.consent is Consent.TYPED and is_same
+
+
+def _refusal(sent: Submission, known: _Known, now: Plan) -> Problem:
+    if isinstance(now.wish, Lift):
+        if not now.own:
+            return _not_there(now)
+        need = next(one for one in now.needs if not _is_typed(sent, one))
+        return Refused(now, f"Nothing was lifted; {need.why}", need.ask)
+    for one in now.needs:
+        if one.consent is Consent.NONE:
+            return Problem(409, one.why, one.ask)
+    changed = "This is not what was previewed. " if sent.given.get("agreed") else ""
+    what = "".join(f"{one.why}. " for one in now.needs if one.why)
+    ask = "Look at what it would do now."
+    if now.to_agree is not None:
+        ask = f"Agree first: {now.to_agree}."
+    found = known.with_retention(now)
+    return Refused(found, "Nothing was placed.", f"{changed}{what}{ask}")
 
 
 def _http(error: BaseException | None) -> int:

@@ -90,7 +90,7 @@ def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
     names = sorted(topics)
     if not names:
         return {}
-    found = state.questions.lately(
+    found = state.questions.asked(
         ("retention", *names), lambda one: one.retention(names), _MOMENT
     )
     state.limits.update(found or {})  # of what is not told again the last answer stays

@@ -2,11 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from attrs import frozen
+from attrs import define
 from kafka.errors import KafkaError
 
 from safeconsumer.console.problems import Problem
@@ -14,8 +14,9 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.timed_call import TimedCall
 
-# Seconds to wait for the connection; a client that clicked waits that long.
-_BUSY = 2.0
+# Seconds to wait for the connection; a client that clicked waits that long, and the
+# thread of a question for as long as a request may last.
+_BUSY, _PATIENCE = 2.0, 30.0
 _CLOSING = 1.0
 # Seconds for which the cluster's answer about something that seldom changes is used,
 # and for which it is remembered if there is no newer one.
@@ -24,10 +25,17 @@ _STANDS, _REMEMBERED = 60.0, 600.0
 T = TypeVar("T")
 
 
-@frozen
-class _Answer:
-    at: float
-    value: Any
+@define(eq=False)
+class _Question(Generic[T]):
+    """A question, when it was begun, and the last answer to it."""
+
+    begun_at: float
+    call: TimedCall[T]
+    answer: T | None
+
+    @property
+    def is_underway(self) -> bool:
+        return not self.call.is_over
 
 
 class SharedConnection:
@@ -45,19 +53,22 @@ class SharedConnection:
         self._operator: Operator | None = None
         self._is_closed = False
         self._lock = threading.Lock()
-        self._answers: Mapping[Hashable, _Answer] = {}
         self._asking = threading.Lock()  # of the next
-        self._calls: dict[Hashable, tuple[float, TimedCall[Any]]] = {}
+        self._questions: dict[Hashable, _Question[Any]] = {}
 
     @contextmanager
-    def lend(self) -> Iterator[Operator]:
+    def lend(self, patience: float | None = None) -> Iterator[Operator]:
         """
         Lend the connection, if it becomes free soon.
+
+        Args:
+            patience: seconds to wait for it; None for as long as a client that clicked
+                waits.
 
         Raises:
             Problem: it does not become free, or the console is closing.
         """
-        if not self._lock.acquire(timeout=_BUSY):
+        if not self._lock.acquire(timeout=_BUSY if patience is None else patience):
             somebody = "another request waits for the cluster: try again"
             raise Problem(503, "Nothing was done.", somebody)
         try:
@@ -69,57 +80,44 @@ class SharedConnection:
         finally:
             self._lock.release()
 
-    def asked(self, key: Hashable, ask: Callable[[Operator], T]) -> T:
-        """
-        Ask the cluster, unless an answer under that key still stands.
-
-        Raises:
-            KafkaError: it does not answer, or refuses.
-            Problem: another request is waiting for a cluster that does not answer.
-        """
-        known = self._answers.get(key)
-        if known is None or known.at < time.monotonic() - _STANDS:
-            with self.lend() as operator:
-                known = _Answer(time.monotonic(), ask(operator))
-                old = known.at - _REMEMBERED
-                kept = {at: one for at, one in self._answers.items() if one.at >= old}
-                self._answers = {**kept, key: known}
-        value: T = known.value
-        return value
-
-    def lately(
-        self, key: Hashable, ask: Callable[[Operator], T], moment: float
+    def asked(
+        self, key: Hashable, ask: Callable[[Operator], T], within: float
     ) -> T | None:
         """
-        Return the last answer under that key, if there is one, however old.
+        Return the cluster's answer to a question, or the last one; None if there is none.
 
-        If it does not stand any more, a separate thread asks the cluster: no caller
-        waits for a broker that does not answer, and the one that begins it so many
-        seconds at most. A refusal stands as an answer does.
+        An answer stands for a minute, and so does a refusal. A separate thread asks: no
+        caller waits for longer than it wants, and all callers wait for the same answer.
+
+        Args:
+            key: names the question.
+            ask: asks it.
+            within: the most seconds to wait; after it the last answer is used.
         """
-        known = self._answers.get(key)
-        if known is None or known.at < time.monotonic() - _STANDS:
-            call = self._begun(key, lambda: self.asked(key, ask))
-            if call is not None:
-                troubles = (ControlTopicError, KafkaError, OSError, Problem)
-                with suppress(TimeoutError, *troubles):  # the last answer is still used
-                    call.result(moment)
-                known = self._answers.get(key)
-        return None if known is None else known.value
+        question = self._question(key, ask)
+        # Without an answer the last one is still used.
+        with suppress(ControlTopicError, KafkaError, OSError, Problem):
+            question.answer = question.call.result(within)
+        return question.answer
 
-    def _begun(self, key: Hashable, ask: Callable[[], T]) -> TimedCall[T] | None:
+    def _question(self, key: Hashable, ask: Callable[[Operator], T]) -> "_Question[T]":
+        def call() -> T:
+            with self.lend(_PATIENCE) as operator:
+                return ask(operator)
+
         now = time.monotonic()
         with self._asking:
-            self._calls = {
-                name: (at, one)
-                for name, (at, one) in self._calls.items()
-                if not one.is_over or at >= now - _STANDS
+            self._questions = {
+                name: one
+                for name, one in self._questions.items()
+                if one.is_underway or one.begun_at >= now - _REMEMBERED
             }
-            if key in self._calls:
-                return None
-            call = TimedCall(ask)
-            self._calls[key] = (now, call)
-            return call
+            last = self._questions.get(key)
+            if last and (last.is_underway or last.begun_at >= now - _STANDS):
+                return last
+            one = _Question(now, TimedCall(call), last.answer if last else None)
+            self._questions[key] = one
+            return one
 
     def close(self) -> None:
         """Close the connection, unless a request waits for an answer on it."""

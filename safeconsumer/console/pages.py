@@ -1,16 +1,16 @@
 """Serves the pages for people; they work without a script, but do not refresh then."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -18,13 +18,12 @@ from starlette.routing import Route
 
 from safeconsumer.console import asking, changing
 from safeconsumer.console.changing import Refused, Submission
-from safeconsumer.console.forms import agreement
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.history import entries
-from safeconsumer.group.preview import Lifting, Preview
+from safeconsumer.group.plan import GONE, Plan, Wish, anothers, gone
 from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.verdicts import Level, gone_text
 from safeconsumer.group.view import headline
@@ -131,34 +130,43 @@ def history(request: Request) -> Response:
 
 
 def place(request: Request) -> Response:
-    """Show the form, and a preview once it is filled in."""
+    """Show the form, and what it would do once it is filled in."""
     state, snapshot = _look(request)
-    wish, owner = changing.typed(request.query_params), state.auth.owner_of(request)
-    preview, error = None, None
-    if wish["scopes"] and (wish["for"] or not wish["extends"]):
+    given, owner = changing.typed(request.query_params), state.auth.owner_of(request)
+    plan, error = None, None
+    if given["scopes"] and (given["for"] or not given["extends"]):
         try:
-            preview = changing.previewed(state, owner, snapshot, wish)
+            wish = changing.wish_to_hold(state, owner, given)
+            plan = changing.plan(state, snapshot, wish)
         except Problem as problem:
             error = problem
-    return _place_page(request, wish, preview, error)
+    return _place_page(request, given, plan, error)
 
 
 async def do_place(request: Request) -> Response:
-    """Place what was previewed, and show the group."""
+    """Place what was shown, and show the group."""
     return await _changed(_do_place, request)
 
 
 def _do_place(request: Request, sent: Submission) -> Response:
-    wish, preview = changing.typed(sent.given), None
+    given, wish = changing.typed(sent.given), None
     try:
-        snapshot = sent.state.snapshot()
-        preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
-        changing.place(sent, preview)
+        wish = changing.wish_to_hold(sent.state, sent.owner, given)
+        changing.change(sent, wish)
     except Problem as problem:
-        if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
-            preview = problem.seen
-        return _place_page(request, wish, preview, problem)
-    return RedirectResponse("/group?" + urlencode({"group": wish["group"]}), 303)
+        plan = None if wish is None else _plan_after(sent, wish, problem)
+        return _place_page(request, given, plan, problem)
+    return RedirectResponse("/group?" + urlencode({"group": given["group"]}), 303)
+
+
+def _plan_after(sent: Submission, wish: Wish, problem: Problem) -> Plan | None:
+    """Return what to show beside a problem: the plan as it is now, if there is one."""
+    if isinstance(problem, Refused):
+        return problem.plan
+    try:
+        return changing.plan(sent.state, sent.state.snapshot(), wish)
+    except Problem:
+        return None
 
 
 def _sentence(problem: Problem) -> str:
@@ -167,8 +175,8 @@ def _sentence(problem: Problem) -> str:
 
 def _place_page(
     request: Request,
-    wish: Mapping[str, str],
-    preview: Preview | None,
+    given: Mapping[str, str],
+    plan: Plan | None,
     problem: Problem | None,
 ) -> Response:
     is_live = request.method == "GET"
@@ -178,24 +186,25 @@ def _place_page(
         state_of(request).snapshot(),
         status=200 if is_live or problem is None else problem.status,
         is_live=is_live,
-        title="Extend a hold" if wish["extends"] else "Hold something",
-        wish=wish,
-        preview=preview,
-        agreement=None if preview is None else agreement(wish, preview),
+        title="Extend a hold" if given["extends"] else "Hold something",
+        wish=given,
+        plan=plan,
         error=None if problem is None else _sentence(problem),
     )
 
 
 def lift(request: Request) -> Response:
-    """Preview lifting holds."""
+    """Show what lifting holds would do."""
     state, snapshot = _look(request)
     query = request.query_params
     name, wanted = query.get("group", ""), _named(" ".join(query.getlist("hold")))
     if not wanted:
         return _group_page(request, "tick at least one hold, to lift it")
-    seen, lacking = changing.lifting(snapshot, name, wanted)
-    state.follower.watch(name)
-    return _lift_page(request, name, seen, lacking)
+    wish = changing.wish_to_lift(state.auth.owner_of(request), name, wanted)
+    plan = changing.plan(state, snapshot, wish)
+    lacking = gone(plan)
+    error = f"not held: {', '.join(lacking)}. {GONE}"
+    return _lift_page(request, plan, error if lacking else None)
 
 
 async def do_lift(request: Request) -> Response:
@@ -205,19 +214,15 @@ async def do_lift(request: Request) -> Response:
 
 def _do_lift(request: Request, sent: Submission) -> Response:
     state, group = sent.state, sent.given.get("group", "")
-    wanted = _named(sent.given.get("holds", ""))
+    holds = _named(sent.given.get("holds", ""))
+    wish = changing.wish_to_lift(sent.owner, group, holds)
     try:
-        changing.lift(sent, wanted)
+        changing.change(sent, wish)
     except Problem as problem:
-        if problem.status == HTTPStatus.NOT_FOUND:
+        plan = _plan_after(sent, wish, problem)
+        if plan is None:  # it was lifted, or something else failed
             raise
-        if isinstance(problem, Refused) and isinstance(problem.seen, Lifting):
-            return _lift_page(request, group, problem.seen, problem)
-        try:
-            seen, _ = changing.lifting(state.snapshot(), group, wanted)
-        except Problem:  # it was lifted, and something else failed
-            raise problem from None
-        return _lift_page(request, group, seen, problem)
+        return _lift_page(request, plan, _sentence(problem), problem.status)
     left = state.snapshot().views.get(group)  # perhaps only the holds made it known
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
@@ -230,23 +235,23 @@ def _named(holds: str) -> list[dict[str, str]]:
 
 
 def _lift_page(
-    request: Request, group: str, seen: Lifting, problem: Problem | None = None
+    request: Request, plan: Plan, error: str | None, status: int = 200
 ) -> Response:
-    state, snapshot = _look(request)
-    others = changing.anothers(seen.holds, state.auth.owner_of(request))
-    scopes = " ".join(one.key.scope for one in seen.holds)
+    scopes = " ".join(one.key.scope for one in plan.own)
+    others = anothers(plan)
     return _page(
         request,
         "lift.html",
-        snapshot,
-        status=200 if request.method == "GET" or problem is None else problem.status,
+        state_of(request).snapshot(),
+        status=status,
         is_live=False,
         title=f"Lift {scopes}",
-        group=group,
+        group=plan.wish.group,
         scopes=scopes,
-        preview=seen,
-        consent=changing.consent_to(others) if others else None,
-        error=None if problem is None else _sentence(problem),
+        plan=plan,
+        owners=", ".join(dict.fromkeys(one.key.owner for one in others)),
+        to_type=" ".join(one.key.scope for one in others),
+        error=error,
     )
 
 
@@ -355,6 +360,7 @@ def _templates() -> Environment:
         ago=_ago,
         clock=_clock,
         kept_text=kept_text,
+        linked=_linked,
         distance=_distance,
         number="{:,}".format,
         token=_token,
@@ -376,9 +382,29 @@ def _asset(name: str) -> str:
 
 def _shown(value: object) -> object:
     # Names come from other people, whose invisible characters could mislead a reader.
-    if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
-        return value
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in value)
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return _printable(str(value)) if is_text else value
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+# A link shows where it goes: neither what is invisible nor what looks alike is part of it.
+_URL = re.compile(r"https?://[!#-;=?-~]*[A-Za-z0-9/=]")
+
+
+def _linked(text: str) -> Markup:
+    """Return text in which addresses of pages are links; no page learns whence they came."""
+    parts, at = [], 0
+    for found in _URL.finditer(text):
+        url = escape(found[0])
+        link = Markup('<a href="{0}" rel="noreferrer">{0}</a>').format(url)
+        parts += [escape(_printable(text[at : found.start()])), link]
+        at = found.end()
+    return Markup().join([*parts, escape(_printable(text[at:]))])
 
 
 def _ago(seconds: float) -> str:

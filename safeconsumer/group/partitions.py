@@ -56,3 +56,8 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
     if len(parts) > _MANY:
         parts = [*parts[:_MANY], f"and {len(parts) - _MANY} more topics"]
     return " ".join(parts)
+
+
+def names(partitions: Iterable[TopicPartition]) -> list[str]:
+    """Return the name of each partition, as ``orders:3``."""
+    return [f"{tp.topic}:{tp.partition}" for tp in partitions]

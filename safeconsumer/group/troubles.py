@@ -37,7 +37,8 @@ def said(error: BaseException) -> str:
     """Describe the error of the cluster, in the broker's own words, and what to do."""
     judged = _judged(error)
     words = f"{judged.what}: {_words(error)}"
-    return f"{words}; {judged.do}" if judged.do else words
+    # Errors of our own end with the same advice.
+    return words if judged.do in words else f"{words}; {judged.do}"
 
 
 def is_refused(error: BaseException | None) -> bool:

@@ -38,6 +38,16 @@ def held(team):
     return [key for key, is_held in last.items() if is_held]
 
 
+@contextmanager
+def leave(team):
+    """Let the group have committed, and nobody be in it, who could report."""
+    consumer = team.subscribed("gone", control=None)
+    poll_until(consumer, team.has_all(consumer))
+    consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
+    consumer.close(autocommit=False)
+    yield
+
+
 @pytest.mark.parametrize("command", ["pause", "wait", "resume"])
 @played(work)
 def test_what_covers_nothing_is_refused(team, command):
@@ -115,6 +125,40 @@ def test_an_own_hold_is_not_replaced_silently(team):
     first, later = past(team)
     # What it covers is held since the first: retention counts from then.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
+
+
+@played(work)
+def test_what_changed_between_look_and_write_is_not_overwritten(team, monkeypatch):
+    """The same owner holds it for longer meanwhile: a script, say, and a person."""
+    looking = Operator.look
+
+    def late(self, group, **options):
+        seen = looking(self, group, **options)
+        team.operator_holds("@all", owner="alice")
+        return seen
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Operator, "look", late)
+        ended = pause(team, "@all", "--for", "1h")
+    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
+    assert "the holds have changed meanwhile. Nothing was changed" in ended.stderr
+    (one,) = past(team)
+    assert (one["reason"], one["expires_at"]) == ("test", None)
+
+
+@played(leave)
+def test_a_loop_that_repeats_pause_prolongs_nothing_silently(team):
+    """Nobody reports: the hold is unchanged, or it may have ended and is renewed."""
+    for becomes in ("held", "unchanged", "renewed"):
+        if becomes == "renewed":
+            team.broker.lab.sleep(31 * 60)
+        for more in ((), ("--replace",)) if becomes == "unchanged" else ((),):
+            ended = pause(team, "@all", "--for", "30m", *more, "-o", "json")
+            told = json.loads(ended.stdout)
+            assert ended.exit_code == Status.DONE
+            said = {key for key in ("held", "unchanged", "renewed") if told[key]}
+            assert said == {becomes} | ({"held"} if becomes == "renewed" else set())
+    assert len(past(team)) == 2
 
 
 @played(work)
@@ -330,16 +374,6 @@ def test_all_groups_at_a_glance(team):
 
 
 # ---------------------------------------------------------------- ends of holds
-
-
-@contextmanager
-def leave(team):
-    """Let the group have committed, and nobody be in it, who could report."""
-    consumer = team.subscribed("gone", control=None)
-    poll_until(consumer, team.has_all(consumer))
-    consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
-    consumer.close(autocommit=False)
-    yield
 
 
 @played(leave)

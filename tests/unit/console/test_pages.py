@@ -15,12 +15,10 @@ from starlette.responses import Response
 
 from safeconsumer.console import asking, lending
 from safeconsumer.console.app import create
-from safeconsumer.console.forms import agreement
 from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Trouble
-from safeconsumer.group.preview import Consent, Objection
 from safeconsumer.group.report_wire import STREAM
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold
@@ -95,43 +93,6 @@ def test_a_hold_that_changed_since_the_preview_is_not_replaced(change):
     assert console.post("pause", **wish, agreed=again).status_code == 200
 
 
-def preview_of(objection, *replaced, typed="9h", more=()):
-    placing = SimpleNamespace(replaces=replaced)
-    return {"for": typed}, SimpleNamespace(
-        objections=[objection, *more], placing=placing
-    )
-
-
-MISSED = Objection(Consent.FUTURE, "no topic 'a' here", "Hold it")
-HOLD = hold_of(HELD, "a:1")
-
-
-@pytest.mark.parametrize(
-    "shown",
-    [
-        preview_of(MISSED, HOLD, typed="8h"),
-        preview_of(MISSED, HOLD, more=(Objection(Consent.EVERYTHING, "", "all"),)),
-        preview_of(evolve(MISSED, what="no topic 'b' here"), HOLD),
-        preview_of(MISSED),
-        preview_of(MISSED, HOLD, HOLD),
-        preview_of(MISSED, evolve(HOLD, key=evolve(HOLD.key, scope="a:2"))),
-        preview_of(MISSED, evolve(HOLD, hold=ControlHold("another", "x", None))),
-        preview_of(MISSED, evolve(HOLD, offset=10)),
-    ],
-    ids=["input", "kind", "miss", "none", "two", "scope", "hold", "offset"],
-)
-def test_an_agreement_changes_with_each_thing_that_is_shown(shown):
-    first = agreement(*preview_of(MISSED, HOLD))
-    assert agreement(*preview_of(MISSED, HOLD)) == first
-    assert agreement(*shown) != first
-
-
-def test_an_agreement_to_everything_holds_for_new_partitions():
-    before = Objection(Consent.EVERYTHING, "", "Hold all 4 partitions of g")
-    after = evolve(before, agreed="Hold all 5 partitions of g")
-    assert agreement(*preview_of(before)) == agreement(*preview_of(after))
-
-
 # ---------------------------------------------------------------- extending
 
 
@@ -172,16 +133,20 @@ def test_a_hold_is_extended_by_its_own_duration():
 
 
 def test_an_extension_that_is_sent_twice_is_done_once():
-    """After the first the hold is another, and the second says so."""
+    """After the first it stands already; an extension by somebody else is another."""
     still = groups()
     served, writer = writing(still)
     with served.client() as client:
         given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
         form = carried(client.get("/place", params={**given, "for": "9h"}))
         assert client.post("/place", data=form).status_code == 303
+        (made,) = writer.written
+        still.stand(HELD, evolve(hold_of(HELD), hold=made.hold, offset=20))
+        assert client.post("/place", data=form).status_code == 303
         still.stand(HELD, evolve(hold_of(HELD), offset=20))
-        assert client.post("/place", data=form).status_code == 409
-        assert len(writer.written) == 1
+        refused = client.post("/place", data=form)
+        assert (refused.status_code, len(writer.written)) == (409, 1)
+        assert "the hold has changed" in refused.text
 
 
 @pytest.mark.parametrize(
@@ -338,12 +303,70 @@ def test_what_is_sent_twice_is_done_once():
         still.stand(FREE, evolve(hold_of(FREE, "topic-004"), hold=made.hold, at=at))
         assert client.post("/place", data=form).status_code == 303
         assert len(writer.written) == 1
+
+
+def test_a_replacement_that_is_sent_twice_is_done_once():
+    """The second found nothing to replace, and was refused."""
     still = held_by("alice")
     served, writer = writing(still)
-    assert served.post("resume", **lifting()).status_code == 200
-    still.stand(HELD)
-    assert served.post("resume", **lifting()).status_code == 404
+    wish = {"group": HELD, "scopes": "topic-005:0", "reason": "db", "for": "9h"}
+    agreed = served.plan(**wish)["agreement"]
+    with served.client() as client:
+        form = carried(client.get("/place", params=wish))
+        assert client.post("/place", data=form).status_code == 303
+        (made,) = writer.written
+        at = still.known.views[HELD].times.now
+        (hold,) = still.known.views[HELD].holds
+        still.stand(HELD, evolve(hold, hold=made.hold, at=at, offset=20))
+        assert client.post("/place", data=form).status_code == 303
+    for more in ({"agreed": agreed}, {}):
+        again = served.post("pause", **wish, **more)
+        told = again.json()
+        assert (again.status_code, told["is_done_already"]) == (200, True)
+        assert told["acknowledged"] == []
+        assert [one["scope"] for one in told["preview"]["unchanged"]] == ["topic-005:0"]
     assert len(writer.written) == 1
+
+
+def test_a_lift_that_is_sent_twice_is_done_once():
+    """By what was shown; whoever names no record is told that there is none."""
+    still = held_by("alice")
+    served, writer = writing(still)
+    with served.client() as client:
+        named = "scope=topic-005:0&owner=alice"
+        asked = client.get("/lift", params={"group": HELD, "hold": named})
+        form = carried(asked)
+        assert client.post("/lift", data=form).status_code == 303
+        still.stand(HELD)
+        assert client.post("/lift", data=form).status_code == 303
+        assert client.post("/lift", data={**form, "holds": named}).status_code == 404
+    again = served.post("resume", **lifting(offset="0"))
+    assert (again.status_code, again.json()["is_done_already"]) == (200, True)
+    assert served.post("resume", **lifting()).status_code == 404
+    assert served.post("resume", **lifting(id="", offset="")).status_code == 404
+    assert served.post("resume", **lifting(offset="x")).status_code == 400
+    assert len(writer.written) == 1
+
+
+def test_a_hold_that_may_have_ended_is_renewed_and_that_is_said():
+    """By REST, too, where a loop may repeat the call."""
+    still = groups()
+    served, writer = writing(still)
+    view = still.known.views[HELD]
+    (hold,) = view.holds
+    over = evolve(hold, at=hold.at - 3700)
+    times = Times(None, over.at, hold.at)
+    still.stand(HELD, over)
+    changed = evolve(still.known.views[HELD], times=times)
+    still.known = evolve(
+        still.known, times=times, views={**still.known.views, HELD: changed}
+    )
+    wish = {"group": HELD, "scopes": "@all", "reason": "the database moves"}
+    told = served.pause(**wish, **{"for": "1h"}).json()
+    assert (told["is_done_already"], len(writer.written)) == (False, 1)
+    assert [one["scope"] for one in told["preview"]["renewed"]] == ["@all"]
+    said = [one["sentence"] for one in told["preview"]["points"]]
+    assert any("would be renewed" in one for one in said)
 
 
 def test_nothing_is_written_for_a_client_that_has_gone():
@@ -475,6 +498,43 @@ def test_names_full_of_markup_are_text():
         assert "&lt;script&gt;alert(1)" in text, path
         for bad in ("<script>alert", "<img src=x", "62615533", "\u202e"):
             assert bad not in text, path
+
+
+def linked(url):
+    return f'<a href="{url}" rel="noreferrer">{url}</a>'
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("DB-4211", "DB-4211"),
+        (
+            "see https://jira.example.com/browse/DB-1?a=b&c=d, please",
+            f"see {linked('https://jira.example.com/browse/DB-1?a=b&amp;c=d')}, please",
+        ),
+        (
+            "(http://x/1) <b>",
+            f"({linked('http://x/1')}) &lt;b&gt;",
+        ),
+        (
+            'http://x/"onclick="f()',
+            f"{linked('http://x/')}&#34;onclick=&#34;f()",
+        ),
+        ("javascript:alert(1)//", "javascript:alert(1)//"),
+        (
+            "http://x/\u202ecod.exe",
+            f"{linked('http://x/')}\\u202ecod.exe",
+        ),
+    ],
+    ids=["none", "ticket", "in brackets", "quotes", "script", "turned around"],
+)
+def test_an_address_in_a_reason_is_a_link(reason, shown):
+    """A ticket is what the person on call wants to open."""
+    one = hold_of(HELD)
+    one = evolve(one, hold=evolve(one.hold, reason=reason))
+    served, _ = writing(alone(evolve(viewed(5, is_held=True), holds=(one,))))
+    told = page(served, "/group", group=HELD)
+    assert f'<td class="long" data-name="Why">{shown}</td>' in told
 
 
 def test_a_table_says_since_when_and_not_when_it_was_extended():

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.group.board import history_of
-from safeconsumer.group.extending import longer
 from safeconsumer.group.history import entries
-from safeconsumer.group.preview import placing, wish_of
+from safeconsumer.group.plan import Consent, Extend, extend, place, wish_of
+from safeconsumer.group.scopes import scopes_of
 from tests.unit.group.test_board import Topics
 
 HOUR = 3600.0
@@ -34,7 +34,21 @@ def held(ahead, seconds, after, *, is_reported, skew=0.0):
 
 def placed_again(seen, for_, reason="x"):
     wish = wish_of(group="g", owner="alice", texts=["t"], reason=reason, for_=for_)
-    return placing(seen, wish, skew=0.0)
+    # What covers nothing is nothing that this is about.
+    return place(seen, wish, Nothing)
+
+
+class Nothing:
+    """A cluster of which no names help."""
+
+    groups = topics = staticmethod(lambda: ())
+
+
+def longer(seen, seconds):
+    wish = Extend(
+        group="g", owner="alice", scopes=scopes_of(["t"], "g"), seconds=seconds
+    )
+    return extend(seen, wish).changes
 
 
 @pytest.mark.contract("G8")
@@ -66,7 +80,7 @@ def test_no_clock_shortens_a_hold_that_members_obey(
     (before,) = seen.holds
     refused = ""
     try:
-        (change,) = longer(seen, "alice", ["t"], asked)
+        (change,) = longer(seen, asked)
     except HoldSettingError as error:
         refused = str(error)
     if refused:
@@ -88,8 +102,8 @@ def test_no_clock_replaces_a_hold_that_members_obey(
     seen = topics.view()
     (before,) = seen.holds
     other = placed_again(seen, "1s", "another")
-    assert other.replaces == (before,)
-    assert other.todo(is_replacing=False) == ()
+    assert other.replaced == (before,)
+    assert Consent.REPLACE in [one.consent for one in other.needs]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +134,7 @@ def test_extend_renews_no_hold_that_has_ended_or_may_have(
     assert len(seen.holds) == 1
     refused = ""
     try:
-        longer(seen, "alice", ["t"], HOUR)
+        longer(seen, HOUR)
     except HoldSettingError as error:
         refused = str(error)
     assert refused.startswith(said)
@@ -134,8 +148,8 @@ def test_the_same_hold_again_is_unchanged_while_neither_clock_has_it_ended():
     seen = held(0.0, 1800, 60, is_reported=False).view()
     again = placed_again(seen, "30m")
     assert (again.unchanged, again.renewed) == (seen.holds, ())
-    assert again.todo(is_replacing=False) == ()
+    assert again.changes == ()
     seen = held(HOUR, 1800, 60, is_reported=False).view()
     again = placed_again(seen, "30m")
     assert (again.unchanged, again.renewed) == ((), seen.holds)
-    assert len(again.todo(is_replacing=False)) == 1
+    assert len(again.changes) == 1

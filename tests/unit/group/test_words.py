@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
-from safeconsumer.group import findings, preview, verdicts, wire
+from safeconsumer.group import findings, plan, verdicts, wire
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Fold, Written
@@ -461,7 +461,7 @@ def test_a_sum_without_one_of_its_parts_is_unknown():
 def test_a_preview_of_a_group_whose_members_nobody_knows():
     """A dry run said nothing of who would not obey."""
     seen = commits(viewed(state="Unknown"), ZERO)
-    (said,) = preview._disobeying(seen, [ZERO])
+    (said,) = plan._disobeying(seen, [ZERO])
     assert said[0] == "unknown"
     assert "does not tell who is in the group" in said[1]
 

@@ -1,0 +1,86 @@
+"""
+Carries out a plan: what was shown is done, once, or nothing is written.
+
+1. The holds are read again, on the connection that writes: the view from which the plan was
+   shown may be old, and a follower that is cut off does not know it at once.
+2. The plan is made again from them. If it stands already, nothing is written, whatever was
+   agreed to: the same form was sent twice, or another operator did the same.
+3. If it is not what was agreed to, by its digest, nothing is written either.
+"""
+
+from collections.abc import Callable
+
+from attrs import evolve, frozen
+
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.plan import Cluster, Plan, Wish, plan_of
+from safeconsumer.group.publisher import Acknowledged
+from safeconsumer.group.view import View
+
+
+class PlanChangedError(Exception):
+    """
+    Nothing was written: the plan is not the one that was agreed to.
+
+    Attributes:
+        plan: the plan as it would be now.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__("the holds have changed meanwhile. Nothing was changed")
+        self.plan = plan
+
+
+@frozen(kw_only=True)
+class Done:
+    """
+    A plan that was carried out.
+
+    Attributes:
+        plan: the plan, as it was made right before the write.
+        acknowledged: what was written; empty if it was done already.
+    """
+
+    plan: Plan
+    acknowledged: tuple[Acknowledged, ...]
+
+
+def carry_out(
+    operator: Operator,
+    view: View,
+    wish: Wish,
+    cluster: Cluster,
+    agrees: Callable[[Plan], bool],
+) -> Done:
+    """
+    Write what a wish asks for; each change is acknowledged by all replicas on return.
+
+    Args:
+        operator: the connection.
+        view: the group as it was shown.
+        wish: the wish.
+        cluster: answers which groups and topics there are.
+        agrees: tells whether the plan is what was agreed to; called right before the
+            write, and what it raises prevents that.
+
+    Raises:
+        PlanChangedError: it is not what was agreed to.
+        HoldSettingError: a hold cannot be extended any more.
+        ControlWriteError: a change was not acknowledged; running it again is safe.
+        KafkaError: the broker does not answer, or refuses; nothing was written.
+    """
+    plan = plan_of(read_again(operator, view), wish, cluster)
+    if plan.is_done:
+        return Done(plan=plan, acknowledged=())
+    if not agrees(plan):
+        raise PlanChangedError(plan)
+    return Done(plan=plan, acknowledged=operator.write(plan.changes))
+
+
+def read_again(operator: Operator, view: View) -> View:
+    """Return the view with the holds that are in force now."""
+    found = operator.holds(view.group)
+    newest = max((one.at or 0.0 for one in found), default=0.0)
+    times = evolve(view.times, newest=max(view.times.newest, newest))
+    holds = tuple(one for one in found if one.in_force(times.proven, view.skew))
+    return evolve(view, holds=holds, times=times)

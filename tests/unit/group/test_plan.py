@@ -1,0 +1,504 @@
+"""What placing, extending and lifting would do, from one view: unknown is said."""
+
+from collections.abc import Mapping
+
+import pytest
+from attrs import evolve, frozen
+from kafka import TopicPartition
+
+from safeconsumer.errors import ScopeSyntaxError
+from safeconsumer.group.facts import NO_GROUP, GroupFacts, HoldRecord
+from safeconsumer.group.plan import (
+    Consent,
+    Extend,
+    Lift,
+    Named,
+    extend,
+    flowing,
+    lift,
+    place,
+    wish_of,
+)
+from safeconsumer.group.publisher import new_hold
+from safeconsumer.group.report_wire import STREAM, Report
+from safeconsumer.group.view import Times
+from safeconsumer.group.wire import ControlKey
+from tests.harness.listing import short
+from tests.unit.group.test_view import ENDS, PLAIN, facts, report, viewed
+
+ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
+ODERS = TopicPartition("oders", 0)
+NOW = 1_800_000_000.0
+
+
+@frozen
+class Asked:
+    """A cluster that is known by heart."""
+
+    kept: Mapping[str, float | None] = {}
+
+    def groups(self):
+        return ("billing", "shipping")
+
+    def topics(self):
+        return ("orders", "orders-eu", "payments")
+
+    def retention(self, names):
+        return {name: self.kept[name] for name in names if name in self.kept}
+
+
+VIEW = evolve(
+    viewed(
+        facts("a", ZERO, ONE), report("a", assigned={"orders": ((0, 1),)}, quiet={})
+    ),
+    group="billing",
+    times=Times(NOW),
+    skew=30.0,
+)
+
+
+def record(scope, owner="alice", for_=None):
+    key, hold = ControlKey("billing", owner, scope), new_hold("x", for_)
+    return HoldRecord(key=key, hold=hold, at=NOW, offset=0)
+
+
+HOLD, GONE = record("orders:0"), record("orders:1")
+
+
+def placed(*texts, view=VIEW, asked=None, **changed):
+    given = {"owner": "alice", "reason": "x", "for_": None, **changed}
+    wish = wish_of(texts=texts, **{"group": view.group, **given})
+    return place(view, wish, asked or Asked())
+
+
+def seen(one, asked=None):
+    topics = sorted({tp.topic for tp in one.covers})
+    return one.with_retention((asked or Asked()).retention(topics))
+
+
+def said(one, asked=None):
+    return [text for _, text in seen(one, asked).says]
+
+
+def against(one):
+    return [(each.consent, each.why) for each in one.needs]
+
+
+def test_what_nobody_has_anything_against():
+    asked = Asked({"orders": None})
+    waiting = evolve(VIEW, lags={ZERO: 2, ONE: 3})
+    assert said(placed("orders", for_="2h", view=waiting), asked) == [
+        "would cover 2 partitions: orders:0-1",
+        "5 records wait there already",
+        "would last 2h, until 2027-01-15 10:00:00Z, or 30s longer",
+    ]
+    assert seen(placed("orders"), asked).to_agree is None
+
+
+def test_unknown_is_said():
+    view = evolve(VIEW, lags={ZERO: 2}, unread=("no status topic",))
+    told = seen(placed("orders", view=view))
+    assert [text for level, text in told.says if level == "unknown"] == [
+        "how many records wait there already is unknown",
+        "unknown: no status topic",
+        "how long records are kept is unknown for orders",
+    ]
+    assert told.document()["waiting"] is None
+
+
+@pytest.mark.parametrize(
+    ("for_", "is_loss"), [(None, True), ("1h", True), ("3571s", True), ("3569s", False)]
+)
+def test_retention_that_ends_first(for_, *, is_loss):
+    """Members may lift it later by the skew, and records are deleted meanwhile."""
+    read = evolve(VIEW, lags={ZERO: 0, ONE: 0})
+    one = placed("orders", for_=for_, view=read)
+    told = seen(one, Asked({"orders": 3600}))
+    ends = "ends BEFORE the hold does" if is_loss else "by age ends later"
+    assert told.says[-1][1] == f"retention {ends}: orders deletes records after 1h"
+
+
+def test_several_scopes_in_one_word_are_taken_apart():
+    for typed, meant in (
+        ("orders,payments", "orders payments"),
+        ("orders:0,payments:1", "orders:0 payments:1"),
+    ):
+        with pytest.raises(ScopeSyntaxError, match=f"stand apart: {meant}$"):
+            placed(typed)
+
+
+def test_who_would_not_obey_and_what_may_flow():
+    """Who owns nothing of it now may own it tomorrow."""
+    members = (*VIEW.facts.members, facts("old", TWO), facts("idle"))
+    view = evolve(VIEW, facts=evolve(VIEW.facts, members=members))
+    points = seen(placed("orders", view=view)).says
+    assert [one for one in points if "would not obey" in one[1]] == [
+        ("alarm", f"would not obey: old {PLAIN}; orders:2 may go on flowing"),
+        ("waiting", f"would not obey: idle {PLAIN}"),
+    ]
+
+
+def test_a_member_that_reads_on_obeys_later():
+    """A moment after each hold a member is behind; it is not one that does not obey."""
+    behind = report(
+        "a", assigned={"orders": ((0, 1),)}, quiet={}, applied={**ENDS, "ops": 2}
+    )
+    points = placed("orders", view=evolve(VIEW, reports=(behind,))).says
+    assert [one for one in points if "obey" in one[1]] == [
+        ("waiting", "would obey later: a is 1 record behind")
+    ]
+
+
+def test_in_a_rebalance_the_members_tell_what_they_own():
+    nobody = GroupFacts(state="PreparingRebalance", members=(), committed={})
+    one = placed("orders:0", view=evolve(VIEW, facts=nobody))
+    assert (one.covers, against(one)) == ((ZERO,), [])
+
+
+def test_what_covers_nothing_and_a_group_that_is_none():
+    assert against(placed("orders", "oders")) == [
+        (
+            Consent.FUTURE,
+            "oders covers nothing that billing consumes; did you mean orders?",
+        )
+    ]
+    assert against(placed("orders", "orders:7-8", "orders:9")) == [
+        (
+            Consent.FUTURE,
+            "orders:7-9 cover nothing that billing consumes: it has orders:0-1",
+        )
+    ]
+    nobody = evolve(VIEW, group="biling", facts=NO_GROUP, reports=())
+    assert against(placed("orders", view=nobody)) == [
+        (Consent.FUTURE, "no group 'biling' here; did you mean billing?")
+    ]
+
+
+def test_everything_is_agreed_to():
+    told = seen(placed("@all"))
+    assert told.to_agree == "Hold all 2 partitions of billing"
+
+
+def test_an_own_hold_is_replaced_only_if_that_is_said():
+    view = evolve(
+        VIEW,
+        holds=(
+            record("orders:0"),
+            record("orders:1", for_=60),
+            record("@all", "bob"),
+        ),
+    )
+    one = placed("orders:0-1", view=view)
+    assert [each.key.scope for each in one.unchanged] == ["orders:0"]
+    assert [each.key.scope for each in one.replaced] == ["orders:1"]
+    assert [each.key.owner for each in one.others] == ["bob"]
+    ((consent, what),) = against(one)
+    assert (consent, what.startswith("held already: orders:1 ")) == (
+        Consent.REPLACE,
+        True,
+    )
+    assert [each.key.scope for each in one.changes] == ["orders:1"]
+
+
+@pytest.mark.parametrize(
+    ("at", "now", "wall", "becomes"),
+    [
+        (NOW - 10, NOW, 0.0, "unchanged"),
+        (NOW - 59, NOW, 0.0, "unchanged"),  # within the allowed skew
+        (NOW - 70, NOW, 0.0, "renewed"),
+        (NOW - 10, None, NOW, "unchanged"),
+        (NOW - 10, None, NOW + 49, "unchanged"),
+        (NOW - 10, None, NOW + 60, "renewed"),
+    ],
+    ids=short,
+)
+def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(at, now, wall, becomes):
+    """Else it is placed again, which is harmless; to agree to is nothing."""
+    own = evolve(record("orders:0", for_=60), at=at)
+    view = evolve(VIEW, holds=(own,), times=Times(now, at, wall))
+    one = placed("orders:0", view=view, for_="60s")
+    assert one.unchanged == ((own,) if becomes == "unchanged" else ())
+    assert one.renewed == ((own,) if becomes == "renewed" else ())
+    assert (bool(one.changes), one.is_done) == (
+        becomes == "renewed",
+        becomes == "unchanged",
+    )
+    assert against(one) == []
+
+
+def test_another_hold_that_is_over_is_no_obstacle():
+    """If that is known; where nobody reports the time it may still stand."""
+    own = evolve(record("orders:0", for_=60), at=NOW - 61)
+    over = placed("orders:0", view=evolve(VIEW, holds=(own,)))
+    assert (against(over), len(over.changes)) == ([], 1)
+    unknown = placed(
+        "orders:0", view=evolve(VIEW, holds=(own,), times=Times(None, own.at))
+    )
+    assert [consent for consent, _ in against(unknown)] == [Consent.REPLACE]
+
+
+# ---------------------------------------------------------------- lifting
+
+
+def lifted(view, *holds, by=None):
+    return lift(view, Lift(group=view.group, holds=holds, by=by))
+
+
+def named(one, **changed):
+    offset = changed.pop("offset", one.offset)
+    return evolve(
+        Named(scope=one.key.scope, owner=one.key.owner, offset=offset), **changed
+    )
+
+
+def test_lifting_one_of_two():
+    all_, one = record("@all"), record("orders:1", "bob")
+    view = evolve(VIEW, holds=(all_, one), lags={ZERO: 7, ONE: 1})
+    told = lifted(view, named(all_))
+    assert (flowing(told), told.others) == ((ZERO,), (one,))
+    assert [text for _, text in told.says] == [
+        "1 partition flows again: orders:0",
+        "7 records come at once",
+        "1 partition stays held by others",
+    ]
+    assert lifted(view, named(one)).says == (
+        ("waiting", "nothing begins to flow by it now"),
+        ("waiting", "1 partition stays held by others"),
+    )
+    alone = evolve(view, holds=(one,))
+    assert lifted(alone, named(one)).says[1] == ("note", "1 record comes at once")
+
+
+@pytest.mark.parametrize(
+    ("holds", "wanted", "is_done", "why"),
+    [
+        ((), [named(HOLD)], True, []),
+        ((), [named(HOLD, offset=None)], False, ["not held: orders:0 of alice"]),
+        ((HOLD,), [named(HOLD)], False, []),
+        (
+            (evolve(HOLD, offset=7),),
+            [named(HOLD)],
+            False,
+            ["the hold on orders:0 has changed"],
+        ),
+        (
+            (HOLD,),
+            [named(HOLD), named(GONE)],
+            False,
+            ["not held: orders:1 of alice"],
+        ),
+        (
+            (HOLD,),
+            [named(HOLD, owner="bob")],
+            False,
+            ["not held: orders:0 of bob"],
+        ),
+    ],
+    ids=["gone", "never shown", "there", "changed", "one of two", "of another owner"],
+)
+def test_lifting_what_was_shown(holds, wanted, is_done, why):
+    """What is gone since is done already; what is another by now is not lifted."""
+    told = lifted(evolve(VIEW, holds=holds), *wanted, by=wanted[0].owner)
+    assert (told.is_done, [one.why for one in told.needs]) == (is_done, why)
+
+
+def test_a_hold_that_is_gone_with_its_group_is_not_done():
+    """A group's name may have been mistyped."""
+    nobody = evolve(VIEW, group="biling", facts=NO_GROUP, reports=())
+    assert not lifted(nobody, named(HOLD)).is_done
+
+
+def test_others_holds_are_lifted_by_typing_their_scopes():
+    bobs, own = record("orders:1", "bob"), record("orders:0")
+    told = lifted(evolve(VIEW, holds=(bobs, own)), named(bobs), named(own), by="alice")
+    ((consent, why, ask),) = [(one.consent, one.why, one.ask) for one in told.needs]
+    assert consent is Consent.TYPED
+    assert (why, ask) == ("orders:1 is held by bob", "type orders:1 to lift it")
+    carols = record("orders:0", "carol")
+    both = evolve(VIEW, holds=(bobs, carols))
+    (need,) = lifted(both, named(bobs), named(carols), by="alice").needs
+    assert need.why == "orders:1 orders:0 are held by bob, carol"
+
+
+# ---------------------------------------------------------------- done already
+
+
+def stands(one, *changes, at=NOW, offset=20):
+    """Return the view as it is once changes were written."""
+    holds = (
+        HoldRecord(key=each.key, hold=each.hold, at=at, offset=offset)
+        for each in changes
+    )
+    keys = {each.key for each in changes}
+    left = (hold for hold in one.view.holds if hold.key not in keys)
+    return evolve(one.view, holds=(*left, *holds))
+
+
+def test_what_was_placed_already_needs_no_consent_and_no_write():
+    """Whether it replaced another hold, or covers nothing, or everything."""
+    view = evolve(VIEW, holds=(record("orders", for_=60),))
+    once = placed("orders", "later", "@all", view=view, for_="2h")
+    assert len(once.needs) == 3
+    again = placed(
+        "orders", "later", "@all", view=stands(once, *once.changes), for_="2h"
+    )
+    assert (again.is_done, again.changes, again.needs) == (True, (), ())
+    assert len(again.unchanged) == 3
+    stays = "held already, and stays as it is: "
+    assert [text.partition(stays)[:2] for text in said(again)] == [
+        ("covers 2 partitions: orders:0-1", ""),
+        ("how many records wait there already is unknown", ""),
+        *[("", stays)] * 3,
+    ]
+
+
+def test_a_command_that_a_loop_repeats_all_day_prolongs_nothing_silently():
+    """All members are down: the hold is unchanged, or renewed and that is said."""
+    view = evolve(VIEW, times=Times(None, NOW, NOW))
+    becomes = []
+    for minutes in range(0, 24 * 60, 10):
+        wall = NOW + 60.0 * minutes
+        view = evolve(view, times=Times(None, view.times.newest, wall))
+        one = placed("orders", view=view, for_="30m")
+        if one.changes:
+            view = evolve(
+                stands(one, *one.changes, at=wall),
+                times=Times(None, wall, wall),
+            )
+        becomes.append((len(one.unchanged), len(one.renewed)))
+        assert any("would be renewed" in text for _, text in one.says) == bool(
+            one.renewed
+        )
+    assert becomes[0] == (0, 0)
+    assert becomes[1:] == [(1, 0), (1, 0), (0, 1)] * 47 + [(1, 0), (1, 0)]
+
+
+def extended(view, seconds=7200.0, offset=None):
+    scopes = wish_of(
+        group="billing", owner="alice", texts=["orders"], reason="x", for_=None
+    ).scopes
+    wish = Extend(
+        group="billing", owner="alice", scopes=scopes, seconds=seconds, offset=offset
+    )
+    return extend(view, wish)
+
+
+def test_an_extension_that_was_shown_is_done_once():
+    view = evolve(VIEW, holds=(record("orders", for_=60),))
+    once = extended(view, offset=0)
+    assert len(once.changes) == 1
+    after = stands(once, *once.changes)
+    again = extended(after, offset=0)
+    assert (again.is_done, again.changes, again.needs) == (True, (), ())
+    assert again.says[0][1].startswith("extended already: orders operator:alice since")
+    other = extended(after, seconds=9000.0, offset=0)
+    assert (other.is_done, [one.why for one in other.needs]) == (
+        False,
+        ["the hold has changed"],
+    )
+    # Without an offset nobody was shown one: it lasts longer once more.
+    assert len(extended(after).changes) == 1
+
+
+# ---------------------------------------------------------------- the digest
+
+
+def test_the_digest_of_a_plan_is_that_of_what_it_does():
+    """Not of ids, which every look makes anew, nor of what changes by itself."""
+    view = evolve(VIEW, holds=(record("@all", "bob"),))
+    later = evolve(
+        view,
+        times=Times(NOW + 60),
+        lags={ZERO: 1, ONE: 2},
+        facts=evolve(view.facts, committed={TWO: 5}),
+    )
+    one, again = placed("@all", view=view), placed("@all", view=later)
+    assert one.covers != again.covers
+    assert one.digest == again.digest
+
+
+@pytest.mark.parametrize(("group", "scope"), [("billing", "payment"), ("biling", "x")])
+def test_the_digest_is_the_same_if_nobody_answers_what_may_have_been_meant(
+    group, scope
+):
+    """A page asks for names with a limit, and its form must fit all the same."""
+
+    class Silent:
+        groups = topics = staticmethod(lambda: ())
+
+    view = VIEW if group == VIEW.group else evolve(VIEW, facts=NO_GROUP, reports=())
+    view = evolve(view, group=group)
+    one, other = placed(scope, view=view), placed(scope, view=view, asked=Silent())
+    assert against(one) != against(other)
+    assert one.digest == other.digest
+
+
+BEFORE = evolve(VIEW, holds=(record("orders", for_=60),))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        placed("orders", "oders", view=BEFORE, for_="9h"),
+        placed("orders", "paments", view=BEFORE, for_="8h"),
+        placed("orders", "oders", view=BEFORE, for_="8h", reason="y"),
+        placed("orders", "oders", view=BEFORE, for_="8h", owner="bob"),
+        placed("orders", "oders", for_="8h"),
+        placed(
+            "orders",
+            "oders",
+            for_="8h",
+            view=evolve(BEFORE, holds=(evolve(BEFORE.holds[0], offset=1),)),
+        ),
+        placed(
+            "orders",
+            "oders",
+            for_="8h",
+            view=evolve(BEFORE, holds=(record("orders", for_=60),)),
+        ),
+        placed(
+            "orders",
+            "oders",
+            for_="8h",
+            view=evolve(BEFORE, facts=NO_GROUP, reports=()),
+        ),
+        placed(
+            "orders",
+            "oders",
+            for_="8h",
+            view=evolve(BEFORE, facts=evolve(BEFORE.facts, committed={ODERS: 1})),
+        ),
+    ],
+    ids=[
+        "duration",
+        "scope",
+        "reason",
+        "owner",
+        "nothing replaced",
+        "offset",
+        "id",
+        "nobody consumes it",
+        "all is consumed",
+    ],
+)
+def test_the_digest_changes_with_each_thing_that_is_agreed_to(other):
+    one = placed("orders", "oders", view=BEFORE, for_="8h")
+    assert one.digest == placed("orders", "oders", view=BEFORE, for_="8h").digest
+    assert one.digest != other.digest
+
+
+def test_a_group_that_only_streams_obey_is_known():
+    stream = Report(
+        group="billing",
+        member="s",
+        applied={},
+        assigned={"orders": ((0, 3),)},
+        quiet={},
+        kind=STREAM,
+    )
+    for reports in ({"reports": (stream,)}, {"gone": (stream,)}):
+        view = evolve(VIEW, facts=NO_GROUP, reports=(), holds=())
+        view = evolve(view, **reports)
+        assert view.is_known
+        said = [what for _, what in against(placed("orders:0", view=view))]
+        assert not any("no group" in one for one in said)
