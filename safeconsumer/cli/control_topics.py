@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 
-from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.audit.control import (
     GROUP,
     OPERATOR,
@@ -24,8 +23,8 @@ from safeconsumer.audit.control import (
 from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.errors import Status
+from safeconsumer.group import clients
 from safeconsumer.group.board import ControlRecord
-from safeconsumer.group.clients import BOOTSTRAP_MS
 
 
 def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
@@ -42,13 +41,10 @@ def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
     """
     mend = "run safeconsumer control init, or give --topic-prefix"
     existing(base, names, mend, Status.REFUSED)
-    admin = made(KafkaAdminClient, **base)
-    try:
+    with clients.admin(base) as admin:
         types, cluster = _timestamp_types(admin, names), cluster_id(admin)
-    finally:
-        admin.close()
     consumer = KafkaConsumer(
-        **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
+        **{"bootstrap_timeout_ms": clients.BOOTSTRAP_MS, **base},
         group_id=None,
         enable_auto_commit=False,
         auto_offset_reset="none",  # to go on elsewhere would pass over records

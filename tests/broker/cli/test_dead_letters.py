@@ -198,7 +198,8 @@ def test_a_topic_that_does_not_exist(post, command):
     for _ in range(2):
         ended = post.run(command, topic=name)
         assert ended.exit_code == Status.FAILED, ended.output
-        assert f"topic does not exist: {name};" in ended.stderr
+        meant = f"topic does not exist: {name}; did you mean {post.dead}"
+        assert meant in ended.stderr
 
 
 def test_a_record_that_is_no_letter_is_listed(post):
