@@ -69,9 +69,9 @@ def existing(
     topics: Iterable[str],
     mend: str = "",
     status: Status = Status.FAILED,
-) -> None:
+) -> dict[str, frozenset[int]]:
     """
-    Check that all of the topics exist.
+    Check that all of the topics exist; return their partitions.
 
     Args:
         base: how to reach the broker.
@@ -87,9 +87,12 @@ def existing(
     """
     with clients.admin(base) as admin:
         found = _partitions_of(admin, topics)
-        missing = [name for name, partitions in found.items() if partitions is None]
-        if not missing:
-            return
+        there = {
+            name: numbers for name, numbers in found.items() if numbers is not None
+        }
+        if len(there) == len(found):
+            return there
+        missing = [name for name in found if name not in there]
         known = () if mend else admin.list_topics()
     names = printable(", ".join(missing))
     verb = "topic does not exist" if len(missing) == 1 else "topics do not exist"

@@ -117,10 +117,12 @@ def _read(
     # Returns the records, and since when each topic is complete.
     sources = dict(zip(names, (OPERATOR, GROUP), strict=True))
     tps = [TopicPartition(name, 0) for name in names]
-    firsts, ends = consumer.beginning_offsets(tps), consumer.end_offsets(tps)
+    consumer.assign(tps)
+    consumer.seek_to_beginning()
+    ends = consumer.end_offsets(tps)
     found: list[Record] = []
     places: dict[str, list[Place]] = {name: [] for name in names}
-    for tp, several in records.read(consumer, firsts, ends):
+    for tp, several in records.read(consumer, ends):
         for one in several:
             at = (one.timestamp or 0) / 1000
             places[tp.topic].append(place_of(one.offset, one.key, one.value, at))

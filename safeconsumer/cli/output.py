@@ -2,6 +2,7 @@
 
 import functools
 import json
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -38,13 +39,22 @@ class Output:
         """Print a document."""
         _print(json.dumps(document, indent=2))
 
+    def documents(self, several: Iterable[object]) -> None:
+        """Print documents as one array, each of them as it comes."""
+        before = "["
+        for one in several:
+            text = textwrap.indent(json.dumps(one, indent=2), "  ")
+            _print(f"{before}\n{text}", end="")
+            before = ","
+        _print("[]" if before == "[" else "\n]")
 
-def _print(text: str) -> None:
+
+def _print(text: str, end: str = "\n") -> None:
     # In pieces: of one long write to an unbuffered pipe Python forgets what its reader,
     # who has gone, did not take, and nobody hears of it.
     for start in range(0, len(text), _PIECE):
         click.echo(text[start : start + _PIECE], nl=False)
-    click.echo()
+    click.echo(end, nl=False)
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
