@@ -2,6 +2,8 @@
 
 import functools
 import json
+import select
+import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -39,6 +41,10 @@ class Output:
         """Print a document."""
         _print(json.dumps(document, indent=2))
 
+    def line(self, document: object) -> None:
+        """Print a document as one line."""
+        _print(json.dumps(document))
+
     def documents(self, several: Iterable[object]) -> None:
         """Print documents as one array, each of them as it comes."""
         before = "["
@@ -55,6 +61,22 @@ def _print(text: str, end: str = "\n") -> None:
     for start in range(0, len(text), _PIECE):
         click.echo(text[start : start + _PIECE], nl=False)
     click.echo(end, nl=False)
+
+
+def refuse_unread() -> None:
+    """
+    Check that somebody may still read what is printed.
+
+    Raises:
+        BrokenPipeError: the reader of this pipe has gone.
+    """
+    watched = select.poll()
+    try:
+        watched.register(sys.stdout.fileno(), 0)
+    except (AttributeError, OSError, ValueError):  # no file, as in tests, or closed
+        return
+    if any(seen & select.POLLERR for _, seen in watched.poll(0)):
+        raise BrokenPipeError
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
