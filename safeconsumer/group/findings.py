@@ -47,7 +47,7 @@ def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
 def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     yield from _versions(operator)
     found = topics.ask(operator.admin, operator.settings.all_topics)
-    yield from _topics(operator.settings, found)
+    yield from _topics(operator, found)
     # Without a topic for reports nobody reports.
     readable = Readable(ends=None, is_heard=True)
     if any(facts.partitions for facts in found):
@@ -86,7 +86,8 @@ def _writers(settings: Control) -> Finding:
     )
 
 
-def _topics(settings: Control, found: Sequence[topics.Facts]) -> Iterator[Finding]:
+def _topics(operator: Operator, found: Sequence[topics.Facts]) -> Iterator[Finding]:
+    settings = operator.settings
     named = ", ".join(facts.name for facts in found)
     if any(facts.partitions for facts in found):
         for facts in found[: len(settings.topics)]:
@@ -97,7 +98,8 @@ def _topics(settings: Control, found: Sequence[topics.Facts]) -> Iterator[Findin
         what = f"no right to describe any control topic: {named}"
         yield Finding(rank=BAD, what=what, do=_ACLS)
     else:
-        what = f"no control topic is there: {named}"
+        meant = scopes.near(settings.operator_topic, operator.topics())
+        what = f"no control topic is there: {named}{meant}"
         yield Finding(rank=BAD, what=what, do=_INIT)
 
 

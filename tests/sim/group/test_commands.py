@@ -252,6 +252,14 @@ def test_one_cause_is_one_problem(team):
 
 
 @played()
+def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
+    there = team.settings.operator_topic
+    team.settings = Control.prefixed(team.prefix.replace("_", "-"))
+    said = run(team, "doctor").stdout
+    assert f"{team.settings.status_topic}; did you mean {there} or " in said
+
+
+@played()
 def test_doctor_is_content(team):
     """Who may write holds is a note, with the command that lists it."""
     consumer = team.ready()
