@@ -49,6 +49,22 @@ def test_a_replay_commits_the_epoch_of_what_it_has_passed(lab):
         assert (replay.left, committed.offset, committed.leader_epoch) == (left, 5, 1)
 
 
+@pytest.mark.contract("P20")
+@simulated(seeds=1)
+def test_a_replay_goes_back_to_where_a_log_was_cut(lab):
+    """It sought the committed number, and passed over what a new leader had appended."""
+    (tp,) = lab.topic("t.dlq", records=5)
+    left = []
+    for _ in range(2):
+        replay = Replay(lambda _: frozenset({0}), len)
+        with opened(lab.connection, "t.dlq", group="r") as there:
+            replay.run(there.read(), None, there.commit)
+        left.append(replay.left)
+        lab.cluster.truncate(*tp, 3)
+        lab.append(tp, 4)
+    assert left == [5, 4]
+
+
 class FailingProducer:
     """A producer whose sends of these numbers fail, as their answers say."""
 
