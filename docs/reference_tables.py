@@ -19,7 +19,7 @@ from safeconsumer.group import report_wire, settings, wire
 from safeconsumer.metrics import table
 from safeconsumer.spark import options, platforms
 from safeconsumer.worker import letters_format
-from safeconsumer.worker.letters_format import StoredLetter
+from safeconsumer.worker.letters_format import Letter
 
 _SETTING = "| setting | default | what it is for |\n|---|---|---|"
 _FIELD = "| field | what it says |\n|---|---|"
@@ -236,8 +236,8 @@ def _reports() -> str:
 
 
 def _letters() -> str:
-    said = entries(StoredLetter)
-    for record in ("key", "value", "headers"):
+    said = entries(Letter)
+    for record in ("record", "why", "key", "value", "headers"):
         del said[record]
     rows = [
         f"| `{letters_format.PREFIX}{name.replace('_', '-')}` | {what} |"

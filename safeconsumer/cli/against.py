@@ -140,6 +140,9 @@ def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: AN
     found = TopicJournal(time.time())
     for tp, first in firsts.items():
         found.begins(tuple(tp), first)
-    for tp, several in records.read(consumer, firsts, ends):
+    consumer.assign(tps)
+    if tps:
+        consumer.seek_to_beginning()
+    for tp, several in records.read(consumer, ends):
         found.add(tuple(tp), [one.offset for one in several])
     return found

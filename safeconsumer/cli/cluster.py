@@ -6,9 +6,10 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.saying import printable
+from safeconsumer.group import clients
+from safeconsumer.group.scopes import near
 from safeconsumer.group.topics import ask
 
 # A name that no topic can have: asking for it returns no topic.
@@ -28,12 +29,15 @@ def partitions_of(
         CommandError: the broker refuses.
         KafkaError: the broker does not answer.
     """
+    with clients.admin(base) as admin:
+        return _partitions_of(admin, topics)
+
+
+def _partitions_of(
+    admin: KafkaAdminClient, topics: Iterable[str]
+) -> dict[str, frozenset[int] | None]:
     wanted = list(dict.fromkeys(topics))
-    admin = made(KafkaAdminClient, **base)
-    try:
-        described = admin.describe_topics(wanted) if wanted else ()
-    finally:
-        admin.close()
+    described = admin.describe_topics(wanted) if wanted else ()
     return {one["name"]: _partitions(one) for one in described}
 
 
@@ -44,16 +48,14 @@ def uncompacted(base: Mapping[str, Any], topics: Iterable[str]) -> frozenset[str
     Raises:
         KafkaError: the broker could not be asked.
     """
-    admin = made(KafkaAdminClient, **base)
-    try:
-        found = ask(admin, sorted(topics))
-    except (
-        kafka_errors.AuthorizationError,
-        kafka_errors.UnsupportedVersionError,  # a broker without this request
-    ):
-        return frozenset()
-    finally:
-        admin.close()
+    with clients.admin(base) as admin:
+        try:
+            found = ask(admin, sorted(topics))
+        except (
+            kafka_errors.AuthorizationError,
+            kafka_errors.UnsupportedVersionError,  # a broker without this request
+        ):
+            return frozenset()
     policies = {one.name: (one.settings or {}).get("cleanup.policy") for one in found}
     return frozenset(
         name
@@ -65,24 +67,39 @@ def uncompacted(base: Mapping[str, Any], topics: Iterable[str]) -> frozenset[str
 def existing(
     base: Mapping[str, Any],
     topics: Iterable[str],
-    mend: str = "create it, or look for a typing error",
+    mend: str = "",
     status: Status = Status.FAILED,
-) -> None:
+) -> dict[str, frozenset[int]]:
     """
-    Check that all of the topics exist; if not, ``mend`` says what to do.
+    Check that all of the topics exist; return their partitions.
+
+    Args:
+        base: how to reach the broker.
+        topics: their names.
+        mend: what to do if one does not; without it the names are suggested that may
+            have been meant.
+        status: how the command ends then.
 
     Raises:
         CommandError: the message has the names of those that do not; or the broker
         refuses.
         KafkaError: the broker does not answer.
     """
-    found = partitions_of(base, topics)
-    missing = [name for name, partitions in found.items() if partitions is None]
-    if missing:
-        names = printable(", ".join(missing))
-        verb = "topic does not exist" if len(missing) == 1 else "topics do not exist"
-        message = f"{verb}: {names}; {mend}"
-        raise CommandError(message, status)
+    with clients.admin(base) as admin:
+        found = _partitions_of(admin, topics)
+        there = {
+            name: numbers for name, numbers in found.items() if numbers is not None
+        }
+        if len(there) == len(found):
+            return there
+        missing = [name for name in found if name not in there]
+        known = () if mend else admin.list_topics()
+    names = printable(", ".join(missing))
+    verb = "topic does not exist" if len(missing) == 1 else "topics do not exist"
+    meant = "".join(dict.fromkeys(near(name, known) for name in missing))
+    mend = meant or f"; {mend or 'create it, or look for a typing error'}"
+    message = f"{verb}: {names}{mend}"
+    raise CommandError(message, status)
 
 
 def _partitions(described: Mapping[str, Any]) -> frozenset[int] | None:

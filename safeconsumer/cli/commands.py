@@ -24,7 +24,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "resume": "holding.resume",
         "status": "watching.status",
         "wait": "watching.wait",
-        "history": "watching.history",
+        "history": "history.history",
         "console": "console.console",
     },
     "Set up": {

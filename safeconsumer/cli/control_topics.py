@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 
-from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.audit.control import (
     Control,
     Place,
@@ -22,8 +21,8 @@ from safeconsumer.audit.control import (
 from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.errors import Status
+from safeconsumer.group import clients
 from safeconsumer.group.board import ControlRecord
-from safeconsumer.group.clients import BOOTSTRAP_MS
 
 
 def read_control(base: Mapping[str, Any], name: str) -> Control:
@@ -40,13 +39,10 @@ def read_control(base: Mapping[str, Any], name: str) -> Control:
     """
     mend = "run safeconsumer control init, or give --topic-prefix"
     existing(base, [name], mend, Status.REFUSED)
-    admin = made(KafkaAdminClient, **base)
-    try:
+    with clients.admin(base) as admin:
         type_, cluster = _timestamp_type(admin, name), cluster_id(admin)
-    finally:
-        admin.close()
     consumer = KafkaConsumer(
-        **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
+        **{"bootstrap_timeout_ms": clients.BOOTSTRAP_MS, **base},
         group_id=None,
         enable_auto_commit=False,
         auto_offset_reset="none",  # to go on elsewhere would pass over records
@@ -104,10 +100,12 @@ def _read(
 ) -> tuple[list[Record], float]:
     # Returns the records, and since when the topic is complete.
     tp = TopicPartition(name, 0)
-    firsts, ends = consumer.beginning_offsets([tp]), consumer.end_offsets([tp])
+    consumer.assign([tp])
+    consumer.seek_to_beginning()
+    ends = consumer.end_offsets([tp])
     found: list[Record] = []
     places: list[Place] = []
-    for _, several in records.read(consumer, firsts, ends):
+    for _, several in records.read(consumer, ends):
         for one in several:
             at = (one.timestamp or 0) / 1000
             places.append(place_of(one.offset, one.key, one.value, at))

@@ -2,24 +2,26 @@
 
 import contextlib
 import functools
+import itertools
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
-from attrs import evolve
 
 from safeconsumer._kafka.of_group import producers
 from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, give_up
-from safeconsumer.cli.letters import Wanted
+from safeconsumer.cli.letters import Marks, Wanted
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.replaying import Replay, producer_of
-from safeconsumer.cli.saying import Listing, printable
+from safeconsumer.cli.saying import Listing, printable, since_of
 from safeconsumer.group.rights import REPLAYING
 from safeconsumer.holds.explain import counted
+from safeconsumer.worker.letters_format import Letter
+from safeconsumer.worker.signals import LAST, taking
 
 Base = Callable[[], dict[str, Any]]
 
@@ -47,82 +49,84 @@ def _place(text: str) -> tuple[str, int, int] | None:
 
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
-    # Called with from, error and since.
-    for option in (
-        click.option(
-            "--since",
-            metavar="TIME",
-            help="Only letters written since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
-        ),
-        click.option(
-            "--error",
-            multiple=True,
-            metavar="CLASS",
-            help="Only this exception, with or without its module; repeatable.",
-        ),
-        click.option(
-            "--from",
-            "from",
-            multiple=True,
-            metavar="TOPIC[:PARTITION[@OFFSET]]",
-            help="Only records that failed there; repeatable.",
-        ),
-    ):
-        command = option(command)
-    return command
+    # Called with wanted.
+    @click.option(
+        "--from",
+        "origins",
+        multiple=True,
+        metavar="TOPIC[:PARTITION[@OFFSET]]",
+        help="Only records that failed there; repeatable.",
+    )
+    @click.option(
+        "--error",
+        "errors",
+        multiple=True,
+        metavar="CLASS",
+        help="Only this exception, with or without its module; repeatable.",
+    )
+    @click.option(
+        "--since",
+        metavar="TIME",
+        help="Only letters written since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
+        callback=since_of,
+    )
+    @functools.wraps(command)
+    def with_filters(
+        *args: Any,  # noqa: ANN401 - the command's own
+        origins: tuple[str, ...],
+        errors: tuple[str, ...],
+        since: float | None,
+        **kwargs: Any,  # noqa: ANN401 - the command's own
+    ) -> Any:  # noqa: ANN401 - the command's own
+        wanted = Wanted(origins=origins, errors=errors, since=since)
+        return command(*args, wanted=wanted, **kwargs)
 
-
-def _wanted(filters: Mapping[str, Any]) -> Wanted:
-    text = filters["since"]
-    try:
-        since = None if text is None else letters.moment_of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--since") from error
-    return Wanted(origins=filters["from"], errors=filters["error"], since=since)
-
-
-def _group_of(topic: str, filters: Mapping[str, Any]) -> str:
-    # A run with other filters passes over other letters.
-    texts = [
-        f"{name}={one}"
-        for name, value in filters.items()
-        for one in (sorted(set(value)) if isinstance(value, tuple) else [value])
-        if one is not None
-    ]
-    return f"{REPLAYING}{topic}{':' if texts else ''}{','.join(texts)}"
+    return with_filters
 
 
 @dead_letters.command("list", epilog=EPILOG)
 @click.argument("topic")
 @_filters
+@click.option("--limit", type=click.IntRange(1), help="At most this many letters.")
 @output_options
 @cluster_options
 @click.pass_context
-def list_letters(
+def list_letters(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     /,
     topic: str,
     *,
+    wanted: Wanted,
+    limit: int | None,
     output: Output,
     base: Base,
-    **filters: Any,  # noqa: ANN401 - from, error and since
 ) -> None:
     """
     List the letters in TOPIC: when, from where, which error, after how many attempts.
 
-    A record that no Worker wrote as a letter is listed, too, and marked. -o json prints
-    whole letters.
+    Each partition is listed in its order, as it is read. A record that no Worker wrote
+    as a letter is listed, too, and marked. -o json prints whole letters.
     """
-    wanted = _wanted(filters)
     with explained(context), letters.opened(base(), topic) as there:
-        several = sorted(there.read(wanted), key=lambda one: one.record.timestamp)
+        pieces = letters.selected(there.read(), wanted, limit)
         if output.is_json:
-            output.document([*map(letters.document, several)])
-            return
-        output.lines(group_text.columns(letters.rows(several), ""))
-        foreign = sum(one.letter is None for one in several)
-        none = f", {foreign} records that are no letters" if foreign else ""
-        click.echo(f"{counted(len(several) - foreign, 'letter')}{none}")
+            every = itertools.chain.from_iterable(pieces)
+            output.documents(map(letters.document, every))
+        else:
+            _table(pieces, limit)
+
+
+def _table(pieces: Iterable[list[Letter]], limit: int | None) -> None:
+    head, widths, count, foreign = [letters.HEAD], [0] * len(letters.HEAD), 0, 0
+    for several in pieces:
+        rows = [*head, *map(letters.row, several)]
+        Output().lines(group_text.columns(rows, "", widths))
+        head = []
+        count += len(several)
+        foreign += sum(bool(one.why) for one in several)
+    none = f", {foreign} records that are no letters" if foreign else ""
+    more = "; there may be more than --limit" if count == limit else ""
+    click.echo(f"{counted(count - foreign, 'letter')}{none}{more}")
 
 
 @dead_letters.command(epilog=EPILOG)
@@ -138,16 +142,15 @@ def show(
     Data that is not plain text is shown in hex. Status 1: there is nothing at this
     offset, or no letter.
     """
-    topic, partition, offset = letter
-    with explained(context), letters.opened(base(), topic) as there:
-        wanted = Wanted(partition=partition, offset=offset)
-        one = next(there.read(wanted), None)
+    topic, *at = letter
+    with explained(context), letters.opened(base(), topic, at=(at[0], at[1])) as there:
+        one = next(itertools.chain.from_iterable(there.read()), None)
         if one is None:
-            message = f"there is no record at {topic}:{partition}@{offset}"
+            message = f"there is no record at {topic}:{at[0]}@{at[1]}"
             raise CommandError(message, Status.FAILED)
         for line in letters.lines(one):
             click.echo(printable(line.replace("\t", "    ")))
-        if one.letter is None:
+        if one.why:
             context.exit(Status.FAILED)
 
 
@@ -156,13 +159,6 @@ def show(
 @_filters
 @click.option("--limit", type=click.IntRange(1), help="At most this many letters.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
-@click.option(
-    "--again",
-    "is_again",
-    is_flag=True,
-    help="Begin at the first letter, not where the last run stopped; the next run "
-    "without it goes on where this one stops.",
-)
 @cluster_options
 @click.pass_context
 def replay(  # noqa: PLR0913 - one parameter per option
@@ -171,10 +167,9 @@ def replay(  # noqa: PLR0913 - one parameter per option
     which: str,
     limit: int | None,
     *,
+    wanted: Wanted,
     is_dry: bool,
-    is_again: bool,
     base: Base,
-    **filters: Any,  # noqa: ANN401 - from, error and since
 ) -> None:
     """
     Send the letters of TOPIC back to the topics they come from, at least once.
@@ -187,97 +182,92 @@ def replay(  # noqa: PLR0913 - one parameter per option
     safeconsumer-replay-TOPIC has committed, which Kafka keeps for
     offsets.retention.minutes, 7 days by default. A run that is killed may have sent up
     to 100 letters that the next one sends again. Two runs at the same time both send
-    all.
+    all. kafka-consumer-groups.sh --reset-offsets sets the group back.
 
-    A run with filters has a group of its own, such as
-    safeconsumer-replay-TOPIC:error=ValueError: it goes on where the last one with the
-    same filters stopped, and what it passes over stays for the others, which send what
-    it has sent, too. TOPIC:PARTITION@OFFSET, as list shows it, sends this letter,
-    whatever was sent before.
+    A run with --from, --error or --since begins there, too, and commits nothing: what
+    it passes over stays for the others, and the next run sends again what it has sent.
+    TOPIC:PARTITION@OFFSET, as list shows it, sends this letter, whatever was sent
+    before, and commits nothing either.
 
     A letter that cannot be sent is named, and passed: send it by its name later.
     """
-    wanted = _wanted(filters)
-    topic = which
-    group: str | None = _group_of(which, filters)
+    topic, at, group = which, None, None
     if single := _place(which):
-        topic, group = single[0], None
-        wanted = evolve(wanted, partition=single[1], offset=single[2])
+        topic, at = single[0], (single[1], single[2])
+    else:
+        group = f"{REPLAYING}{topic}"
     with explained(context):
         where = base()
         with contextlib.ExitStack() as stack:
-            there = stack.enter_context(letters.opened(where, topic, group))
-            producer = None
-            if not is_dry:
-                producer = producer_of(where)
-                stack.callback(producers.end, producer, 5.0)
+            there = stack.enter_context(
+                letters.opened(where, topic, group=group, at=at)
+            )
             partitions = functools.cache(
                 lambda name: cluster.partitions_of(where, [name])[name]
             )
-            replaying = Replay(
-                there,
-                wanted,
-                producer,
-                partitions,
-                _say,
-                most=limit,
-                is_again=is_again,
+            replaying = Replay(partitions, _say)
+            pieces = letters.selected(
+                there.read(replaying.stopping.is_set), wanted, limit
             )
-            if before := replaying.before:
-                _say(
-                    f"goes on after {counted(before, 'record')}, where the group "
-                    f"{group} stands; --again begins with the first"
-                )
-            if is_again and group and not is_dry:
-                _say(
-                    f"the group {group} begins anew: the next run goes on where this "
-                    "one stops, without --again"
-                )
-            (_rehearse if is_dry else _replay)(replaying)
+            commits = group is not None and wanted == Wanted()
+            _say_where(there.passed, group, commits=commits or is_dry)
+            if is_dry:
+                _rehearse(replaying, pieces)
+            else:
+                producer = producer_of(where)
+                stack.callback(producers.end, producer, 5.0)
+                commit = there.commit if commits else _commit_nothing
+                _replay(replaying, lambda: replaying.run(pieces, producer, commit))
             if single and not replaying.selected:
                 message = f"there is no record at {which}"
                 raise CommandError(message, Status.FAILED)
-        _conclude(context, replaying, " without --again" if is_again else "")
+        _conclude(context, replaying, commits=commits)
+
+
+def _commit_nothing(_marks: Marks | None) -> None:
+    pass
+
+
+def _say_where(passed: int, group: str | None, *, commits: bool) -> None:
+    if passed:
+        _say(
+            f"goes on after {counted(passed, 'record')}, where the group {group} "
+            "stands; kafka-consumer-groups.sh --reset-offsets sets it back"
+        )
+    if group is not None and not commits:
+        _say("commits nothing, as letters are selected: the next run sends them again")
 
 
 def _say(line: str) -> None:
     click.echo(f"safeconsumer: {printable(line)}", err=True)
 
 
-def _rehearse(replaying: Replay) -> None:
-    for letter in replaying.chosen():
-        click.echo(f"{letter.found.place}  to  {letter.target}")
+def _rehearse(replaying: Replay, pieces: Iterable[list[Letter]]) -> None:
+    for letter in replaying.chosen(pieces):
+        target = replaying.target(letter)
+        where = "by its key" if target is None else target
+        click.echo(f"{letter.name}  to  {letter.topic}:{where}")
     count = replaying.selected - replaying.left
     click.echo(f"would send {count}; {replaying.left} could not be")
 
 
-def _replay(replaying: Replay) -> None:
+def _replay(replaying: Replay, run: Callable[[], None]) -> None:
+    # Letters that were sent are waited for and committed, unless a second Ctrl-C comes.
+    def stop(count: int) -> None:
+        if count == LAST:
+            raise KeyboardInterrupt
+        replaying.stopping.set()
+
     try:
-        with _stopping(replaying):
-            replaying.run()
+        with taking((signal.SIGINT, signal.SIGTERM), stop):
+            run()
     finally:
         click.echo(f"{replaying.sent} sent back, {replaying.left} could not be")
 
 
-def _conclude(context: click.Context, replaying: Replay, how: str) -> None:
+def _conclude(context: click.Context, replaying: Replay, *, commits: bool) -> None:
     if replaying.is_cut:
-        message = f"interrupted; run it again{how} to go on"
-        give_up(context, message, Status.INTERRUPTED)
+        how = "run it again to go on" if commits else "nothing was committed"
+        give_up(context, f"interrupted; {how}", Status.INTERRUPTED)
     if replaying.left:
         context.exit(Status.FAILED)
-
-
-@contextlib.contextmanager
-def _stopping(replaying: Replay) -> Iterator[None]:
-    # Letters that were sent are waited for and committed, unless a second Ctrl-C comes.
-    def stop(_number: int, _frame: object) -> None:
-        if replaying.stopping.is_set():
-            raise KeyboardInterrupt
-        replaying.stopping.set()
-
-    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

@@ -17,13 +17,6 @@ from safeconsumer.group.verdicts import BAD, Finding
 
 @click.command(epilog=EPILOG)
 @click.option("--group", default=None, help="Check this group's members too.")
-@click.option(
-    "--operators",
-    multiple=True,
-    metavar="PRINCIPAL",
-    help="Who should have operators' rights, as User:alice, and nobody else; several "
-    "times. Without it only rights that everybody has are judged.",
-)
 @output_options
 @connection_options
 @click.pass_context
@@ -31,19 +24,23 @@ def doctor(
     context: click.Context,
     /,
     group: str | None,
-    operators: tuple[str, ...],
     *,
     output: Output,
     connect: Connect,
 ) -> None:
-    """Check versions, topics, ACLs, clocks and members, and say what to do."""
+    """
+    Check versions, topics, holds, clocks and members, and say what to do.
+
+    Who may write the control topics is not checked: it prints the command of Kafka's
+    own kafka-acls.sh that lists it.
+    """
     with explained(context):
         if group is not None:
             checked_group(group)
         found: list[Finding] = []
         with Operator(*connect()) as operator:
             try:
-                for one in findings(operator, group, operators):
+                for one in findings(operator, group):
                     found.append(one)  # noqa: PERF402 - findings before an error are kept
             finally:
                 _tell(output, found)

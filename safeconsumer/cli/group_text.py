@@ -19,16 +19,32 @@ _MANY = 100
 _ENDED = {HOLD_ENDED.words, MAY_HAVE_ENDED.words}
 
 
-def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Return rows as lines, each column as wide as its widest cell, all of it printable."""
+def columns(
+    rows: Iterable[Sequence[str]], indent: str = "  ", widths: list[int] | None = None
+) -> list[str]:
+    """
+    Return rows as lines, each column as wide as its widest cell, all of it printable.
+
+    Args:
+        rows: rows with the same number of cells.
+        indent: what begins each line.
+        widths: the widths of the columns in the rows before these, changed to what they
+            are now; for rows that come in pieces.
+    """
     rows = [tuple(map(printable, row)) for row in rows]
     if not rows:
         return []
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    before = widths or [0] * len(rows[0])
+    now = [
+        max(least, *map(len, cells))
+        for least, cells in zip(before, zip(*rows, strict=True), strict=True)
+    ]
+    if widths is not None:
+        widths[:] = now
     return [
         indent
         + "  ".join(
-            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+            cell.ljust(width) for cell, width in zip(row, now, strict=True)
         ).rstrip()
         for row in rows
     ]

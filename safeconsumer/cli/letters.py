@@ -1,54 +1,29 @@
-"""Reads a topic of dead letters, and shows what is in it."""
+"""Reads a topic of dead letters, selects letters, and shows what is in them."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
+import kafka.errors as kafka_errors
 from attrs import frozen
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
 
-from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
 from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
-from safeconsumer.group.clients import BOOTSTRAP_MS
-from safeconsumer.group.durations import seconds_of
+from safeconsumer.cli.errors import CommandError
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.group import clients
 from safeconsumer.holds.explain import utc
-from safeconsumer.worker.letters_format import (
-    NotALetterError,
-    StoredLetter,
-    letter_of,
-)
+from safeconsumer.worker.letters_format import Letter, letter_of
 
-_HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
+HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
+# Letters that one poll returns, and so what is in memory beside what was fetched.
+_MOST = 500
+_ANSWER_MS = 10_000
 
-
-@frozen(kw_only=True)
-class Found:
-    """
-    A record of a topic of dead letters.
-
-    Attributes:
-        record: kafka-python's, its key and value as bytes.
-        letter: the letter in it; None if it is not a letter.
-        why: why it is not a letter.
-    """
-
-    record: Any
-    letter: StoredLetter | None
-    why: str = ""
-
-    @property
-    def tp(self) -> TopicPartition:
-        """The partition of the topic of dead letters in which it is."""
-        return TopicPartition(self.record.topic, self.record.partition)
-
-    @property
-    def place(self) -> str:
-        """Its place, such as ``orders.dlq:0@17``."""
-        return f"{self.record.topic}:{self.record.partition}@{self.record.offset}"
+Marks = dict[TopicPartition, OffsetAndMetadata]
 
 
 @frozen(kw_only=True)
@@ -60,184 +35,170 @@ class Wanted:
         origins: topics, partitions or offsets where they failed; empty for any.
         errors: classes of exceptions, with or without module; empty for any.
         since: written at or after this moment, in seconds since the epoch.
-            partition: a partition of the topic of dead letters.
-        offset: an offset there.
     """
 
     origins: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     since: float | None = None
-    partition: int | None = None
-    offset: int | None = None
 
-    def takes(self, one: Found) -> bool:
+    def takes(self, letter: Letter) -> bool:
         """
         Tell whether a record is selected.
 
         One that is not a letter has no origin or error.
         """
-        at = one.record.timestamp / 1000
-        if self.since is not None and at < self.since:
+        if self.since is not None and letter.record.timestamp / 1000 < self.since:
             return False
-        if self.offset is not None and one.record.offset != self.offset:
-            return False
-        if one.letter is None:
+        if letter.why:
             return not (self.origins or self.errors)
-        return self._is_from(one.letter) and self._is_error(one.letter)
-
-    def _is_from(self, letter: StoredLetter) -> bool:
         places = {letter.topic, f"{letter.topic}:{letter.partition}", letter.place}
-        return not self.origins or not places.isdisjoint(self.origins)
-
-    def _is_error(self, letter: StoredLetter) -> bool:
+        if self.origins and places.isdisjoint(self.origins):
+            return False
         error = letter.exception or ""
-        names = self.errors
-        return not names or any(
-            error == one or error.endswith(f".{one}") for one in names
+        return not self.errors or any(
+            error == one or error.endswith(f".{one}") for one in self.errors
         )
 
 
 class Letters:
     """
-    Reads a topic of dead letters from its beginning to its present end.
+    Reads a topic of dead letters up to its present end.
 
     Args:
-        base: kafka-python's configuration.
-        topic: of dead letters.
-        group: the group whose committed offsets :attr:`consumer` may read and write.
+        consumer: a SafeConsumer that begins at its group's committed offsets, or else
+            at the first record; see :func:`opened`.
+        tps: the partitions to read.
+        offset: the only offset to read; None for all.
 
     Attributes:
-        consumer: the consumer that reads.
-        group: as it was given.
-        begins: the first offset that still exists, by partition.
-        ends: the offset at which reading ends, by partition.
+        passed: how many offsets lie before the first one to be read.
+
+    Raises:
+        KafkaError: the broker does not answer, or refuses.
     """
 
     def __init__(
-        self, base: Mapping[str, Any], topic: str, group: str | None = None
-    ) -> None:
-        self.group = group
-        self.consumer: Any = KafkaConsumer(
-            **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
-            group_id=group,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            kafka_client=NoTopicsClient,
-        )
-        numbers = self.consumer.partitions_for_topic(topic) or ()
-        self._tps = [TopicPartition(topic, number) for number in sorted(numbers)]
-        self.begins: dict[TopicPartition, int] = {}
-        self.ends: dict[TopicPartition, int] = {}
-        if self._tps:
-            self.consumer.assign(self._tps)
-            self.begins = self.consumer.beginning_offsets(self._tps)
-            self.ends = self.consumer.end_offsets(self._tps)
-
-    def read(self, wanted: Wanted) -> Iterator[Found]:
-        """
-        Yield the selected records, each partition in its order.
-
-        Raises:
-            CommandError: the broker stopped answering.
-            KafkaError: the topic cannot be read.
-        """
-        return (one for one in self.each(wanted, self.begins) if wanted.takes(one))
-
-    def each(
         self,
-        wanted: Wanted,
-        begins: Mapping[TopicPartition, int],
-        is_over: Callable[[], bool] = lambda: False,
-    ) -> Iterator[Found]:
+        consumer: SafeConsumer,
+        tps: list[TopicPartition],
+        offset: int | None = None,
+    ) -> None:
+        self._consumer = consumer
+        self.passed = 0
+        consumer.assign(tps)
+        begins = consumer.beginning_offsets(tps) if tps else {}
+        self._ends = consumer.end_offsets(tps) if tps else {}
+        for tp in tps:
+            if offset is not None:
+                consumer.seek(tp, offset)
+                self._ends[tp] = min(self._ends[tp], offset + 1)
+                continue
+            position = consumer.position(tp, timeout_ms=_ANSWER_MS)
+            if position is None:
+                message = f"no answer about the committed offset of {tp.topic}"
+                raise kafka_errors.KafkaTimeoutError(message)
+            if begins[tp] <= position <= self._ends[tp]:
+                self.passed += position - begins[tp]
+            else:  # as a consumer does with auto_offset_reset="earliest"
+                consumer.seek_to_beginning(tp)
+
+    def read(
+        self, is_over: Callable[[], bool] = lambda: False
+    ) -> Iterator[list[Letter]]:
         """
-        Yield every record since ``begins`` of the partitions and offsets selected.
+        Yield all records, several at a time, each partition in its order.
 
         Raises:
             StoppedError: ``is_over`` returned True, also while no broker answers.
             CommandError: the broker stopped answering.
             KafkaError: the topic cannot be read.
         """
-        tps = [tp for tp in self._tps if wanted.partition in (None, tp.partition)]
-        at = wanted.offset
-        starts = {tp: max(begins[tp], at or 0) for tp in tps}
-        ends = self.ends
-        if at is not None:
-            ends = {tp: min(end, at + 1) for tp, end in ends.items()}
-        for _, several in records.read(self.consumer, starts, ends, is_over):
-            yield from map(found, several)
+        for _, several in records.read(self._consumer, self._ends, is_over):
+            yield [letter_of(one) for one in several]
+
+    def commit(self, marks: Marks | None) -> None:
+        """
+        Commit offsets for the group; None: the positions where reading stands.
+
+        Raises:
+            CommandError: the group has members.
+            KafkaError: the broker refuses, or does not answer.
+        """
+        try:
+            self._consumer.commit(marks, timeout_ms=_ANSWER_MS)
+        except kafka_errors.CommitFailedError as error:
+            message = "the group that replays has members, which commit, too: end them"
+            raise CommandError(message) from error
 
 
 @contextmanager
 def opened(
-    base: Mapping[str, Any], topic: str, group: str | None = None
+    base: Mapping[str, Any],
+    topic: str,
+    *,
+    group: str | None = None,
+    at: tuple[int, int] | None = None,
 ) -> Iterator[Letters]:
     """
     Provide a reader of a topic of dead letters.
+
+    Args:
+        base: kafka-python's configuration.
+        topic: of dead letters.
+        group: the group behind whose committed offsets reading begins; without one it
+            begins at the first letter.
+        at: partition and offset of the only letter to read; None for all.
 
     Raises:
         CommandError: the topic does not exist.
         KafkaError: the broker does not answer.
     """
-    existing(base, [topic])
-    letters = Letters(base, topic, group)
+    numbers = sorted(existing(base, [topic])[topic])
+    tps = [TopicPartition(topic, one) for one in numbers if not at or one == at[0]]
+    settings = {
+        "auto_offset_reset": "earliest",
+        "group_id": group,
+        "isolation_level": "read_committed",
+        "max_poll_records": _MOST,
+    }
+    consumer = clients.reader({**base, **settings})
     try:
-        yield letters
+        yield Letters(consumer, tps, at and at[1])
     finally:
-        letters.consumer.close(autocommit=False)
+        consumer.close(autocommit=False)
 
 
-def found(record: Any) -> Found:  # noqa: ANN401 - upstream's record
-    """Read a record."""
-    try:
-        return Found(record=record, letter=letter_of(record))
-    except NotALetterError as error:
-        return Found(record=record, letter=None, why=str(error))
-
-
-def moment_of(text: str) -> float:
-    """
-    Return a moment in seconds: ``2h`` is two hours ago; else a date and time in UTC.
-
-    Raises:
-        ValueError: it is neither; the message says how to write a time.
-    """
-    try:
-        return time.time() - seconds_of(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        message = (
-            f"{text[:30]!r} is not a time: write 2026-11-22T07:30 (UTC), or 90m for 90 "
-            "minutes ago"
-        )
-        raise ValueError(message) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+def selected(
+    pieces: Iterable[list[Letter]], wanted: Wanted, most: int | None
+) -> Iterator[list[Letter]]:
+    """Yield the selected records as they come, at most so many; None for no limit."""
+    left = most
+    for piece in pieces:
+        found = [one for one in piece if wanted.takes(one)][:left]
+        if found:
+            yield found
+        if left is not None:
+            left -= len(found)
+            if not left:
+                return
 
 
 # ------------------------------------------------------------ shown
-
-
-def rows(several: Sequence[Found]) -> list[tuple[str, ...]]:
-    """Return a table of records with its head."""
-    return [_HEAD, *map(_row, several)] if several else []
 
 
 def _when(milliseconds: int) -> str:
     return utc(milliseconds / 1000) if milliseconds >= 0 else "time unknown"
 
 
-def _row(one: Found) -> tuple[str, ...]:
-    record, letter = one.record, one.letter
-    place, at = one.place, _when(record.timestamp)
-    if letter is None:
-        return place, at, "-", "no letter", "-", "-", one.why
+def row(letter: Letter) -> tuple[str, ...]:
+    """Return a record as a row of the table whose head is :data:`HEAD`."""
+    at = _when(letter.record.timestamp)
+    if letter.why:
+        return letter.name, at, "-", "no letter", "-", "-", letter.why
     lines = (letter.message or "").split("\n")
     message = lines[0] if len(lines) == 1 else f"{lines[0]}..."
     return (
-        place,
+        letter.name,
         at,
         letter.place,
         letter.exception or "-",
@@ -247,18 +208,15 @@ def _row(one: Found) -> tuple[str, ...]:
     )
 
 
-def document(one: Found) -> dict[str, Any]:
+def document(letter: Letter) -> dict[str, Any]:
     """Return a record as plain JSON values."""
-    record, letter = one.record, one.letter
-    value = record.value if letter is None else letter.value
-    headers = record.headers or () if letter is None else letter.headers
     told: dict[str, Any] = {
-        "letter": one.place,
-        "written": record.timestamp,
-        "is_letter": letter is not None,
-        "why": one.why or None,
+        "letter": letter.name,
+        "written": letter.record.timestamp,
+        "is_letter": not letter.why,
+        "why": letter.why or None,
     }
-    if letter is not None:
+    if not letter.why:
         told |= {
             "from": letter.place,
             "timestamp": letter.timestamp,
@@ -270,9 +228,11 @@ def document(one: Found) -> dict[str, Any]:
             "null_headers": letter.null_headers or None,
         }
     return told | {
-        "headers": [{"name": name, **(_plain(data) or {})} for name, data in headers],
-        "key": _plain(record.key),
-        "value": _plain(value),
+        "headers": [
+            {"name": name, **(_plain(data) or {})} for name, data in letter.headers
+        ],
+        "key": _plain(letter.key),
+        "value": _plain(letter.value),
     }
 
 
@@ -283,9 +243,9 @@ def _plain(data: bytes | None) -> dict[str, str] | None:
     return {"hex": data.hex()} if text is None else {"text": text}
 
 
-def lines(one: Found) -> Iterator[str]:
+def lines(letter: Letter) -> Iterator[str]:
     """Yield the lines about a whole record, for people; they say what a document does."""
-    for name, value in document(one).items():
+    for name, value in document(letter).items():
         if name == "headers":
             yield f"headers    {len(value)}"
             for header in value:

@@ -2,6 +2,9 @@
 
 import functools
 import json
+import select
+import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -38,13 +41,42 @@ class Output:
         """Print a document."""
         _print(json.dumps(document, indent=2))
 
+    def line(self, document: object) -> None:
+        """Print a document as one line."""
+        _print(json.dumps(document))
 
-def _print(text: str) -> None:
+    def documents(self, several: Iterable[object]) -> None:
+        """Print documents as one array, each of them as it comes."""
+        before = "["
+        for one in several:
+            text = textwrap.indent(json.dumps(one, indent=2), "  ")
+            _print(f"{before}\n{text}", end="")
+            before = ","
+        _print("[]" if before == "[" else "\n]")
+
+
+def _print(text: str, end: str = "\n") -> None:
     # In pieces: of one long write to an unbuffered pipe Python forgets what its reader,
     # who has gone, did not take, and nobody hears of it.
     for start in range(0, len(text), _PIECE):
         click.echo(text[start : start + _PIECE], nl=False)
-    click.echo()
+    click.echo(end, nl=False)
+
+
+def refuse_unread() -> None:
+    """
+    Check that somebody may still read what is printed.
+
+    Raises:
+        BrokenPipeError: the reader of this pipe has gone.
+    """
+    watched = select.poll()
+    try:
+        watched.register(sys.stdout.fileno(), 0)
+    except (AttributeError, OSError, ValueError):  # no file, as in tests, or closed
+        return
+    if any(seen & select.POLLERR for _, seen in watched.poll(0)):
+        raise BrokenPipeError
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:

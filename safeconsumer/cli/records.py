@@ -18,7 +18,6 @@ class StoppedError(Exception):
 
 def read(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
-    starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[TopicPartition, Sequence[Any]]]:
@@ -26,8 +25,8 @@ def read(
     Yield records of partitions, several at a time, each partition in its order.
 
     Args:
-        consumer: what reads them; it is assigned these partitions alone.
-        starts: the first offset, by partition.
+        consumer: what reads them, from its positions on; it is assigned these
+            partitions alone.
         ends: the offset at which reading ends.
         is_over: asked between two fetches.
 
@@ -36,11 +35,8 @@ def read(
         CommandError: the broker stopped answering, or deleted records meanwhile.
         KafkaError: a partition cannot be read.
     """
-    consumer.assign(list(starts))
-    for tp, start in starts.items():
-        consumer.seek(tp, start)
-    positions = dict(starts)
-    left = {tp for tp, start in starts.items() if start < ends[tp]}
+    positions = {tp: _position(consumer, tp) for tp in ends}
+    left = {tp for tp, at in positions.items() if at < ends[tp]}
     idle = 0
     while left:
         if is_over():

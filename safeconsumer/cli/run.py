@@ -2,18 +2,22 @@
 
 import contextlib
 import logging
+import threading
+from typing import Any
 
 import click
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import probes
 from safeconsumer.cli.addresses import METAVAR, listening
+from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.ending import ended_by_signals
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.main import Abandoned
 from safeconsumer.cli.target import load, worker_of
 from safeconsumer.errors.base import SafeConsumerError, WorkerSettingError
 from safeconsumer.events.log import prepare
+from safeconsumer.group import clients
 from safeconsumer.group.troubles import is_refused
 from safeconsumer.holds.explain import counted
 from safeconsumer.worker import Report, Worker
@@ -46,11 +50,22 @@ def run(
 
     After SIGTERM or SIGINT running handlers finish and their records are committed; a
     second signal gives them up, and ends the process within five seconds.
+
+    Status 0: it was stopped, and all that was handled is committed. Status 1: it is not,
+    or something else ended it, and the last line says what. Topics that do not exist
+    end nothing: they are named, and waited for. While control topics are missing
+    everything is held, and the log says so.
     """
     with explained(context), contextlib.ExitStack() as stack:
         worker = worker_of(target, load(target))
         _log()
         _probe(stack, worker, probes_at)
+        threading.Thread(
+            target=_name_missing,
+            args=(worker.consumer,),
+            name="safeconsumer-run-topics",
+            daemon=True,
+        ).start()
         report = _ran(worker)
     status = _say(report)
     if report.given_up:
@@ -81,6 +96,17 @@ def _probe(
         raise CommandError(message) from error
     if address is not None and address[1] != port:
         click.echo(f"safeconsumer: probes at http://{address[0]}:{port}", err=True)
+
+
+def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
+    # On a thread of its own: a worker begins without a broker that answers this.
+    base = clients.connection(consumer.config, {}, "run")
+    try:
+        existing(base, consumer.subscription() or ())
+    except CommandError as error:
+        click.echo(f"safeconsumer: {error} (the worker waits for it)", err=True)
+    except (KafkaError, OSError):
+        return  # the worker's own log says what is wrong with the broker
 
 
 def _ran(worker: Worker) -> Report:

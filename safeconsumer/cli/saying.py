@@ -1,6 +1,8 @@
-"""Makes text from elsewhere safe to print, and lists what commands do."""
+"""Makes text from elsewhere safe to print, reads times, and lists what commands do."""
 
 import click
+
+from safeconsumer.group.durations import moment_of
 
 
 def printable(text: str) -> str:
@@ -11,6 +13,16 @@ def printable(text: str) -> str:
     the terminal, a line end would forge a line.
     """
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def since_of(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> float | None:
+    """Return the moment of an option, in seconds since the epoch; None if it is missing."""
+    try:
+        return None if text is None else moment_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 class Listing(click.Group):

@@ -8,7 +8,6 @@ import click
 
 from safeconsumer.cli import group_text, refusing, waiting
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.control_topics import cluster_id, history_since
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
@@ -21,8 +20,6 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
-from safeconsumer.group.board import history_of
-from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import covered, partitions_text
 from safeconsumer.group.report_wire import kept_text
@@ -65,7 +62,7 @@ def status(
         if group is not None and is_held:
             message = "--held is for all groups: leave out --group"
             raise CommandError(message)
-        with _operator(connect, group) as operator:
+        with operator_for(connect, group) as operator:
             if group is None:
                 _show_groups(operator, output, is_held=is_held)
             else:
@@ -83,8 +80,8 @@ def _show_group(operator: Operator, group: str, output: Output) -> None:
     output.lines(group_text.status_lines(view))
 
 
-def _operator(connect: Connect, group: str | None) -> Operator:
-    # An illegal group name is refused before any broker is asked.
+def operator_for(connect: Connect, group: str | None) -> Operator:
+    """Connect; an illegal group name is refused before any broker is asked."""
     if group is not None:
         checked_group(group)
     return Operator(*connect())
@@ -216,58 +213,3 @@ def _is_quiet(view: View, found: Sequence[Scope]) -> tuple[bool, str]:
         sentence += f"; no hold covers {shown}: whoever starts delivers it"
         return False, sentence
     return reached, sentence
-
-
-@click.command(epilog=EPILOG)
-@click.option("--group", default=None, help="Only this consumer group.")
-@output_options
-@connection_options
-@click.pass_context
-def history(
-    context: click.Context,
-    /,
-    group: str | None,
-    *,
-    output: Output,
-    connect: Connect,
-) -> None:
-    """
-    List what was held, extended and lifted in the last 30 days, oldest first.
-
-    It says until when a hold was to last, or when it expired. The last record of each
-    owner and scope is kept without a limit. With -o json it has all that an audit needs
-    of the holds topic.
-    """
-    with explained(context), _operator(connect, group) as operator:
-        operator.read(is_strict=True)
-        board, times = operator.board, operator.board.times
-        ends, log = board.ends, tuple(board.records)
-        records = history_of(log, group)
-        if group is not None and not records:
-            refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
-        skew = operator.settings.clock_skew
-        found = entries(records, skew, times.proven, times.here)
-        if output.is_json:
-            document = history_document(
-                group,
-                operator.facts(),
-                found,
-                history_since(log, ends.get(operator.settings.holds_topic)),
-                until=board.read_until,
-                cluster=cluster_id(operator.admin),
-            )
-            output.document(document)
-            return
-        rows = [
-            (
-                "time unknown" if one.record.at is None else utc(one.record.at),
-                one.what,
-                one.record.key.group,
-                one.record.key.scope,
-                one.record.owner,
-                one.ending,
-                (one.record.hold.reason if one.record.hold else None) or "",
-            )
-            for one in found
-        ]
-        output.lines(group_text.columns(rows, "") or ["nothing"])

@@ -1,6 +1,8 @@
-"""Reads and writes durations as people write them: ``90s``, ``2h``, ``1d12h``."""
+"""Reads and writes durations and times as people write them: ``90s``, ``1d12h``."""
 
 import re
+import time
+from datetime import UTC, datetime
 
 _UNITS = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 LONGEST = 100 * 366 * 86400.0  # a century, within what clocks and dates can hold
@@ -39,3 +41,25 @@ def words_of(seconds: float) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts[:2]) or "0s"
+
+
+def moment_of(text: str) -> float:
+    """
+    Return a moment in seconds: ``2h`` is two hours ago; else a date and time in UTC.
+
+    Raises:
+        ValueError: it is neither; the message says how to write a time.
+    """
+    try:
+        return time.time() - seconds_of(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        message = (
+            f"{text[:30]!r} is not a time: write 2026-11-22T07:30 (UTC), or 90m for 90 "
+            "minutes ago"
+        )
+        raise ValueError(message) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

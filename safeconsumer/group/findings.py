@@ -1,19 +1,19 @@
 """Finds what would keep a group hold from working, and says what to do."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 
 from kafka.errors import KafkaError
 
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import patterns, scopes, topics, verdicts
-from safeconsumer.group.acl_findings import acl_findings
+from safeconsumer.group import patterns, rights, scopes, topics, verdicts
 from safeconsumer.group.board import Board, Readable
 from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import Report, kept_text
+from safeconsumer.group.settings import Control
 from safeconsumer.group.troubles import said
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Finding
 from safeconsumer.group.view import UNSEEN, Member, View
@@ -26,62 +26,81 @@ _CONTROL = "SafeConsumer(control=Control())"
 _SKEW = 10.0
 
 
-def findings(
-    operator: Operator, group: str | None, operators: Collection[str] = ()
-) -> Iterator[Finding]:
+def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     """
-    Check versions, topics, ACLs, clocks and members.
+    Check versions, topics, clocks and members.
 
     Args:
         operator: the connection.
         group: the group whose members are checked; None: no members are checked.
-        operators: principals who should have operators' rights, and nobody else; empty
-            if they are not known.
 
     Raises:
         KafkaError: the rest could not be checked, as the last finding says.
     """
     try:
-        yield from _findings(operator, group, operators)
+        yield from _findings(operator, group)
     except (ControlTopicError, KafkaError, OSError) as error:
         what = f"the rest could not be checked: {said(error)}"
         yield Finding(rank=BAD, what=what)
         raise
 
 
-def _findings(
-    operator: Operator, group: str | None, operators: Collection[str]
-) -> Iterator[Finding]:
+def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
+    yield from _versions(operator)
+    found = topics.ask(operator.admin, operator.settings.topics)
+    yield from _topics(operator, found)
+    # Without a topic for reports nobody reports.
+    readable = Readable(ends=None, is_heard=True)
+    if any(facts.partitions for facts in found):
+        yield _writers(operator.settings)
+        is_fit = not topics.faults(found[0])
+        readable = operator.read(is_strict=is_fit)
+        if is_fit:
+            yield from _holds(operator.board, group)
+        yield from former_findings(operator)
+    yield from _of_group(operator, group, readable)
+
+
+def _versions(operator: Operator) -> Iterator[Finding]:
     names = ("safeconsumer", "kafka-python")
     what = ", ".join(f"{name} {version(name)}" for name in names)
     yield Finding(rank=GOOD, what=what)
     broker = ".".join(map(str, operator.broker_version()))
     yield Finding(rank=GOOD, what=f"the cluster answers, protocols of Kafka {broker}")
-    yield _re2()
-    found = topics.ask(operator.admin, operator.settings.topics)
-    if not any(facts.partitions for facts in found):
-        named = ", ".join(facts.name for facts in found)
-        if any(facts.is_hidden for facts in found):
-            what = f"no right to describe any control topic: {named}"
-            yield Finding(rank=BAD, what=what, do=_ACLS)
-        else:
-            what = f"no control topic is there: {named}"
-            yield Finding(rank=BAD, what=what, do=_INIT)
-            # Without a topic for reports nobody reports.
-            nothing = Readable(ends=None, is_heard=True)
-            yield from _of_group(operator, group, nothing)
-        return
-    of_holds, *of_reports = found
-    yield from _topic(of_holds)
-    fit = not topics.faults(of_holds)
-    for facts in of_reports:
-        yield from _status_topic(facts)
-    yield from acl_findings(operator, operators)
-    readable = operator.read(is_strict=fit)
-    if fit:
-        yield from _holds(operator.board, group)
-    yield from former_findings(operator)
-    yield from _of_group(operator, group, readable)
+    if find_spec("re2") is not None:
+        yield Finding(rank=GOOD, what="google-re2 is here: patterns can be checked")
+    else:
+        yield Finding(
+            rank=NOTE,
+            what="google-re2 is missing: a member without it obeys a pattern as @all",
+            do="pip install 'safeconsumer[group]', on every member too",
+        )
+
+
+def _writers(settings: Control) -> Finding:
+    # Kafka's own tool tells who may; only an operator knows who should.
+    return Finding(
+        rank=NOTE,
+        what=f"whoever may write {settings.holds_topic} places and lifts holds, in any "
+        "name: see who may",
+        do=rights.listing(settings),
+    )
+
+
+def _topics(operator: Operator, found: Sequence[topics.Facts]) -> Iterator[Finding]:
+    named = ", ".join(facts.name for facts in found)
+    if any(facts.partitions for facts in found):
+        of_holds, *of_reports = found
+        yield from _topic(of_holds)
+        for facts in of_reports:
+            yield from _status_topic(facts)
+    elif any(facts.is_hidden for facts in found):
+        what = f"no right to describe any control topic: {named}"
+        yield Finding(rank=BAD, what=what, do=_ACLS)
+    else:
+        meant = scopes.near(operator.settings.holds_topic, operator.topics())
+        what = f"no control topic is there: {named}{meant}"
+        yield Finding(rank=BAD, what=what, do=_INIT)
 
 
 def _of_group(
@@ -94,16 +113,6 @@ def _of_group(
         what = scopes.unknown_group(group, operator.groups())
         yield Finding(rank=BAD, what=what, do="look for a typing error")
     yield from member_findings(view)
-
-
-def _re2() -> Finding:
-    if find_spec("re2") is not None:
-        return Finding(rank=GOOD, what="google-re2 is here: patterns can be checked")
-    return Finding(
-        rank=NOTE,
-        what="google-re2 is missing: a member without it obeys a pattern as @all",
-        do="pip install 'safeconsumer[group]', on every member too",
-    )
 
 
 def _topic(facts: topics.Facts) -> Iterator[Finding]:

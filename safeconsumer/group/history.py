@@ -1,6 +1,6 @@
 """Tells from the records of the holds topic what was held, extended and lifted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from attrs import evolve, frozen
@@ -16,6 +16,9 @@ HELD = "held"
 AGAIN = "held again"
 EXTENDED = "extended"
 LIFTED = "lifted"
+EXPIRED = "expired"
+MAY_HAVE_ENDED = "may have ended"
+UNTIL = "until"
 
 
 @frozen
@@ -25,7 +28,8 @@ class Entry:
 
     Attributes:
         what: ``held``, ``extended``, ``held again`` if its owner held the scope
-            already, or ``lifted``.
+            already, or ``lifted``; of :class:`News` also ``expired`` or ``may have
+            ended``, for the end of a hold that no record reports.
         record: the record.
         has_expired: whether it ended by itself, and nothing extended or lifted it before.
         may_have_expired: whether it did by this machine's clock, and no record proves it;
@@ -36,6 +40,16 @@ class Entry:
     record: HoldRecord
     has_expired: bool = False
     may_have_expired: bool = False
+
+    @property
+    def at(self) -> float | None:
+        """When it happened, in seconds since the epoch; None if it is not known."""
+        is_end = self.what in {EXPIRED, MAY_HAVE_ENDED}
+        return self.record.expires_at if is_end else self.record.at
+
+    def happened_since(self, moment: float) -> bool:
+        """Tell whether it happened then or later, as far as that is known."""
+        return self.at is None or self.at >= moment
 
     @property
     def ending(self) -> str:
@@ -51,8 +65,8 @@ class Entry:
     def verb(self) -> str:
         """The word before its end."""
         if self.has_expired:
-            return "expired"
-        return "may have ended" if self.may_have_expired else "until"
+            return EXPIRED
+        return MAY_HAVE_ENDED if self.may_have_expired else UNTIL
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON values; ``covers`` is what members obey."""
@@ -65,7 +79,42 @@ class Entry:
         }
         key = self.record.key
         later = {"version": key.version, "extra": list(key.extra)}
-        return {**what, **said, "covers": covers, **later}
+        return {**what, **said, "covers": covers, "at": self.at, **later}
+
+
+class News:
+    """
+    Finds the entries that are new since the last look at a history.
+
+    Each record is an entry once. The end of a hold that no record reports is another
+    one, when it is known: that it may have ended, by this machine's clock, and that it
+    has expired.
+
+    Args:
+        since: entries before this moment are left out, in seconds since the epoch; None
+            for none.
+    """
+
+    def __init__(self, since: float | None = None) -> None:
+        self._since = since
+        # The last word about the end of each record that was looked at.
+        self._verbs: dict[tuple[int, float | None], str] = {}
+
+    def of(self, found: Iterable[Entry]) -> Iterator[Entry]:
+        """Yield what is new in the whole history, in its order."""
+        for one in found:
+            record = one.record
+            key = record.offset, record.at
+            before = self._verbs.get(key)
+            self._verbs[key] = one.verb
+            if before is None:
+                yield from self._since_then(one)
+            if one.verb not in {before, UNTIL}:
+                yield from self._since_then(evolve(one, what=one.verb))
+
+    def _since_then(self, one: Entry) -> Iterator[Entry]:
+        if self._since is None or one.happened_since(self._since):
+            yield one
 
 
 def history_document(  # noqa: PLR0913 - what the document has

@@ -65,6 +65,16 @@ class Grant:
         }
 
 
+def listing(settings: Control) -> str:
+    """Return the command of Kafka's own tool that lists who may do what with the topics."""
+    names = " ".join(f"--topic {shlex.quote(one)}" for one in settings.topics)
+    # By prefixes and by *, too: alone it lists ACLs that name the topics.
+    return (
+        f"kafka-acls.sh --bootstrap-server ... --list {names} "
+        "--resource-pattern-type match"
+    )
+
+
 def grants(
     settings: Control,
     operators: Iterable[str],

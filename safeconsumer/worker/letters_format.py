@@ -17,7 +17,6 @@ NULL_VALUE = f"{PREFIX}null-value"
 REPLAYED_FROM = f"{PREFIX}replayed-from"
 
 _TOPIC = f"{PREFIX}topic"
-_WHERE = ("partition", "offset")
 # The range of a Java long, in which Kafka keeps offsets and milliseconds.
 _MAX_DIGITS = 19
 
@@ -73,16 +72,14 @@ def _told(record: Any, failure: "Failure", group: str) -> dict[str, str]:  # noq
     return {**told, "stack": stack(error)}
 
 
-class NotALetterError(ValueError):
-    """A record in a topic of dead letters is not one; the message says what it lacks."""
-
-
 @frozen(kw_only=True)
-class StoredLetter:
+class Letter:
     """
-    A dead letter as it is stored in its topic.
+    A record of a topic of dead letters, and what its headers tell.
 
     Attributes:
+        record: the record, its key and value as bytes.
+        why: why it is no letter; "" for a letter. What follows is known of letters only.
         topic: the topic in which the record failed.
         partition: the record's partition there.
         offset: the record's offset there.
@@ -100,19 +97,26 @@ class StoredLetter:
             if they are too long; empty if there was none.
     """
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int | None
-    group: str | None
-    attempts: int | None
-    exception: str | None
-    message: str | None
-    stack: str | None
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    null_headers: str
+    record: Any
+    why: str = ""
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+    timestamp: int | None = None
+    group: str | None = None
+    attempts: int | None = None
+    exception: str | None = None
+    message: str | None = None
+    stack: str | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    null_headers: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its own place, such as ``orders.dlq:0@17``."""
+        return f"{self.record.topic}:{self.record.partition}@{self.record.offset}"
 
     @property
     def place(self) -> str:
@@ -120,15 +124,12 @@ class StoredLetter:
         return f"{self.topic}:{self.partition}@{self.offset}"
 
 
-def letter_of(record: Any) -> StoredLetter:  # noqa: ANN401 - upstream's record
+def letter_of(record: Any) -> Letter:  # noqa: ANN401 - upstream's record
     """
     Read a record of a topic of dead letters, with its key and value as bytes.
 
     The letter's headers come after those of the record it is about, which may have been
     a letter, too: so the last ones are used.
-
-    Raises:
-        NotALetterError: the record is not a dead letter.
     """
     headers: Headers = tuple(record.headers or ())
     begin = _begin(headers)
@@ -137,14 +138,21 @@ def letter_of(record: Any) -> StoredLetter:  # noqa: ANN401 - upstream's record
         for name, value in headers[begin:]
         if name.startswith(PREFIX)
     }
-    where = [_number(said, name) for name in _WHERE]
-    return StoredLetter(
+    partition, offset = _number(said, "partition"), _number(said, "offset")
+    if "topic" not in said:
+        return _foreign(record, f"the record has no header {_TOPIC}")
+    if partition is None or offset is None:
+        name = "partition" if partition is None else "offset"
+        why = f"its header {PREFIX}{name} is missing or not a number"
+        return _foreign(record, why)
+    return Letter(
+        record=record,
         topic=said["topic"],
-        partition=where[0],
-        offset=where[1],
-        timestamp=_optional(said, "timestamp"),
+        partition=partition,
+        offset=offset,
+        timestamp=_number(said, "timestamp"),
         group=said.get("group"),
-        attempts=_optional(said, "attempts"),
+        attempts=_number(said, "attempts"),
         exception=said.get("exception"),
         message=said.get("message"),
         stack=said.get("stack"),
@@ -155,26 +163,25 @@ def letter_of(record: Any) -> StoredLetter:  # noqa: ANN401 - upstream's record
     )
 
 
+def _foreign(record: Any, why: str) -> Letter:  # noqa: ANN401 - upstream's record
+    headers = tuple(record.headers or ())
+    return Letter(
+        record=record, why=why, key=record.key, value=record.value, headers=headers
+    )
+
+
 def _begin(headers: Headers) -> int:
+    # Where the letter's own headers begin; behind all of them if it is no letter.
     names = [name for name, _ in headers]
     if _TOPIC not in names:
-        message = f"the record has no header {_TOPIC}"
-        raise NotALetterError(message)
+        return len(names)
     begin = len(names) - 1 - names[::-1].index(_TOPIC)
     while begin and names[begin - 1] in (NULL_HEADERS, NULL_VALUE):
         begin -= 1
     return begin
 
 
-def _number(said: dict[str, str], name: str) -> int:
-    found = _optional(said, name)
-    if found is None:
-        message = f"its header {PREFIX}{name} is missing or not a number"
-        raise NotALetterError(message)
-    return found
-
-
-def _optional(said: dict[str, str], name: str) -> int | None:
+def _number(said: dict[str, str], name: str) -> int | None:
     text = said.get(name, "")
     is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
     return int(text) if is_number else None

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import signal
+import weakref
 from collections import Counter
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -21,12 +22,14 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer.cli import dead_letters, letters, replaying
+from safeconsumer.cli import dead_letters, letters
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.cli.replaying import Replay
 from safeconsumer.worker import DeadLetter, Failure
 from safeconsumer.worker.dead_letters import sink_of
+from safeconsumer.worker.letters_format import letter_of
+from tests.harness.listing import short
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.embedded_suffices
@@ -78,9 +81,9 @@ class Post:
     def show(self, offset):
         return self.run("show", topic=f"{self.dead}:0@{offset}")
 
-    def committed(self, filters=""):
+    def committed(self):
         """Return the group's offset; None if it has none."""
-        consumer = self._make_consumer(KafkaConsumer, group=self.group + filters)
+        consumer = self._make_consumer(KafkaConsumer, group=self.group)
         return consumer.committed(TopicPartition(self.dead, 0))
 
     def commit(self, offset):
@@ -158,6 +161,40 @@ def test_list_is_a_table(post):
     assert "first..." in two
 
 
+def test_a_list_ends_at_its_limit(post):
+    """Of letters that fit; nothing behind the last one is read."""
+    post.put(error=KeyError("a"))
+    post.put_several(3)
+    ended = post.run("list", "--limit=2", "--error=ValueError")
+    _, one, two, count = ended.stdout.splitlines()
+    assert [line.split()[0][-3:] for line in (one, two)] == ["0@1", "0@2"]
+    assert count == "2 letters; there may be more than --limit"
+    told = json.loads(post.run("list", "--limit=1", "-o", "json").stdout)
+    assert [one["letter"] for one in told] == [f"{post.dead}:0@0"]
+    assert json.loads(post.run("list", "--from=other", "-o", "json").stdout) == []
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_list_keeps_no_letter_that_it_has_printed(post, monkeypatch, form):
+    """It kept 455 MB of 60,000 letters, and printed its first line behind the last."""
+    monkeypatch.setattr(letters, "_MOST", 10)
+    post.put_several(200)
+    made, most = [], 0
+
+    def noted(record):
+        nonlocal most
+        one = letter_of(record)
+        made.append(weakref.ref(one))
+        most = max(most, sum(letter() is not None for letter in made))
+        return one
+
+    monkeypatch.setattr(letters, "letter_of", noted)
+    ended = post.run("list", "-o", form)
+    assert ended.exit_code == Status.DONE, ended.output
+    assert ended.stdout.count(f"{post.dead}:0@") == 200
+    assert most <= 30
+
+
 @pytest.mark.parametrize(
     ("options", "offsets"),
     [
@@ -198,7 +235,8 @@ def test_a_topic_that_does_not_exist(post, command):
     for _ in range(2):
         ended = post.run(command, topic=name)
         assert ended.exit_code == Status.FAILED, ended.output
-        assert f"topic does not exist: {name};" in ended.stderr
+        meant = f"topic does not exist: {name}; did you mean {post.dead}"
+        assert meant in ended.stderr
 
 
 def test_a_record_that_is_no_letter_is_listed(post):
@@ -302,60 +340,69 @@ def test_replay_gives_records_back_as_they_were(post):
 
 @pytest.mark.any_broker
 def test_a_run_goes_on_where_the_last_one_stopped(post):
-    """By the group's offsets, which are a plain consumer's; unless it is to begin anew."""
+    """By the group's offsets, which are a plain consumer's, and which Kafka's tools set."""
     post.put_several(3)
     assert post.run("replay", "--limit=2").stdout == "2 sent back, 0 could not be\n"
     assert post.committed() == 2
     ended = post.run("replay")
     assert ended.stderr == (
         f"safeconsumer: goes on after 2 records, where the group {post.group} stands; "
-        "--again begins with the first\n"
+        "kafka-consumer-groups.sh --reset-offsets sets it back\n"
     )
     assert (ended.stdout, post.committed()) == ("1 sent back, 0 could not be\n", 3)
     assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2"]
-    ended = post.run("replay", "--again", "--limit=1")
-    assert (ended.stdout, post.committed()) == ("1 sent back, 0 could not be\n", 1)
-    assert ended.stderr == (
-        f"safeconsumer: the group {post.group} begins anew: the next run goes on where "
-        "this one stops, without --again\n"
-    )
+    post.commit(0)
+    ended = post.run("replay", "--limit=1")
+    assert (ended.stdout, ended.stderr) == ("1 sent back, 0 could not be\n", "")
 
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize(
-    ("options", "how"), [([], "again"), (["--again"], "again without --again")]
+    ("options", "how", "left"),
+    [([], "run it again to go on", 2), (["--since=1h"], "nothing was committed", 3)],
+    ids=["plain", "filtered"],
 )
-def test_what_goes_on_after_an_interrupt(post, monkeypatch, options, how):
+def test_what_goes_on_after_an_interrupt(post, monkeypatch, options, how, left):
     post.put_several(3)
     send = Replay._post
 
-    def interrupted(self, letter):
-        send(self, letter)
+    def interrupted(self, *sent):
+        send(self, *sent)
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Replay, "_post", interrupted)
     ended = post.run("replay", *options)
     assert ended.exit_code == Status.INTERRUPTED
-    assert ended.stderr.endswith(f"interrupted; run it {how} to go on\n")
+    assert ended.stderr.endswith(f"safeconsumer: interrupted; {how}\n")
     monkeypatch.setattr(Replay, "_post", send)
-    assert post.run("replay").stdout == "2 sent back, 0 could not be\n"
+    assert post.run("replay").stdout == f"{left} sent back, 0 could not be\n"
+
+
+AGAIN = (
+    "safeconsumer: commits nothing, as letters are selected: the next run sends them "
+    "again\n"
+)
 
 
 @pytest.mark.any_broker
-def test_runs_with_filters_have_groups_of_their_own(post):
-    """What they pass over stays for the others; each goes on where it stopped."""
-    post.put(b"0")
-    for n in range(1, 4):
+def test_a_run_with_filters_commits_nothing_and_says_so(post):
+    """It begins where the group stands, and what it passes over stays for the others."""
+    post.put(b"0", error=KeyError("a"))
+    post.put(b"1")
+    for n in range(2, 5):
         post.put(b"%d" % n, error=KeyError("a"))
-    assert post.run("replay", "--error=KeyError", "--limit=1").stdout[0] == "1"
-    assert post.committed(":error=KeyError") == 2
-    assert post.run("replay", "--error=KeyError").stdout[0] == "2"
-    assert post.committed() is None
-    assert sorted(one.value for one in post.back()) == [b"1", b"2", b"3"]
+    assert post.run("replay", "--limit=1").stdout[0] == "1"
+    for _ in range(2):
+        ended = post.run("replay", "--error=KeyError")
+        assert (ended.exit_code, ended.stdout[0], post.committed()) == (0, "3", 1)
+        assert ended.stderr.endswith(AGAIN)
     assert post.run("replay").stdout == "4 sent back, 0 could not be\n"
-    assert sorted(map(replayed_from, post.back())) == sorted(
-        f"{post.dead}:0@{n}" for n in (0, 1, 1, 2, 2, 3, 3)
-    )
+    assert post.committed() == 5
+    assert post.run("replay", "--error=KeyError").stdout[0] == "0"
+    sent = (0, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4)
+    assert sorted(map(replayed_from, post.back())) == [
+        f"{post.dead}:0@{n}" for n in sent
+    ]
 
 
 def test_one_letter_by_its_name(post):
@@ -509,7 +556,7 @@ def test_a_group_with_members_is_refused(post, make_consumer):
 def test_a_coordinator_that_does_not_answer_ends_it(post, kafka_broker, monkeypatch):
     """It had no end, and a job that replays hung."""
     post.put()
-    monkeypatch.setattr(replaying, "_COMMIT_MS", 300)
+    monkeypatch.setattr(letters, "_ANSWER_MS", 300)
     with kafka_broker.hold("OffsetFetch"):
         ended = post.run("replay")
     assert ended.exit_code == Status.UNREACHABLE, ended.output
@@ -529,7 +576,7 @@ VALUES = st.none() | st.binary(max_size=8) | st.integers().map(lambda n: b"%d" %
     timestamp=st.integers(-(2**63), 2**63 - 1),
 )
 def test_any_record_can_be_shown(headers, value, timestamp):
-    one = letters.found(
+    one = letter_of(
         SimpleNamespace(
             topic="t",
             partition=0,
@@ -540,8 +587,8 @@ def test_any_record_can_be_shown(headers, value, timestamp):
             headers=headers,
         )
     )
-    assert (one.letter is None) == bool(one.why)
-    assert len(letters.rows([one])) == 2
+    assert bool(one.topic) <= (not one.why)
+    assert len(letters.row(one)) == len(letters.HEAD)
     assert list(letters.lines(one))
     assert json.dumps(letters.document(one))
     letters.Wanted(errors=("E",), since=0.0).takes(one)
@@ -575,7 +622,10 @@ def test_what_is_sent_back_has_its_own_trace(post):
 
 
 @pytest.mark.any_broker
-def test_a_replay_that_is_killed_in_the_middle_of_a_window(post):
+@pytest.mark.parametrize(
+    ("options", "committed"), [([], 100), (["--error=ValueError"], None)], ids=short
+)
+def test_a_replay_that_is_killed_in_the_middle_of_a_window(post, options, committed):
     """The next run sends the window again: nothing is lost, and the header tells of it."""
     post.put_several(104)
 
@@ -588,9 +638,11 @@ def test_a_replay_that_is_killed_in_the_middle_of_a_window(post):
             raise Killed
 
     with meddled(die), pytest.raises(Killed):
-        post.run("replay")
-    assert post.committed() == 100
+        post.run("replay", *options)
+    assert post.committed() == committed
+    begin = committed or 0
     ended = post.run("replay")
-    assert ended.stdout == "4 sent back, 0 could not be\n", ended.output
+    assert ended.stdout == f"{104 - begin} sent back, 0 could not be\n", ended.output
     twice = Counter(map(replayed_from, post.back()))
-    assert twice == Counter(f"{post.dead}:0@{n}" for n in (*range(104), 100, 101))
+    sent = (*range(102), *range(begin, 104))
+    assert twice == Counter(f"{post.dead}:0@{n}" for n in sent)

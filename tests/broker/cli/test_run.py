@@ -28,6 +28,7 @@ import time
 from pathlib import Path
 
 from safeconsumer import Commit, Control, Drain, Retry, SafeConsumer, Worker
+from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
 
 def made(kind=SafeConsumer):
     settings = json.loads(Path("settings.json").read_text())
@@ -48,6 +49,12 @@ async def wait(record, context):
 
 def noting():
     return Worker(made(), note)
+
+def misspelt():
+    settings = json.loads(Path("settings.json").read_text())
+    topic, _ = settings.pop("topic"), settings.pop("prefix")
+    settings |= {"enable_auto_commit": False, "kafka_client": NoTopicsClient}
+    return Worker(SafeConsumer(f"{topic}x", **settings), note)
 
 def waiting():
     return Worker(made(), wait, executor="asyncio", retry=Retry(attempts=1))
@@ -279,6 +286,20 @@ def test_a_bad_record_ends_it_with_a_status(program):
     process = program.start("handlers:waiting")
     told = ended(process, Status.FAILED)
     assert f"{program.topic}:0 offset 1 failed for good" in told
+
+
+@pytest.mark.any_broker
+def test_a_topic_that_does_not_exist_is_named_with_the_nearest(program):
+    """And waited for: nothing else told a worker that has no work from one that errs."""
+    process = program.start("handlers:misspelt")
+    name = f"{program.topic}x"
+    line = (
+        f"safeconsumer: topic does not exist: {name}; did you mean {program.topic}? "
+        "(the worker waits for it)\n"
+    )
+    while process.stderr.readline() != line:
+        assert process.poll() is None
+    stopped(process)
 
 
 @pytest.mark.embedded_suffices

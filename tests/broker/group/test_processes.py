@@ -38,6 +38,24 @@ def test_what_was_written_is_said_though_it_cannot_be_printed(team, command, as_
     assert (ended.returncode, ended.stderr) == (Status.FAILED, line)
 
 
+def test_a_history_ends_once_nobody_reads_it(team):
+    """Though nothing happens that it would print: a pipeline that is gone had it stay."""
+    team.operator_holds("@all", owner="alice")
+    reading, writing = os.pipe()
+    following = subprocess.Popen(  # noqa: S603 - our own code
+        [sys.executable, "-m", "safeconsumer", "history", "--follow", *where(team)],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writing)
+    with following:
+        with os.fdopen(reading) as pipe:
+            assert "alice" in pipe.readline()
+        said = following.communicate(timeout=60)[1]
+    assert (following.returncode, said) == (Status.CLOSED, "")
+
+
 @pytest.mark.parametrize("command", ["pause", "status", "resume"])
 def test_without_any_output_a_command_does_what_it_should(team, command):
     """As programs are started that nobody listens to: no stdin, no stdout."""

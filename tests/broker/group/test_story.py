@@ -3,12 +3,10 @@
 import json
 
 import pytest
-from kafka.admin import ACLOperation, ResourceType
 
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.settings import names
 from tests.harness.brokers import choice
-from tests.harness.group.secured import allow
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 
@@ -106,33 +104,6 @@ def test_an_operators_story(story):
     ]
 
 
-def test_doctor_says_who_has_rights_of_operators(story):
-    """Everybody may write it: that was called "ok". And who was not named."""
-    expected = ("doctor", "--operators", "User:alice")
-    well = story.run("operator", *expected)
-    assert well.exit_code == Status.DONE, well.stdout
-    assert "written by: User:alice; deleted by: super users only" in well.stdout
-    not_named = story.run("operator", "doctor", "--operators", "User:bob")
-    assert not_named.exit_code == Status.FAILED
-    assert "PROBLEM  User:alice can place and lift operators' holds" in not_named.stdout
-    topic = story.team.settings.holds_topic
-    deleting = ACLOperation.DELETE, ACLOperation.ALTER_CONFIGS
-    story.grant(
-        [
-            *allow("*", ResourceType.TOPIC, topic, ACLOperation.WRITE),
-            *allow("eve", ResourceType.TOPIC, topic, *deleting),
-        ]
-    )
-    bad = story.run("operator", *expected)
-    assert bad.exit_code == Status.FAILED
-    assert "PROBLEM  User:* can place and lift operators' holds" in bad.stdout
-    assert "User:eve can delete it" in bad.stdout
-    assert "User:eve can change its settings" in bad.stdout
-    assert "PROBLEM  User:*" in story.run("operator", "doctor").stdout
-    # Alice may not read ACLs: that is not well, it is unknown.
-    assert "the ACLs cannot be read" in story.run("alice", "doctor").stdout
-
-
 def test_doctor_looks_at_settings_that_lose_holds(story):
     story.prefix = f"short-{story.team.group}-"
     name = names(story.prefix)[0]
@@ -140,6 +111,5 @@ def test_doctor_looks_at_settings_that_lose_holds(story):
                              "max.message.bytes": "100"})  # fmt: skip
     ended = story.run("operator", "doctor")
     assert ended.exit_code == Status.FAILED
-    assert f"{name} is written by: super users only" in ended.stdout
     assert "delete.retention.ms=1000: a member that cannot read" in ended.stdout
     assert "max.message.bytes=100: holds that are longer" in ended.stdout

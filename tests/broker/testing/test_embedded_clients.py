@@ -6,9 +6,20 @@ import aiokafka
 import confluent_kafka
 import pytest
 from kafka import KafkaConsumer
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.admin import (
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ConfigResource,
+    ConfigResourceType,
+    KafkaAdminClient,
+    ResourcePatternFilter,
+    ResourceType,
+)
 from kafka.errors import (
     InvalidConfigurationError,
+    SecurityDisabledError,
     TopicAlreadyExistsError,
 )
 
@@ -84,6 +95,20 @@ def test_a_topic_tells_the_settings_it_was_created_with(broker, admin):
     assert (nothing.partitions, nothing.settings) == (0, None)
     wanted = [ConfigResource(ConfigResourceType.TOPIC, "holds", ["cleanup.policy"])]
     assert admin.describe_configs(wanted)["topic"]["holds"].keys() == {"cleanup.policy"}
+
+
+def test_it_has_no_authorizer(admin):
+    wanted = ACLFilter(
+        principal=None,
+        host=None,
+        operation=ACLOperation.ANY,
+        permission_type=ACLPermissionType.ANY,
+        resource_pattern=ResourcePatternFilter(
+            ResourceType.TOPIC, "orders", ACLResourcePatternType.MATCH
+        ),
+    )
+    with pytest.raises(SecurityDisabledError):
+        admin.describe_acls(wanted)
 
 
 def test_the_right_to_ask_can_be_missing(broker, admin):

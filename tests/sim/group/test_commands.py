@@ -293,10 +293,17 @@ def test_a_members_hold_that_has_ended_is_not_named(team):
     assert "has a hold of orders" not in run(team, "doctor").stdout
 
 
-@pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])
 @played()
-def test_doctor_is_content(team, more):
-    """Without an authorizer too: that any client may write holds is a note."""
+def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
+    there = team.settings.holds_topic
+    team.settings = Control.prefixed(team.prefix.replace("_", "-"))
+    said = run(team, "doctor").stdout
+    assert f"{team.settings.status_topic}; did you mean {there} or " in said
+
+
+@played()
+def test_doctor_is_content(team):
+    """Who may write holds is a note, with the command that lists it."""
     consumer = team.ready()
     with Polled(consumer):
         with Operator(team.broker.client_config, team.settings) as operator:
@@ -307,11 +314,12 @@ def test_doctor_is_content(team, more):
                 ),
                 "its report of the join",
             )
-        ended = run(team, "doctor", "--group", team.group, *more, "-o", "json")
+        ended = run(team, "doctor", "--group", team.group, "-o", "json")
     found = json.loads(ended.stdout)
     assert {one["rank"] for one in found} <= {"ok", "note"}
-    (note,) = [one for one in found if "no authorizer" in one["what"]]
-    assert note["rank"] == "note"
+    (note,) = [one for one in found if "see who may" in one["what"]]
+    topics = " ".join(f"--topic {name}" for name in team.settings.all_topics)
+    assert f"--list {topics} --resource-pattern-type match" in note["do"]
     assert ended.exit_code == Status.DONE
 
 

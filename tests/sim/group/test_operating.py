@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -297,6 +298,100 @@ def test_history_tells_what_was_done(team):
     assert [re.split(r"  +", line)[1] for line in shown.splitlines()] == [
         one["what"] for one in told
     ]
+
+
+@played(work)
+def test_a_history_since_a_moment_is_no_proof(team):
+    """A hold from before it may stand, so an audit judges by none of it."""
+    pause(team, team.topic)
+    team.broker.lab.sleep(100)
+    pause(team, "@all")
+    told = json.loads(run(team, "history", "--since", "50s", "-o", "json").stdout)
+    assert [one["scope"] for one in told["records"]] == ["@all"]
+    assert {one["complete_since"] for one in told["topics"]} == {told["until"]}
+    shown = run(team, "history", "--since", "50s").stdout
+    assert [line.split()[3] for line in shown.splitlines()] == [team.group]
+    team.broker.lab.sleep(100)
+    assert run(team, "history", "--since", "50s").stdout == "nothing\n"
+
+
+class Steps:
+    """Stands for the event of a command that follows: does a step between two looks."""
+
+    def __init__(self, *steps):
+        self._steps = [*steps, lambda: signal.raise_signal(signal.SIGINT)]
+        self._is_set = False
+
+    def set(self):
+        self._is_set = True
+
+    def wait(self, _):
+        if self._steps:
+            self._steps.pop(0)()
+        return self._is_set
+
+
+def followed(team, monkeypatch, *steps, form=("-o", "json")):
+    """Follow the history of a team while steps are taken, until Ctrl-C."""
+    with monkeypatch.context() as patch:
+        event = Steps(*steps)
+        patch.setattr("safeconsumer.cli.history.InterruptibleEvent", lambda: event)
+        return run(team, "history", "--group", team.group, "--follow", *form)
+
+
+@played(work)
+def test_a_history_is_followed(team, monkeypatch):
+    """Each line is an object; Ctrl-C is how it ends, with status 0."""
+    pause(team, team.topic, "--for", "60s")
+    ended = followed(
+        team,
+        monkeypatch,
+        lambda: pause(team, "@all", "--for", "1h"),
+        lambda: None,
+        lambda: by_alice(team, "resume", "@all"),
+        lambda: team.broker.lab.sleep(70),
+    )
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    first, *_, last = lines
+    assert [(one["what"], one["scope"]) for one in lines] == [
+        ("held", team.topic),
+        ("held", "@all"),
+        ("lifted", "@all"),
+        (last["what"], team.topic),
+    ]
+    assert last["what"] in {"expired", "may have ended"}
+    assert last["at"] == first["expires_at"]
+    told = past(team)[0]
+    assert first == {**told, "has_expired": False, "may_have_expired": False}
+
+
+@played(work)
+def test_a_history_is_followed_as_a_table(team, monkeypatch):
+    step = lambda: pause(team, "@all", "--for", "1h")  # noqa: E731 - it is a step
+    ended = followed(team, monkeypatch, step, form=("--since", "1s"))
+    (line,) = ended.stdout.splitlines()
+    assert re.split(r"  +", line)[1:4] == ["held", team.group, "@all"]
+
+
+@played(work)
+def test_a_history_is_followed_while_the_broker_is_away(team, monkeypatch):
+    """One line says so, however long it takes; nothing is told twice or left out."""
+    pause(team, team.topic)
+    ended = followed(
+        team,
+        monkeypatch,
+        team.broker.down,
+        lambda: None,
+        team.broker.up,
+        lambda: pause(team, "@all"),
+        lambda: None,
+    )
+    assert ended.exit_code == Status.DONE, ended.output
+    scopes = [json.loads(line)["scope"] for line in ended.stdout.splitlines()]
+    assert scopes == [team.topic, "@all"]
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.endswith("it is tried again\n")
 
 
 @played(work)

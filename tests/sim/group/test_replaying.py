@@ -8,7 +8,7 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError
 
-from safeconsumer.cli.letters import Letters, Wanted
+from safeconsumer.cli.letters import opened
 from safeconsumer.cli.replaying import Replay
 from safeconsumer.worker import DeadLetter, Failure
 from safeconsumer.worker.dead_letters import sink_of
@@ -19,20 +19,19 @@ from tests.sim.playing import simulated
 def test_a_replay_stops_while_no_broker_answers(lab):
     """It noticed a SIGTERM only after the next fetch, half a minute later."""
     lab.topic("t.dlq", records=3)
-    there = Letters(lab.connection, "t.dlq")
-    said = []
-    replay = Replay(there, Wanted(), None, lambda _: frozenset({0}), said.append)
-    fault = lab.cluster.fail("Fetch", is_held=True)
-    work = threading.Thread(target=lambda: [*replay.chosen()])
-    work.start()
-    lab.sleep(2)
-    began = lab.now
-    replay.stopping.set()
-    work.join()
-    assert lab.now - began <= 1.0
-    assert (replay.is_cut, replay.selected) == (True, 0)
-    fault.end()
-    there.consumer.close()
+    replay = Replay(lambda _: frozenset({0}), len)
+    with opened(lab.connection, "t.dlq") as there:
+        fault = lab.cluster.fail("Fetch", is_held=True)
+        pieces = there.read(replay.stopping.is_set)
+        work = threading.Thread(target=lambda: [*replay.chosen(pieces)])
+        work.start()
+        lab.sleep(2)
+        began = lab.now
+        replay.stopping.set()
+        work.join()
+        assert lab.now - began <= 1.0
+        assert (replay.is_cut, replay.selected) == (True, 0)
+        fault.end()
 
 
 @pytest.mark.contract("P20")
@@ -43,12 +42,27 @@ def test_a_replay_commits_the_epoch_of_what_it_has_passed(lab):
     lab.cluster.lead("t.dlq", 0, 1)
     lab.append(tp, 2)
     for left in (5, 0):
-        there = Letters(lab.connection, "t.dlq", group="r")
-        replay = Replay(there, Wanted(), None, lambda _: frozenset({0}), len)
-        replay.run()
-        there.consumer.close()
+        replay = Replay(lambda _: frozenset({0}), len)
+        with opened(lab.connection, "t.dlq", group="r") as there:
+            replay.run(there.read(), None, there.commit)
         committed = lab.cluster.committed("r")["t.dlq", 0]
         assert (replay.left, committed.offset, committed.leader_epoch) == (left, 5, 1)
+
+
+@pytest.mark.contract("P20")
+@simulated(seeds=1)
+def test_a_replay_goes_back_to_where_a_log_was_cut(lab):
+    """It sought the committed number, and passed over what a new leader had appended."""
+    (tp,) = lab.topic("t.dlq", records=5)
+    left = []
+    for _ in range(2):
+        replay = Replay(lambda _: frozenset({0}), len)
+        with opened(lab.connection, "t.dlq", group="r") as there:
+            replay.run(there.read(), None, there.commit)
+        left.append(replay.left)
+        lab.cluster.truncate(*tp, 3)
+        lab.append(tp, 4)
+    assert left == [5, 4]
 
 
 class FailingProducer:
@@ -82,11 +96,10 @@ def test_a_replay_commits_up_to_the_first_letter_of_several_that_failed(lab, fai
         sent = send(letter, Failure(error=ValueError(), attempts=1))
         sent.get(30)
     producer.close()
-    there = Letters(lab.connection, "t.dlq", group="r")
-    replay = Replay(
-        there, Wanted(), FailingProducer(failing), lambda _: frozenset({0}), len
-    )
-    with pytest.raises(KafkaTimeoutError):
-        replay.run()
-    there.consumer.close()
+    replay = Replay(lambda _: frozenset({0}), len)
+    with (
+        opened(lab.connection, "t.dlq", group="r") as there,
+        pytest.raises(KafkaTimeoutError),
+    ):
+        replay.run(there.read(), FailingProducer(failing), there.commit)
     assert lab.cluster.committed("r")["t.dlq", 0].offset == failing[0]

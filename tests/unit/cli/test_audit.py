@@ -4,7 +4,7 @@ import errno
 import json
 import os
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from click.testing import CliRunner
@@ -257,7 +257,7 @@ def test_which_topics_are_not_compacted_is_asked_of_the_broker(monkeypatch):
         Facts("both", 1, {"cleanup.policy": "compact,delete"}),
         Facts("hidden", 1, None),
     ]
-    monkeypatch.setattr(cluster, "made", lambda *_, **__: Mock())
+    monkeypatch.setattr(cluster.clients, "admin", lambda _: MagicMock())
     monkeypatch.setattr(cluster, "ask", lambda *_: facts)
     names = [one.name for one in facts]
     assert cluster.uncompacted({}, names) == {"plain"}

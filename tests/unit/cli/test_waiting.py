@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from kafka.errors import KafkaTimeoutError
 
-from safeconsumer.cli import against, connection, letters, waiting, watching
+from safeconsumer.cli import against, connection, waiting, watching
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
@@ -71,19 +71,12 @@ def bootstrap_waits(monkeypatch):
         waits.append(configs.get("bootstrap_timeout_ms"))
         raise KafkaTimeoutError
 
-    for module in (letters, against):
-        monkeypatch.setattr(module, "KafkaConsumer", made)
+    monkeypatch.setattr(against, "KafkaConsumer", made)
     return waits
 
 
-def test_letters_wait_no_longer_than_other_commands(bootstrap_waits):
-    """By kafka-python's default it was half a minute, for a mistyped address."""
-    with pytest.raises(KafkaTimeoutError):
-        letters.Letters({"bootstrap_servers": ["localhost:1"]}, "orders.dlq")
-    assert bootstrap_waits == [BOOTSTRAP_MS]
-
-
 def test_an_audit_against_topics_waits_no_longer(bootstrap_waits):
+    """By kafka-python's default it was half a minute, for a mistyped address."""
     for base in ({}, {"bootstrap_timeout_ms": 60_000}):
         with pytest.raises(KafkaTimeoutError):
             against.topic_journal(base, [])

@@ -3,12 +3,14 @@
 from types import SimpleNamespace
 
 import pytest
+from attrs import evolve
 
 from safeconsumer.group import findings
 from safeconsumer.group.facts import NO_GROUP, HoldRecord
-from safeconsumer.group.history import entries
+from safeconsumer.group.history import News, entries
 from safeconsumer.group.view import Times, View
 from safeconsumer.group.wire import ControlHold, ControlKey
+from tests.harness.listing import short
 
 SKEW = 30.0
 
@@ -65,6 +67,41 @@ def test_until_when_it_was_held_and_what_expired():
     assert ends(first, at(91, "2"), now=99) == [expired, "until resumed"]
     assert ends(first, at(89, "1"), now=99) == [end, "until resumed"]
     assert ends(at(None, "1", ttl=60), now=99) == ["end unknown"]
+
+
+def test_news_are_told_once():
+    """And the end of a hold that no record tells, as soon as it is known."""
+    news, first = News(), at(0, "1", ttl=60)
+
+    def told(*records, proven=None, here=None):
+        found = news.of(entries(records, SKEW, proven, here))
+        return [(one.what, one.at) for one in found]
+
+    assert told(first) == [("held", 0)]
+    assert told(first, proven=59) == []
+    assert told(first, here=61) == [("may have ended", 60)]
+    assert told(first, here=62) == []
+    assert told(first, proven=61) == [("expired", 60)]
+    lifted = evolve(at(95, None), offset=1)
+    again = evolve(at(100, "2", ttl=1), offset=2)
+    assert told(first, lifted, again, proven=100) == [("held", 100)]
+    gone = evolve(at(100.5, None), offset=3)
+    assert told(first, lifted, again, gone, proven=120) == [("lifted", 100.5)]
+
+
+@pytest.mark.parametrize(
+    ("since", "whats"),
+    [
+        (None, ["held", "expired", "held"]),
+        (30, ["expired", "held"]),
+        (70, ["held"]),
+    ],
+    ids=short,
+)
+def test_news_begin_at_a_moment(since, whats):
+    several = [at(0, "1", ttl=60), evolve(at(None, "2", owner="bob"), offset=1)]
+    found = News(since).of(entries(several, SKEW, 61.0))
+    assert [one.what for one in found] == whats
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Options of the commands that need no broker."""
 
 import socket
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +13,7 @@ from safeconsumer.errors import (
     ControlSettingError,
     ScopeSyntaxError,
 )
+from safeconsumer.group import clients
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.scopes import scopes_of
@@ -267,11 +269,18 @@ def test_what_is_waited_for(words, said):
     assert said in ended.stderr
 
 
-def test_nobody_answers():
+@pytest.mark.parametrize(
+    "command", [("history",), ("dead-letters", "list", "t"), ("doctor",)], ids=short
+)
+def test_nobody_answers(command, monkeypatch):
+    """Clients with kafka-python's own limit, half a minute, had dead-letters wait so long."""
+    monkeypatch.setattr(clients, "BOOTSTRAP_MS", 500)
+    began = time.monotonic()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens there
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        ended = run("history", "--bootstrap", address)
+        ended = run(*command, "--bootstrap", address)
+    assert time.monotonic() - began < 20.0
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
     assert "ECONNREFUSED" in ended.stderr
     assert "check --bootstrap" in ended.stderr

@@ -1,0 +1,163 @@
+"""Implements ``safeconsumer history``."""
+
+import signal
+from collections.abc import Callable, Iterable, Iterator
+
+import click
+from kafka.errors import KafkaError
+
+from safeconsumer._waits import InterruptibleEvent
+from safeconsumer.cli import group_text, refusing
+from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.control_topics import cluster_id, history_since
+from safeconsumer.cli.errors import EPILOG, Status, explained, status_of
+from safeconsumer.cli.output import Output, output_options, refuse_unread
+from safeconsumer.cli.saying import printable, since_of
+from safeconsumer.cli.watching import operator_for
+from safeconsumer.group.board import history_of
+from safeconsumer.group.history import Entry, News, entries, history_document
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.troubles import said
+from safeconsumer.holds.explain import utc
+from safeconsumer.worker.signals import taking
+
+# Seconds between two looks of a command that follows.
+_EVERY = 1.0
+
+
+@click.command(epilog=EPILOG)
+@click.option("--group", default=None, help="Only this consumer group.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=since_of,
+    help="Only what happened since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
+)
+@click.option(
+    "--follow",
+    "is_followed",
+    is_flag=True,
+    help="Go on with what happens, until Ctrl-C; with -o json one object per line.",
+)
+@output_options
+@connection_options
+@click.pass_context
+def history(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    group: str | None,
+    *,
+    since: float | None,
+    is_followed: bool,
+    output: Output,
+    connect: Connect,
+) -> None:
+    """
+    List what was held, extended and lifted in the last 30 days, oldest first.
+
+    It says until when a hold was to last, or when it expired. The last record of each
+    owner and scope is kept without a limit. With -o json it has all that an audit needs
+    of the holds topic; with --since it has not, and says so.
+
+    With --follow it goes on, and prints the end of a hold that expires, too. A broker
+    that is away is waited for. Ctrl-C and SIGTERM end it with status 0.
+    """
+    with explained(context), operator_for(connect, group) as operator:
+        operator.read(is_strict=True)
+        if group is not None and not history_of(operator.board.records, group):
+            refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
+        if is_followed:
+            _follow(operator, group, News(since), _printing(output))
+            return
+        found = [
+            one
+            for one in _entries(operator, group)
+            if since is None or one.happened_since(since)
+        ]
+        if output.is_json:
+            output.document(_document(operator, group, found, since))
+        else:
+            rows = map(_row, found)
+            output.lines(group_text.columns(rows, "") or ["nothing"])
+
+
+def _entries(operator: Operator, group: str | None) -> tuple[Entry, ...]:
+    board = operator.board
+    records = history_of(tuple(board.records), group)
+    skew, times = operator.settings.clock_skew, board.times
+    return entries(records, skew, times.proven, times.here)
+
+
+def _document(
+    operator: Operator, group: str | None, found: Iterable[Entry], since: float | None
+) -> dict[str, object]:
+    board, facts = operator.board, operator.facts()
+    until = board.read_until
+    if since is None:
+        end = board.ends.get(operator.settings.holds_topic)
+        complete = history_since(tuple(board.records), end)
+    else:  # a hold that was placed before it, and stands, is left out
+        complete = until
+    cluster = cluster_id(operator.admin)
+    return history_document(group, facts, found, complete, until=until, cluster=cluster)
+
+
+def _row(one: Entry) -> tuple[str, ...]:
+    record = one.record
+    return (
+        "time unknown" if one.at is None else utc(one.at),
+        one.what,
+        record.key.group,
+        record.key.scope,
+        record.owner,
+        one.ending,
+        (record.hold.reason if record.hold else None) or "",
+    )
+
+
+# ---------------------------------------------------------------- followed
+
+
+def _printing(output: Output) -> Callable[[Iterable[Entry]], None]:
+    widths: list[int] = [0] * 7
+
+    def show(several: Iterable[Entry]) -> None:
+        for one in several:
+            if output.is_json:
+                output.line(one.document())
+            else:
+                output.lines(group_text.columns([_row(one)], "", widths))
+
+    return show
+
+
+def _follow(
+    operator: Operator,
+    group: str | None,
+    news: News,
+    show: Callable[[Iterable[Entry]], None],
+) -> None:
+    stopping = InterruptibleEvent()
+    with taking((signal.SIGINT, signal.SIGTERM), lambda _: stopping.set()):
+        show(news.of(_entries(operator, group)))
+        for _ in _looks(operator, stopping):
+            show(news.of(_entries(operator, group)))
+
+
+def _looks(operator: Operator, stopping: InterruptibleEvent) -> Iterator[None]:
+    # Yields after each look at the topics.
+    is_away = False
+    while not stopping.wait(_EVERY):
+        refuse_unread()
+        try:
+            operator.read(is_strict=True)
+        except (KafkaError, OSError) as error:
+            if status_of(error) != Status.UNREACHABLE:
+                raise
+            if not is_away:
+                line = f"safeconsumer: {printable(said(error))}; it is tried again"
+                click.echo(line, err=True)
+            is_away = True
+        else:
+            is_away = False
+            yield
