@@ -100,13 +100,17 @@ class MemberFacts:
         member_id: Kafka's id for it, new for each process and each lost membership.
         client_id: its ``client_id`` setting.
         host: where it connects from.
-        assigned: its partitions; empty while the group rebalances.
+        assigned: its partitions; of the classic protocol none while the group
+            rebalances.
+        epoch: its epoch in a group of the protocol in which the broker assigns
+            (KIP-848), which such a member reports as its generation; None in others.
     """
 
     member_id: str
     client_id: str
     host: str
     assigned: frozenset[TopicPartition]
+    epoch: int | None = None
 
 
 @frozen(kw_only=True)

@@ -553,7 +553,7 @@ class View:
         facts = self.facts
         if facts.state == UNKNOWN:
             return (
-                "the cluster does not tell who is in the group (KIP-848, or no right)"
+                "the cluster does not tell who is in the group (no right, or no answer)"
             )
         if facts.state not in _SETTLED:
             return f"the group rebalances ({facts.state})"
@@ -597,7 +597,7 @@ class View:
     def _listed(
         self, facts: MemberFacts, report: Report | None, late: Report | None, last: int
     ) -> Member:
-        if report is not None and (report.generation or -1) < last:
+        if report is not None and _is_out_of_date(facts, report, last):
             verdict = verdicts.OUT_OF_DATE.of(generation=report.generation)
         elif report is not None:
             verdict = verdicts.of_report(report, self.ends)
@@ -856,6 +856,25 @@ def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
         return one
     why = one.verdict.sentence or verdicts.DISOBEYS.sentence
     return evolve(one, verdict=evolve(verdicts.DISOBEYS, sentence=why))
+
+
+def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
+    """
+    Tell whether a report is of an earlier generation than the group's.
+
+    An epoch of KIP-848 moves for all members whenever one comes or goes, also for those
+    that keep what they own; they need not notice.
+
+    Args:
+        facts: what Kafka lists of the member.
+        report: its report.
+        last: the newest generation that any listed member reports.
+    """
+    generation = report.generation or -1
+    if facts.epoch is None:
+        return generation < last
+    claimed = frozenset(partitions_of(report.assigned))
+    return generation < facts.epoch and claimed != facts.assigned
 
 
 def _by_partition(

@@ -461,7 +461,7 @@ def test_the_owner_shown_is_kafkas():
 def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
     seen, late, words
 ):
-    """Kafka answers with no list, as of a KIP-848 group or without a right."""
+    """Kafka answers with no list, as without a right."""
     unlisted = evolve(viewed(*seen, state="Unknown"), late=late)
     view = unlisted
     assert [one.verdict.words for one in view.members] == [words]
@@ -472,6 +472,40 @@ def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
     assert "does not list" not in view.members[0].more
     listed = evolve(unlisted, facts=evolve(unlisted.facts, state="Stable"))
     assert listed.present == ()
+
+
+STALE = "has reported for generation 7, and not yet for this one"
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    ("epoch", "last", "why"),
+    [
+        pytest.param(7, report("b", 1), None, id="of the present epoch"),
+        pytest.param(9, report("b", 1), None, id="others came, and it owns the same"),
+        pytest.param(9, report("b", 0), STALE, id="it owned others then"),
+        pytest.param(9, report("b"), STALE, id="it owned nothing then"),
+        pytest.param(9, report("b", 1, generation=9), None, id="it reports this one"),
+        pytest.param(7, report("b", 1, quiet={}), "", id="it delivers"),
+        pytest.param(7, None, PLAIN, id="it does not report"),
+    ],
+)
+def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
+    """Each has one of its own; it moves also while the member's partitions stay."""
+    two = (evolve(A, epoch=epoch), evolve(B, epoch=epoch))
+    reports = [one for one in (report("a", 0, generation=epoch), last) if one]
+    found = quietness(*two, *reports)
+    assert found.is_reached is (why is None)
+    missing = {one.name: one.verdict.sentence for one in found.missing}
+    assert missing == ({} if why is None else {"b": why})
+
+
+@pytest.mark.parametrize("state", ["Assigning", "Reconciling"])
+def test_nothing_is_quiet_while_the_broker_assigns(state):
+    two = (evolve(A, epoch=7), evolve(B, epoch=7))
+    view = viewed(*two, report("a", 0), report("b", 1), state=state)
+    assert view.unsettled == f"the group rebalances ({state})"
+    assert not view.quietness([Everything()]).is_reached
 
 
 def test_without_a_list_and_without_reports_nothing_is_known():

@@ -168,7 +168,7 @@ def test_reports_are_counted_as_members_have_them():
 
 @pytest.mark.contract("G8")
 def test_members_that_nobody_lists_are_no_number():
-    """KIP-848: that there are none is not known."""
+    """That there are none is not known."""
     seen = held(state="Unknown")
     (heading, *_) = status(seen)
     assert heading == "group g: Unknown, members unknown"
