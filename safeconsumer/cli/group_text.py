@@ -81,7 +81,7 @@ def short(verdict: Verdict) -> str:
 
 def said(verdict: Verdict) -> str:
     """Return a verdict as text: its words, and its sentence if there is one."""
-    return ": ".join(filter(None, (verdict.words, verdict.sentence)))
+    return ": ".join(filter(None, (verdict.words, verdict.reason)))
 
 
 def _members_text(view: View) -> str:
@@ -107,5 +107,5 @@ def _held_row(one: Row, view: View) -> tuple[str, ...]:
     owner = "owner unknown" if one.owner is None else one.owner or "nobody"
     is_quiet = one.verdict.level is Level.QUIET
     is_over = one.verdict.words in _ENDED  # why, the lines above say
-    why = "" if is_quiet or is_over else one.verdict.sentence
+    why = "" if is_quiet or is_over else one.own_reason
     return one.name, one.verdict.words, owner, lag, why

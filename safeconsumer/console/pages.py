@@ -22,7 +22,7 @@ from safeconsumer.console.forms import agreement
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
-from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.follower import MOST_RECORDS, Snapshot
 from safeconsumer.group.history import entries
 from safeconsumer.group.preview import Lifting, Preview
 from safeconsumer.group.report_wire import kept_text
@@ -123,6 +123,8 @@ def history(request: Request) -> Response:
         snapshot,
         title="History",
         group=name,
+        is_cut=len(snapshot.records) >= MOST_RECORDS,
+        most=MOST_RECORDS,
         **_paged(request, found, "entries"),
     )
 

@@ -48,6 +48,7 @@ def acl_findings(operator: Operator, expected: Collection[str]) -> Iterator[Find
         found = {name: _acls(operator, name) for name in settings.all_topics}
     except kafka_errors.SecurityDisabledError:
         yield Finding(
+            id="acls",
             rank=NOTE,
             what="the broker has no authorizer: any client can write operators' holds",
             do="set up an authorizer and the ACLs of safeconsumer control acls",
@@ -55,6 +56,7 @@ def acl_findings(operator: Operator, expected: Collection[str]) -> Iterator[Find
         return
     except kafka_errors.KafkaError as error:
         yield Finding(
+            id="acls",
             rank=NOTE,
             what=f"the ACLs cannot be read ({type(error).__name__}): it is unknown "
             f"who may write {settings.operator_topic}",
@@ -91,6 +93,7 @@ def _without(operator: Operator, name: str) -> Finding:
     is_open = _is_open(operator)
     if is_open is None:
         return Finding(
+            id="acls",
             rank=NOTE,
             what=f"{name} has no ACLs, and it cannot be read whether the broker then "
             f"lets everybody write it ({_OPEN})",
@@ -98,12 +101,13 @@ def _without(operator: Operator, name: str) -> Finding:
         )
     if is_open:
         return Finding(
+            id="acls",
             rank=BAD,
             what=f"{name} has no ACLs and the broker has {_OPEN}=true: any client can "
             "write, delete and change it",
             do="set the ACLs of safeconsumer control acls",
         )
-    return Finding(rank=GOOD, what=f"{name} is written by: super users only")
+    return Finding(id="acls", rank=GOOD, what=f"{name} is written by: super users only")
 
 
 def _is_open(operator: Operator) -> bool | None:
@@ -147,6 +151,7 @@ def judged(
         if strangers:
             is_well = False
             yield Finding(
+                id="acls",
                 rank=BAD,
                 what=f"{', '.join(strangers)} {why}: {right.name} on {name}",
                 do="remove that ACL; safeconsumer control acls prints those needed",
@@ -154,9 +159,10 @@ def judged(
     if not is_well:
         return
     said = _told(acls, rights)
-    yield Finding(rank=GOOD, what=f"{name}: {said}")
+    yield Finding(id="acls", rank=GOOD, what=f"{name}: {said}")
     if not expected and ACLOperation.WRITE in rights:
         yield Finding(
+            id="acls",
             rank=NOTE,
             what="check yourself whether all of these are operators",
             do="name them: safeconsumer doctor --operators User:alice ...",

@@ -51,7 +51,10 @@ _VIEWED = 30.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
 _END_SECONDS = 3.0
-_MOST_RECORDS = 10_000
+MOST_RECORDS = 10_000
+"""
+How many records of the control topics a follower keeps, the newest.
+"""
 
 
 @frozen
@@ -148,7 +151,7 @@ class Follower:
     def __init__(self, base: Mapping[str, Any], settings: Control) -> None:
         self._base = {"client_id": "safeconsumer-console", **base}
         self.settings = settings
-        self._board = Board(settings, most=_MOST_RECORDS)
+        self._board = Board(settings, most=MOST_RECORDS)
         self._reader = TopicReader(self._base, settings.status_topic, NAMED_FOR)
         # When everything was read, and why that is not so any more.
         self._read_at: float | None = None

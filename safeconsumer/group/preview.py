@@ -365,11 +365,10 @@ class Preview:
         said = f"{topic} deletes records after {words_of(kept)}"
         seconds = self.placing.wish.seconds
         if seconds is None or seconds + self.placing.skew >= kept:
-            older = "; what waits already is older" if self.waiting != 0 else ""
+            older = "; records that wait now go first" if self.waiting != 0 else ""
             return "waiting", f"retention ends BEFORE the hold does: {said}{older}"
         if self.waiting != 0:
-            said += "; what waits already is older"
-            return "note", f"retention by age ends later for what comes new: {said}"
+            said += "; records that wait now go first"
         return "note", f"retention by age ends later: {said}"
 
     def document(self) -> dict[str, Any]:

@@ -214,7 +214,7 @@ class Member:
     @property
     def more(self) -> str:
         """The reason for its verdict, and what else it reports."""
-        return "; ".join(filter(None, (self.verdict.sentence, *self._notes())))
+        return "; ".join(filter(None, (self.verdict.reason, *self._notes())))
 
     def _notes(self) -> Iterator[str]:
         report = self.report
@@ -302,6 +302,15 @@ class Row:
     def reason(self) -> str:
         """The reason, with the member's name before it."""
         return f"{self.deliverer} {self.why}".strip()
+
+    @property
+    def own_reason(self) -> str:
+        """The sentence of its verdict; empty where the verdict on its member has it."""
+        is_members = (
+            self.member is not None and self.why == self.member.verdict.sentence
+        )
+        is_said = bool(self.why) and is_members and self.verdict.sentence == self.reason
+        return "" if is_said else self.verdict.sentence
 
     @property
     def is_good(self) -> bool:
@@ -401,8 +410,9 @@ class Quietness:
             named.setdefault(why, {})[name] = None
         for why, names in [*named.items()][:_MANY]:
             more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+            each = "each of " if len(names) > 1 else ""  # the verb is of one
             if why:
-                yield f"{', '.join([*names][:_FEW])}{more} {why}"
+                yield f"{each}{', '.join([*names][:_FEW])}{more} {why}"
 
 
 # ---------------------------------------------------------------- the group
@@ -749,7 +759,8 @@ class View:
         said, move = one.verdict.sentence, self.moves.get(tp)
         if move is not None and (one.is_lost or one.verdict == verdicts.SILENT):
             went_on = f"went on from {move.before:,} to {move.after:,}"
-            return Answer.FLOWING, one, f"{said}; its committed offset {went_on}"
+            why = f"delivers it: its committed offset {went_on}"
+            return Answer.FLOWING, one, why
         is_quiet = self._died_quiet(tp, one)
         return Answer.QUIET if is_quiet else Answer.UNKNOWN, one, said
 
@@ -850,12 +861,12 @@ def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
     """Return a member as it is shown, if these partitions are held but flowing."""
     if one.has_gone and not one.is_lost:
         return evolve(one, verdict=verdicts.LEFT)
-    # One that is behind, or cannot read the holds, says so itself.
-    is_judged = one.obeys or one.report is None
-    if not is_judged or alarms.isdisjoint(one.owned):
+    if alarms.isdisjoint(one.owned):
         return one
-    why = one.verdict.sentence or verdicts.DISOBEYS.sentence
-    return evolve(one, verdict=evolve(verdicts.DISOBEYS, sentence=why))
+    if one.report is None:
+        return evolve(one, verdict=evolve(one.verdict, level=Level.ALARM))
+    # One that is behind, or cannot read the holds, says so itself.
+    return evolve(one, verdict=verdicts.DISOBEYS) if one.obeys else one
 
 
 def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:

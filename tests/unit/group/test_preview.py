@@ -125,8 +125,8 @@ def test_who_would_not_obey_and_what_may_flow():
     members = (*VIEW.facts.members, facts("old", TWO), facts("idle"))
     view = evolve(VIEW, facts=evolve(VIEW.facts, members=members))
     why = (
-        "does not report: a plain client, which obeys no hold, or one that ended over "
-        "a minute ago"
+        "does not report: a plain client, which obeys no hold, or one whose last "
+        "report is over a minute old"
     )
     points = seen(placed("orders", view=view)).points
     assert [one for one in points if "would not obey" in one[1]] == [

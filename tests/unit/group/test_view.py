@@ -58,8 +58,8 @@ TWO = {"t": ((0, 1),)}
 BOTH = {"assigned": TWO, "quiet": TWO}
 NOTHING = {"assigned": {}, "quiet": {}}
 PLAIN = (
-    "does not report: a plain client, which obeys no hold, or one that ended over a "
-    "minute ago"
+    "does not report: a plain client, which obeys no hold, or one whose last report is "
+    "over a minute old"
 )
 
 
@@ -68,7 +68,7 @@ def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
     found = seen.quietness([Everything()])
     assert not found.is_reached
     assert found.sentence() == (
-        "0 of 2 members quiet; a, b cannot be judged: reports cannot be read; "
+        "0 of 2 members quiet; each of a, b cannot be judged: reports cannot be read; "
         "unknown: t:0-1"
     )
     assert seen.reporting is None
@@ -177,10 +177,29 @@ def test_a_plain_client_commits_what_is_held():
     seen = moved_by_silent()
     row = seen.row(ONE)
     assert row.answer is Answer.FLOWING
-    assert row.reason == f"b {PLAIN}; its committed offset went on from 5 to 9"
+    assert row.reason == "b delivers it: its committed offset went on from 5 to 9"
     assert seen.row(ZERO).answer is Answer.QUIET
     found = seen.quietness([Everything()])
     assert found.sentence() == f"1 of 2 members quiet; b {PLAIN}; flowing: t:1"
+
+
+def test_a_partition_does_not_repeat_what_its_member_says():
+    """A sentence of 96 characters stood once for the member and once for each partition."""
+    seen = evolve(moved_by_silent(), moves={})
+    (member,) = [one for one in seen.members if one.name == "b"]
+    assert (member.verdict.words, member.verdict.sentence) == ("does not report", PLAIN)
+    assert member.more == PLAIN.removeprefix("does not report: ")
+    assert seen.row(ONE).verdict.sentence == f"b {PLAIN}"
+    assert seen.row(ONE).own_reason == ""
+    moved = moved_by_silent().row(ONE)
+    assert moved.own_reason == moved.verdict.sentence
+
+
+def test_a_silent_member_that_delivers_is_an_alarm_and_has_no_other_name():
+    """It was silent for status, did not report for doctor, and did not obey for a page."""
+    seen = evolve(moved_by_silent(), holds=(HELD,))
+    (member,) = [one for one in seen.members if one.name == "b"]
+    assert (member.verdict.level, member.verdict.words) == ("alarm", "does not report")
 
 
 def stream(**changed):
@@ -454,7 +473,7 @@ def test_the_owner_shown_is_kafkas():
         ((report("b", 1),), (), "obeys"),
         ((report("b", 1, applied={"ops": 2, "own": 0}),), (), "behind"),
         ((report("b", 1, state="unavailable"),), (), "unavailable"),
-        ((), (DIED_QUIET,), "silent"),
+        ((), (DIED_QUIET,), "does not report"),
     ],
     ids=["obeys", "behind", "unavailable", "lost"],
 )

@@ -8,6 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
+from safeconsumer.console import figures
 from safeconsumer.group import findings, preview, verdicts, wire
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import HoldRecord
@@ -219,7 +220,7 @@ def test_metrics_have_the_words_for_members():
         verdicts.LOST, verdicts.STOPPED, verdicts.UNHEARD, verdicts.UNMEASURED,
         verdicts.OUT_OF_DATE,
     )  # fmt: skip
-    assert {one.words for one in rows} == {*table.MEMBER_STATES}
+    assert {figures._member_state(one) for one in rows} == {*table.MEMBER_STATES}
 
 
 def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted():
