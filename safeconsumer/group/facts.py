@@ -9,6 +9,7 @@ from safeconsumer.group import patterns
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.explain import utc
+from safeconsumer.holds.scope import Scope
 
 
 @frozen(kw_only=True)
@@ -68,9 +69,14 @@ class HoldRecord:
         """Tell whether members still obey it: they lift it late by the allowed skew."""
         return self.hold is not None and not self.is_over(now - skew)
 
+    @property
+    def scope(self) -> Scope:
+        """What it covers, for members of this version."""
+        return patterns.read_key(self.key).scope
+
     def covers(self, tp: TopicPartition) -> bool:
         """Tell whether it covers a partition, for members of this version."""
-        return patterns.read_key(self.key).scope.covers(tp)
+        return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:
         """Return it as cells for people: scope, owner, since, until, reason."""

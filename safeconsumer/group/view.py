@@ -25,6 +25,7 @@ from safeconsumer.group import verdicts
 from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord, MemberFacts
 from safeconsumer.group.partitions import (
+    Coverage,
     Covering,
     covered,
     partitions_of,
@@ -503,7 +504,7 @@ class View:
             for one in (self.facts.members if self.is_heard else ())
             if one.member_id not in ids
             for tp in one.assigned
-            if any(hold.covers(tp) for hold in self.holds)
+            if self._coverage.of(tp)
         }
 
     @property
@@ -692,6 +693,10 @@ class View:
         lags = [one.lag for one in self.held]
         return None if not lags or None in lags else sum(one or 0 for one in lags)
 
+    @cached_property
+    def _coverage(self) -> Coverage[HoldRecord]:
+        return Coverage(self.holds)
+
     def row(self, tp: TopicPartition) -> Row:
         """Judge whether a member delivers a partition, and what that means."""
         answer, member, why = self._delivery(tp)
@@ -703,7 +708,7 @@ class View:
             owner=self._owner(tp, member),
             lag=self.lags.get(tp),
             committed=self.facts.committed.get(tp),
-            holds=tuple(one for one in self.holds if one.covers(tp)),
+            holds=self._coverage.of(tp),
         )
         return evolve(row, verdict=self._verdict(row))
 
@@ -773,10 +778,8 @@ class View:
             return False
         here = self.times.here
         return tp in one.quiet and any(
-            hold.offset < report.applied.get(hold.topic, 0)
-            and hold.covers(tp)
-            and not hold.is_over(here)
-            for hold in self.holds
+            hold.offset < report.applied.get(hold.topic, 0) and not hold.is_over(here)
+            for hold in self._coverage.of(tp)
         )
 
     def _verdict(self, row: Row) -> Verdict:
