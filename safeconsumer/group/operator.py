@@ -372,17 +372,19 @@ class Operator:
             )
         return self.board.view(group, survey, readable)
 
-    def survey(self) -> tuple[View, ...]:
+    def survey(self, *, has_lags: bool = False) -> tuple[View, ...]:
         """
         Return what is known of every group at once, and of groups that are only held.
 
-        The lags are those of groups of which something is held.
+        Args:
+            has_lags: ask for the lags of all groups, not only of those of which
+                something is held.
         """
         readable = self.read()
         survey = survey_of(self.admin, self.board.groups)
-        if held := self.board.held:
+        if wanted := (survey.facts.keys() if has_lags else self.board.held):
             survey = self._asked(
-                lambda asker: with_lags(survey, held, self.admin, asker)
+                lambda asker: with_lags(survey, wanted, self.admin, asker)
             )
         readable = evolve(readable, unread=(*readable.unread, *survey.unlisted))
         return tuple(

@@ -843,6 +843,11 @@ class View:
         return evolve(one, verdict=one.verdict.aged(self.age or 0.0))
 
 
+def urgency(view: View) -> tuple[int, bool, int, str]:
+    """Sort groups by it: the worst verdict is first, then holds, then the most lag."""
+    return view.verdict.rank, not view.holds, -(view.whole_lag or 0), view.group
+
+
 def headline(views: Sequence[View]) -> tuple[Level, str]:
     """Return one sentence about all groups, and its level."""
     found = [one.verdict for one in views if one.verdict != verdicts.NOTHING_HELD]

@@ -345,7 +345,7 @@ def test_commands_before_init_end_at_once_with_one_line(team):
         team.broker.delete_topic(name)
     for words in (
         ("status",),
-        ("status", "--held"),
+        ("status", "--all"),
         ("status", "--group", "nosuch"),
         ("wait", "quiet", "--group", "nosuch"),
         ("wait", "flowing", "--group", "nosuch"),
@@ -416,7 +416,7 @@ def test_doctor_reads_the_topics_once(team):
 
 
 @played()
-def test_groups_have_the_lag_of_what_is_held(team):
+def test_groups_have_their_lag_and_that_of_what_is_held(team):
     """The page had it; `groups -o json` said null of each."""
     member = team.ready()
     member.commit({tp: OffsetAndMetadata(2, "", -1) for tp in team.partitions})
@@ -425,7 +425,7 @@ def test_groups_have_the_lag_of_what_is_held(team):
             whose = ("--group", team.group, "--reason", "x")
             assert run(team, "pause", hold, *whose).exit_code == 0
         (one,) = json.loads(run(team, "status", "-o", "json").stdout)
-        assert one["lag"] == lag
+        assert (one["lag"], one["whole_lag"]) == (lag, 12)
 
 
 @played()

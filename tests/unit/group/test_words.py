@@ -471,6 +471,24 @@ def test_a_preview_of_a_group_whose_members_nobody_knows():
 # ---------------------------------------------------------------- many holds
 
 
+def test_many_holds_of_single_partitions_are_one_line():
+    """A group of 1,000 printed 1,000 lines."""
+    several = [
+        evolve(hold(), key=evolve(hold().key, scope=f"t:{number}"))
+        for number in range(1_000)
+    ]
+    other = evolve(hold(), key=evolve(hold().key, scope="orders"))
+    seen = evolve(viewed(A, report("a", 0)), holds=(*several, other))
+    lines = status(seen)
+    assert len([one for one in lines if one.startswith("  t:0-999 ")]) == 1
+    assert len([one for one in lines if one.startswith("  orders ")]) == 1
+    owners = [evolve(one, key=evolve(one.key, owner=f"o-{n}")) for n, one in
+              enumerate(several)]  # fmt: skip
+    lines = status(evolve(seen, holds=tuple(owners)))
+    assert "  and 900 more: -o json shows all" in lines
+    assert len(lines) < 120
+
+
 class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - it counts
     """Holds that count how often all of them are walked."""
 
