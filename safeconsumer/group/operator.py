@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
 from attrs import evolve
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.errors.base import ControlTopicError
@@ -20,7 +20,7 @@ from safeconsumer.group.board import (
     Board,
     Readable,
 )
-from safeconsumer.group.commits import CommitWatch
+from safeconsumer.group.commits import CommitWatch, Move, OneLook
 from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.publisher import Acknowledged, Change, publish
@@ -29,6 +29,7 @@ from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
     Survey,
     facts_of_one,
+    first_offsets,
     listed_groups,
     survey_of,
     with_lags,
@@ -312,7 +313,22 @@ class Operator:
                 ),
             )
         moves = self._commits.note(group, view.facts, view.held_by_silent)
+        if has_lags:  # else somebody looks again and again
+            moves = {**self._moves_at_once(view), **moves}
         return evolve(view, moves=moves)
+
+    def _moves_at_once(self, view: View) -> dict[TopicPartition, Move]:
+        look = OneLook.at(view.times.here, view.held_since(view.held_by_silent))
+        if not look.held:
+            return {}
+        held, recent = map(self._first_offsets, (look.held, look.recent))
+        timed = topics.timed_by_broker(self.admin, {tp.topic for tp in recent})
+        return look.moves(view.facts.committed, held, recent, timed)
+
+    def _first_offsets(
+        self, times: Mapping[TopicPartition, float]
+    ) -> dict[TopicPartition, int]:
+        return self._asked(lambda asker: first_offsets(times, self.admin, asker))
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
         """

@@ -204,6 +204,26 @@ def ends_of(
     return found
 
 
+def first_offsets(
+    times: Mapping[TopicPartition, float], admin: KafkaAdminClient, asker: KafkaConsumer
+) -> dict[TopicPartition, int]:
+    """
+    Return the first offset at or after a time of each partition that has one.
+
+    Args:
+        times: by partition, seconds since the epoch.
+        admin: the client that asks which topics there are.
+        asker: the client that asks for offsets.
+    """
+
+    def ask(led: list[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
+        wanted = {tp: int(times[tp] * 1000) for tp in led}
+        found = asker.offsets_for_times(wanted, timeout_ms=limit_ms)
+        return {tp: one.offset for tp, one in found.items() if one is not None}
+
+    return _of_each_leader(admin, times, ask)
+
+
 def _of_each_leader(
     admin: KafkaAdminClient,
     partitions: Iterable[TopicPartition],

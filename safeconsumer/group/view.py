@@ -443,8 +443,8 @@ class View:
         late: the last reports of members that reported lately, and do not any more; and
             of those that have stopped, while Kafka lists them.
         just_over: the holds that expired so lately that a report may count them still.
-        moves: held partitions whose committed offset moved lately, between two looks,
-            while the same member owned them and did not report.
+        moves: held partitions whose committed offset moved: lately, between two looks,
+            while the same member owned them and did not report; or as one look shows it.
         age: seconds for which there were no news, if that is too long; else None.
         judged: the view as it was before it became too old; None if it is not.
     """
@@ -506,6 +506,16 @@ class View:
             for tp in one.assigned
             if self._coverage.of(tp)
         }
+
+    def held_since(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, float]:
+        """Return when the oldest hold of each was placed, of those of which that is known."""
+        found = {
+            tp: [one.since for one in self._coverage.of(tp) if one.since is not None]
+            for tp in partitions
+        }
+        return {tp: min(times) for tp, times in found.items() if times}
 
     @property
     def without_lag(self) -> frozenset[TopicPartition]:
@@ -762,12 +772,15 @@ class View:
         # Only its commits can be seen. A member whose reports are unreadable may obey
         # all the same: it commits records that it had before.
         said, move = one.verdict.sentence, self.moves.get(tp)
-        if move is not None and (one.is_lost or one.verdict == verdicts.SILENT):
-            went_on = f"went on from {move.before:,} to {move.after:,}"
-            why = f"delivers it: its committed offset {went_on}"
-            return Answer.FLOWING, one, why
-        is_quiet = self._died_quiet(tp, one)
-        return Answer.QUIET if is_quiet else Answer.UNKNOWN, one, said
+        if move is not None and not (one.is_lost or one.verdict == verdicts.SILENT):
+            move = None
+        if move is not None and move.is_proven:
+            return Answer.FLOWING, one, f"delivers it: {_moved_text(move)}"
+        if self._died_quiet(tp, one):
+            return Answer.QUIET, one, said
+        if move is not None:
+            said = f"likely delivers it: {_moved_text(move)} since it was held"
+        return Answer.UNKNOWN, one, said
 
     def _died_quiet(self, tp: TopicPartition, one: Member) -> bool:
         # Its last report shows that it obeyed a hold which still stands. If it is
@@ -904,6 +917,10 @@ def _by_partition(
         for tp in partitions:
             found.setdefault(tp, []).append(member)
     return found
+
+
+def _moved_text(move: Move) -> str:
+    return f"its committed offset went on from {move.before:,} to {move.after:,}"
 
 
 def _busy_of(one: Member) -> _Delivery:

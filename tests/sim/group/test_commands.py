@@ -16,6 +16,7 @@ from safeconsumer.holds.hold import OUTAGE, WorkerOwner
 from tests.harness.group.team import past, run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
+from tests.harness.producing import produce
 from tests.harness.waiting import wait_for
 from tests.sim.group.teams import played
 
@@ -441,3 +442,34 @@ def test_a_topic_that_is_cut_by_size_alone_is_kept_for_nobody_knows_how_long(tea
             team.broker.create_topic("sized", 1, settings)
             assert one.retention(["sized"]) == kept
             team.broker.delete_topic("sized")
+
+
+@pytest.mark.contract("G8")
+@played()
+def test_one_look_shows_that_a_plain_client_delivers(team):
+    """`pause --wait` said flowing, and `status` a second later unknown."""
+    timed = f"{team.topic}-timed"
+    team.create(timed, {"message.timestamp.type": "LogAppendTime"})
+    plain = team.member("plain", control=None)
+    plain.subscribe([team.topic, timed])
+    got = {}
+    poll_until(plain, lambda: sum(map(len, got.values())) == 20, got=got)
+    plain.commit()
+    team.operator_holds("@all")
+    team.broker.lab.sleep(15.0)
+    produce(team.producer, timed, 2)
+    produce(team.producer, team.topic, 2, 0, 0, 0)
+    poll_until(plain, lambda: sum(map(len, got.values())) == 24, got=got)
+    plain.commit()
+    with Polled(plain):
+        shown = told(team)
+    moved = "its committed offset went on from 0 to 2"
+    assert re.search(
+        rf"{timed}:0 +held but flowing .* delivers it: {moved}$", shown, re.MULTILINE
+    )
+    likely = (
+        "likely delivers it: its committed offset went on from 5 to 7 since it was held"
+    )
+    assert re.search(rf"{team.topic}:0 +unknown .* {likely}$", shown, re.MULTILINE)
+    assert re.search(rf"{team.topic}:1 +unknown +plain +lag 0$", shown, re.MULTILINE)
+    assert "\nheld but flowing: " in shown
