@@ -457,6 +457,20 @@ def test_a_sum_without_one_of_its_parts_is_unknown():
     assert status_document(known)["whole_lag"] == 6
 
 
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        pytest.param(commits(held(A), ZERO), "unknown", id="nobody was asked"),
+        pytest.param(
+            evolve(commits(held(A), ZERO), lags={ZERO: 5_000}), "5,000", id="5,000"
+        ),
+        pytest.param(held(A), "-", id="nothing is committed"),
+    ],
+)
+def test_a_lag_that_is_unknown_is_not_none(seen, said):
+    assert watching._group_row(seen)[5] == said
+
+
 # ---------------------------------------------------------------- placing
 
 
