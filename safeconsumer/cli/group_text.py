@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from kafka import TopicPartition
+
 from safeconsumer.cli.saying import printable
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.partitions import partitions_text
@@ -14,8 +16,9 @@ from safeconsumer.group.verdicts import (
 )
 from safeconsumer.group.view import Member, Row, View
 from safeconsumer.holds.explain import counted
+from safeconsumer.holds.scope import Partition, Scope
 
-_MANY = 100
+_MANY, _FEW = 100, 20
 _ENDED = {HOLD_ENDED.words, MAY_HAVE_ENDED.words}
 
 
@@ -75,19 +78,42 @@ def status_lines(view: View) -> list[str]:
 
 
 def _hold_lines(view: View) -> Iterator[str]:
-    """Yield a line for each hold, and below them why some have ended, or may have."""
+    """
+    Yield a line for each hold, and below them why some have ended, or may have.
+
+    Many holds that differ by their partition alone have one line.
+    """
     over: dict[str, list[HoldRecord]] = {}
-    rows = []
+    rows, scopes = [], []
     for one in view.holds:
         verdict = view.ended([one])
         words = "" if verdict is None else verdict.words
         rows.append((*one.cells(), words))
+        scopes.append(one.scope)
         if words and words != view.verdict.words:  # else the group's line says why
             over.setdefault(words, []).append(one)
-    yield from columns(rows)
+    rows = _folded(rows, scopes) if len(rows) > _FEW else rows
+    yield from columns(rows[:_MANY])
+    if len(rows) > _MANY:
+        yield f"  and {len(rows) - _MANY} more: -o json shows all"
     for holds in over.values():
         if (verdict := view.ended(holds)) is not None:
             yield f"  {said(verdict)}"
+
+
+def _folded(
+    rows: Sequence[tuple[str, ...]], scopes: Sequence[Scope]
+) -> list[tuple[str, ...]]:
+    """Return rows about holds of these scopes, single partitions of equal ones together."""
+    single: dict[tuple[str, ...], list[TopicPartition]] = {}
+    found: list[tuple[str, ...]] = []
+    for (text, *rest), scope in zip(rows, scopes, strict=True):
+        if isinstance(scope, Partition):
+            tp = TopicPartition(scope.topic, scope.partition)
+            single.setdefault(tuple(rest), []).append(tp)
+        else:
+            found.append((text, *rest))
+    return [*found, *((partitions_text(tps), *rest) for rest, tps in single.items())]
 
 
 def short(verdict: Verdict) -> str:
@@ -97,7 +123,7 @@ def short(verdict: Verdict) -> str:
 
 def said(verdict: Verdict) -> str:
     """Return a verdict as text: its words, and its sentence if there is one."""
-    return ": ".join(filter(None, (verdict.words, verdict.sentence)))
+    return ": ".join(filter(None, (verdict.words, verdict.reason)))
 
 
 def _members_text(view: View) -> str:
@@ -123,5 +149,5 @@ def _held_row(one: Row, view: View) -> tuple[str, ...]:
     owner = "owner unknown" if one.owner is None else one.owner or "nobody"
     is_quiet = one.verdict.level is Level.QUIET
     is_over = one.verdict.words in _ENDED  # why, the lines above say
-    why = "" if is_quiet or is_over else one.verdict.sentence
+    why = "" if is_quiet or is_over else one.own_reason
     return one.name, one.verdict.words, owner, lag, why

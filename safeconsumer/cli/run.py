@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import threading
 from typing import Any
 
@@ -22,6 +23,10 @@ from safeconsumer.group.troubles import is_refused
 from safeconsumer.holds.explain import counted
 from safeconsumer.worker import Report, Worker
 from safeconsumer.worker.tracebacks import shown
+
+_MINUTE = 60.0
+# Different lines that are remembered, so that a process of weeks does not grow.
+_MOST_LINES = 100
 
 
 @click.command(epilog=EPILOG)
@@ -83,7 +88,31 @@ def _log() -> None:
     if not logging.getLogger("safeconsumer").hasHandlers():  # the program has none
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("safeconsumer").setLevel(logging.INFO)
+        logging.getLogger("kafka.cluster").addFilter(_OnceAMinute())
         prepare()
+
+
+class _OnceAMinute(logging.Filter):
+    """
+    Passes each line on, and repeats of it only after a minute.
+
+    kafka-python 3.0.12 writes ten times a second that a topic is missing; if it is a
+    control topic, the one line that says what to do was lost among these.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether the line is written."""
+        text = record.getMessage()
+        if record.created - self._passed.get(text, -math.inf) < _MINUTE:
+            return False
+        if len(self._passed) >= _MOST_LINES:
+            self._passed.clear()
+        self._passed[text] = record.created
+        return True
 
 
 def _probe(

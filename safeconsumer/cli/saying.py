@@ -42,6 +42,14 @@ class Listing(click.Group):
                     ]
                 )
 
+    def format_epilog(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Write where the exit statuses are."""
+        formatter.write("\nThe help of each command ends with the exit statuses.\n")
+
     def _sentence(self, ctx: click.Context, name: str) -> str | None:
         try:
             command = self.get_command(ctx, name)

@@ -164,11 +164,12 @@ def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     left = () if scopes else _no_longer_read(view)
     wanted = tuple(tp for tp in wanted if tp.topic not in left)
     still = {tp for tp in wanted if not any(one.delivers(tp) for one in view.present)}
-    if still or not wanted:
-        shown = partitions_text(still) or "any of it"
-        rows = view.partitions if still else ()
+    if not wanted:
+        return False, "not flowing: the group owns nothing, and has committed nothing"
+    if still:
+        rows = view.partitions
         whys = dict.fromkeys(one.verdict.sentence for one in rows if one.tp in still)
-        return False, "; ".join([f"not flowing: {shown}", *whys])
+        return False, "; ".join([f"not flowing: {partitions_text(still)}", *whys])
     besides = f"; nobody of the group reads {', '.join(left)}" if left else ""
     return True, f"flowing: {partitions_text(wanted)}{besides}"
 

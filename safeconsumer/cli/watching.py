@@ -25,18 +25,18 @@ from safeconsumer.group.partitions import covered, partitions_text
 from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.verdicts import NOTHING_HELD
-from safeconsumer.group.view import View
-from safeconsumer.holds.explain import utc
+from safeconsumer.group.view import View, urgency
+from safeconsumer.holds.explain import counted, utc
 from safeconsumer.holds.scope import Scope
 
 
 @click.command(epilog=EPILOG)
 @click.option("--group", default=None, help="The consumer group; all, without it.")
 @click.option(
-    "--held",
-    "is_held",
+    "--all",
+    "is_all",
     is_flag=True,
-    help="Of all groups only those of which something is held, or may be.",
+    help="List groups with nothing held too, those with the most lag first.",
 )
 @output_options
 @connection_options
@@ -46,7 +46,7 @@ def status(
     /,
     group: str | None,
     *,
-    is_held: bool,
+    is_all: bool,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -54,17 +54,18 @@ def status(
     Show a group's holds, its members and what each obeys, and the lag of what is held.
 
     Members without safeconsumer do not report, and obey no hold. Without a group it
-    has one line for each: its holds, its members, what does not obey, and which hold
-    ends next. A hold that is over by this machine's clock alone may have ended, and is
+    has one line for each of which something is held: its holds, its members, what does
+    not obey, which hold ends next, and its lag; others are counted, and -o json has all
+    of them. A hold that is over by this machine's clock alone may have ended, and is
     in force.
     """
     with explained(context):
-        if group is not None and is_held:
-            message = "--held is for all groups: leave out --group"
+        if group is not None and is_all:
+            message = "--all is for all groups: leave out --group"
             raise CommandError(message)
         with operator_for(connect, group) as operator:
             if group is None:
-                _show_groups(operator, output, is_held=is_held)
+                _show_groups(operator, output, is_all=is_all or output.is_json)
             else:
                 _show_group(operator, group, output)
 
@@ -87,24 +88,28 @@ def operator_for(connect: Connect, group: str | None) -> Operator:
     return Operator(*connect())
 
 
-def _show_groups(operator: Operator, output: Output, *, is_held: bool) -> None:
-    every = operator.survey()
+def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
+    every = operator.survey(has_lags=is_all)
     if not any(one.ends for one in every):
         refusing.refuse_before_init(operator)
-    found = [one for one in every if not is_held or one.verdict != NOTHING_HELD]
     if not every:
         _check_readable(operator)
     if output.is_json:
-        output.document([documents.group_document(one) for one in found])
+        output.document([documents.group_document(one) for one in every])
         return
-    if not found:
-        nobody = "no groups that you may see, and no holds"
-        output.lines([nobody if not every else "nothing is held"])
+    if not every:
+        output.lines(["no groups that you may see, and no holds"])
         return
+    shown = [one for one in every if is_all or one.verdict != NOTHING_HELD]
     unread = dict.fromkeys(why for one in every for why in one.unread)
-    heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "NOW")
-    shown = group_text.columns([heading, *map(_group_row, found)], "")
-    output.lines([*(f"unknown: {why}" for why in unread), *shown])
+    lines = [f"unknown: {why}" for why in unread]
+    if shown:
+        heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "LAG", "NOW")
+        rows = map(_group_row, sorted(shown, key=urgency))
+        lines += group_text.columns([heading, *rows], "")
+    if folded := len(every) - len(shown):
+        lines.append(f"nothing is held in {counted(folded, 'group')}: --all lists them")
+    output.lines(lines)
 
 
 def _check_readable(operator: Operator) -> None:
@@ -126,8 +131,16 @@ def _group_row(one: View) -> tuple[str, ...]:
         members,
         "unknown" if one.ends is None else str(len(holds) or "-"),
         utc(one.next_expiry) if one.next_expiry else "-",
+        _lag_text(one),
         group_text.short(one.verdict),
     )
+
+
+def _lag_text(one: View) -> str:
+    if one.whole_lag is not None:
+        return f"{one.whole_lag:,}"
+    is_none = one.facts.has_committed and not one.facts.committed
+    return "-" if is_none else "unknown"
 
 
 @click.command(epilog=EPILOG)

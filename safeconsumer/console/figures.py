@@ -10,7 +10,7 @@ from attrs import frozen
 from safeconsumer.console.state import State
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.verdicts import Level
+from safeconsumer.group.verdicts import SILENT, Level, Verdict
 from safeconsumer.group.view import Row, View
 from safeconsumer.metrics import table
 from safeconsumer.metrics.prometheus import Base, family
@@ -115,7 +115,7 @@ def _of_held(view: View, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
 
 
 def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
-    members = Counter(one.verdict.words for one in view.present)
+    members = Counter(_member_state(one.verdict) for one in view.present)
     for name, states, counts in (
         ("group_members", table.MEMBER_STATES, members),
         ("group_partitions", table.PARTITION_STATES, partitions),
@@ -124,6 +124,11 @@ def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
             labels = {"group": view.group, "state": state}
             yield _Figure(name, labels, counts.get(state, 0))
     yield from _holds(view)
+
+
+def _member_state(verdict: Verdict) -> str:
+    # A label's value is one word, and alerts name it.
+    return "silent" if verdict.words == SILENT.words else verdict.words
 
 
 def _free_state(view: View) -> str:

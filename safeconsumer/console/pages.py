@@ -21,16 +21,18 @@ from safeconsumer.console.changing import Refused, Submission
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
-from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.follower import MOST_RECORDS, Snapshot
 from safeconsumer.group.history import entries
 from safeconsumer.group.plan import GONE, Plan, Wish, anothers, gone
 from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.verdicts import Level, gone_text
-from safeconsumer.group.view import headline
+from safeconsumer.group.view import Row, View, headline, urgency
 from safeconsumer.holds.explain import utc
 
 STATIC = Path(__file__).parent / "static"
 SIZE = 100
+# Names that a list beside a field has: browsers hold up a person who types with more.
+_MOST_LISTED = 1_000
 _MOST_FORM_BYTES = 64 * 1024
 _JUST_NOW = 2.0
 # Seconds between looks at the age of a page; OLD_AFTER is a whole multiple of it.
@@ -72,7 +74,8 @@ def groups(request: Request) -> Response:
         if wanted.lower() in one.group.lower()
         and not (is_held and one.verdict.level is Level.FLOWS)
     ]
-    rows.sort(key=lambda one: (one.verdict.rank, not one.holds, one.group))
+    order = request.query_params.get("sort", "")
+    rows.sort(key=_most_lag if order == "lag" else urgency)
     return _page(
         request,
         "groups.html",
@@ -82,8 +85,13 @@ def groups(request: Request) -> Response:
         headline=said,
         q=wanted,
         is_held=is_held,
+        order=order,
         **_paged(request, rows, "rows"),
     )
+
+
+def _most_lag(view: View) -> tuple[int, str]:
+    return -(view.whole_lag or 0), view.group
 
 
 def group(request: Request) -> Response:
@@ -104,8 +112,16 @@ def _group_page(request: Request, error: str = "") -> Response:
         title=view.group,
         view=view,
         gone=list(map(gone_text, view.gone)),
-        **_paged(request, view.partitions, "partitions"),
+        **_paged(request, _by_topic(view.partitions), "partitions"),
     )
+
+
+def _by_topic(rows: Sequence[Row]) -> list[Row]:
+    """Return rows by topic, the topics by their first row; within one as they were."""
+    topics: dict[str, list[Row]] = {}
+    for one in rows:
+        topics.setdefault(one.tp.topic, []).append(one)
+    return [one for several in topics.values() for one in several]
 
 
 def history(request: Request) -> Response:
@@ -122,6 +138,8 @@ def history(request: Request) -> Response:
         snapshot,
         title="History",
         group=name,
+        is_cut=len(snapshot.records) >= MOST_RECORDS,
+        most=MOST_RECORDS,
         **_paged(request, found, "entries"),
     )
 
@@ -180,6 +198,9 @@ def _place_page(
     problem: Problem | None,
 ) -> Response:
     is_live = request.method == "GET"
+    views = state_of(request).snapshot().views
+    named = [views[given["group"]]] if given["group"] in views else views.values()
+    topics = {tp.topic for one in named for tp in one.consumed}
     return _page(
         request,
         "place.html",
@@ -188,6 +209,8 @@ def _place_page(
         is_live=is_live,
         title="Extend a hold" if given["extends"] else "Hold something",
         wish=given,
+        groups=sorted(views)[:_MOST_LISTED],
+        topics=sorted(topics)[:_MOST_LISTED],
         plan=plan,
         error=None if problem is None else _sentence(problem),
     )

@@ -46,6 +46,7 @@ def group_document(view: View) -> dict[str, Any]:
         "flowing": list(view.flowing),
         "next_expiry": view.next_expiry,
         "lag": view.lag,
+        "whole_lag": view.whole_lag,
     }
 
 
@@ -56,7 +57,6 @@ def status_document(view: View) -> dict[str, Any]:
         "now": view.times.now,
         "unread": list(view.unread),
         "ends": None if view.ends is None else dict(view.ends),
-        "whole_lag": view.whole_lag,
         "holds": [hold_document(one) for one in view.holds],
         "by_member": [_member_document(one) for one in view.members],
         "by_partition": [_partition_document(one) for one in view.held],

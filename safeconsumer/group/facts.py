@@ -10,6 +10,7 @@ from safeconsumer.group.durations import words_of
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.hold import OPERATOR
+from safeconsumer.holds.scope import Scope
 
 
 @frozen(kw_only=True)
@@ -60,9 +61,14 @@ class HoldRecord:
         """Tell whether members still obey it: they lift it late by the allowed skew."""
         return self.hold is not None and not self.is_over(now - skew)
 
+    @property
+    def scope(self) -> Scope:
+        """What it covers, for members of this version."""
+        return patterns.read_key(self.key).scope
+
     def covers(self, tp: TopicPartition) -> bool:
         """Tell whether it covers a partition, for members of this version."""
-        return patterns.read_key(self.key).scope.covers(tp)
+        return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:
         """Return it as cells for people: scope, owner, since, until, reason."""
@@ -91,13 +97,17 @@ class MemberFacts:
         member_id: Kafka's id for it, new for each process and each lost membership.
         client_id: its ``client_id`` setting.
         host: where it connects from.
-        assigned: its partitions; empty while the group rebalances.
+        assigned: its partitions; of the classic protocol none while the group
+            rebalances.
+        epoch: its epoch in a group of the protocol in which the broker assigns
+            (KIP-848), which such a member reports as its generation; None in others.
     """
 
     member_id: str
     client_id: str
     host: str
     assigned: frozenset[TopicPartition]
+    epoch: int | None = None
 
 
 @frozen(kw_only=True)

@@ -51,7 +51,13 @@ _VIEWED = 30.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
 _END_SECONDS = 3.0
-_MOST_RECORDS = 10_000
+# Seconds between questions about the lags of groups that nobody looks at, and of which
+# nothing is held: they may have ten thousands of partitions.
+_LAGS_EVERY = 10.0
+MOST_RECORDS = 10_000
+"""
+How many records of the control topics a follower keeps, the newest.
+"""
 
 
 @frozen
@@ -149,7 +155,7 @@ class Follower:
         self._base = {"client_id": "safeconsumer-console", **base}
         self.settings = settings
         self._holds = TopicPartition(settings.holds_topic, 0)
-        self._board = Board(settings, most=_MOST_RECORDS)
+        self._board = Board(settings, most=MOST_RECORDS)
         self._reader = TopicReader(self._base, settings.status_topic, NAMED_FOR)
         # When everything was read, and why that is not so any more.
         self._read_at: float | None = None
@@ -159,6 +165,7 @@ class Follower:
         self._asked = _Asked()
         self._commits = CommitWatch()
         self._viewed: dict[str, float] = {}
+        self._lags_at = 0.0  # when the lags of all groups are asked for next
         self._lock = threading.Lock()
         self._published = threading.Condition(self._lock)
         self._stopping = InterruptibleEvent()
@@ -287,9 +294,16 @@ class Follower:
             self._viewed = {one: at for one, at in viewed if at > began - _VIEWED}
             wanted = {*self._viewed, *self._board.held}
             groups = self._board.groups
+            known = self._asked.survey.lags
+        is_whole = began >= self._lags_at
         survey = survey_of(admin, groups)
         ends = ends_of([self._holds], admin, asker)
-        survey = with_lags(survey, wanted, admin, asker)
+        survey = with_lags(survey, survey.facts if is_whole else wanted, admin, asker)
+        if is_whole:
+            self._lags_at = began + _LAGS_EVERY
+        else:
+            left = {one: lags for one, lags in known.items() if one in survey.facts}
+            survey = evolve(survey, lags={**left, **survey.lags})
         with self._lock:
             self._commits.keep(survey.facts.keys())
             self._asked = _Asked(

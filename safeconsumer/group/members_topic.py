@@ -35,6 +35,7 @@ def former_findings(operator: Operator) -> Iterator[Finding]:
     holds = _in_force(operator, name)
     for one in holds:
         yield Finding(
+            id="former-topic",
             rank=BAD,
             what=f"{name} has a hold of {one.key.scope} of {one.key.group} by "
             f"{one.key.owner}, which members of this version do not obey",
@@ -42,6 +43,7 @@ def former_findings(operator: Operator) -> Iterator[Finding]:
         )
     if not holds:
         yield Finding(
+            id="former-topic",
             rank=NOTE,
             what=f"members of this version do not read {name}; no hold on it is in force",
             do="delete it once no member of an earlier version runs, which needs it",

@@ -9,13 +9,13 @@ from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
 from attrs import evolve
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, patterns, topics
 from safeconsumer.group.board import NAMED_FOR, Board, Readable
-from safeconsumer.group.commits import CommitWatch
+from safeconsumer.group.commits import CommitWatch, Move, OneLook
 from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.publisher import (
@@ -31,6 +31,7 @@ from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
     Survey,
     facts_of_one,
+    first_offsets,
     listed_groups,
     survey_of,
     with_lags,
@@ -363,7 +364,22 @@ class Operator:
                 ),
             )
         moves = self._commits.note(group, view.facts, view.held_by_silent)
+        if has_lags:  # else somebody looks again and again
+            moves = {**self._moves_at_once(view), **moves}
         return evolve(view, moves=moves)
+
+    def _moves_at_once(self, view: View) -> dict[TopicPartition, Move]:
+        look = OneLook.at(view.times.here, view.held_since(view.held_by_silent))
+        if not look.held:
+            return {}
+        held, recent = map(self._first_offsets, (look.held, look.recent))
+        timed = topics.timed_by_broker(self.admin, {tp.topic for tp in recent})
+        return look.moves(view.facts.committed, held, recent, timed)
+
+    def _first_offsets(
+        self, times: Mapping[TopicPartition, float]
+    ) -> dict[TopicPartition, int]:
+        return self._asked(lambda asker: first_offsets(times, self.admin, asker))
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
         """
@@ -423,17 +439,19 @@ class Operator:
             )
         return self.board.view(group, survey, readable)
 
-    def survey(self) -> tuple[View, ...]:
+    def survey(self, *, has_lags: bool = False) -> tuple[View, ...]:
         """
         Return what is known of every group at once, and of groups that are only held.
 
-        The lags are those of groups of which something is held.
+        Args:
+            has_lags: ask for the lags of all groups, not only of those of which
+                something is held.
         """
         readable = self.read()
         survey = survey_of(self.admin, self.board.groups)
-        if held := self.board.held:
+        if wanted := (survey.facts.keys() if has_lags else self.board.held):
             survey = self._asked(
-                lambda asker: with_lags(survey, held, self.admin, asker)
+                lambda asker: with_lags(survey, wanted, self.admin, asker)
             )
         readable = evolve(readable, unread=(*readable.unread, *survey.unlisted))
         return tuple(

@@ -1,11 +1,13 @@
 """Turns partitions into ranges and text, and back; finds those that scopes cover."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from operator import itemgetter
+from typing import Generic, Protocol, TypeVar
 
 from kafka import TopicPartition
 
 from safeconsumer.group import report_wire
+from safeconsumer.holds.scope import Partition
 
 _MANY = 20
 
@@ -17,12 +19,55 @@ class Covering(Protocol):
         """Tell whether it covers a partition."""
 
 
+C = TypeVar("C", bound=Covering)
+
+
+class Coverage(Generic[C]):
+    """
+    Several scopes, or holds, and which of them cover a partition.
+
+    A thousand holds of single partitions are found by the partition, not asked one by
+    one. Scopes of other kinds cover all of a topic or nothing of it, so these are asked
+    once for each topic.
+    """
+
+    def __init__(self, several: Iterable[C]) -> None:
+        self._single: dict[tuple[str, int], list[tuple[int, C]]] = {}
+        self._wide: list[tuple[int, C]] = []
+        self._by_topic: dict[str, list[tuple[int, C]]] = {}
+        for place, one in enumerate(several):
+            scope = getattr(one, "scope", one)
+            if isinstance(scope, Partition):
+                key = scope.topic, scope.partition
+                self._single.setdefault(key, []).append((place, one))
+            else:
+                self._wide.append((place, one))
+
+    def of(self, tp: TopicPartition) -> tuple[C, ...]:
+        """Return those that cover a partition, in the order in which they were given."""
+        single, wide = self._single.get((tp[0], tp[1]), []), self._of_topic(tp)
+        found = (
+            sorted([*single, *wide], key=_PLACE) if single and wide else single or wide
+        )
+        return tuple(one for _, one in found)
+
+    def _of_topic(self, tp: TopicPartition) -> list[tuple[int, C]]:
+        found = self._by_topic.get(tp[0])
+        if found is None:
+            found = [item for item in self._wide if item[1].covers(tp)]
+            self._by_topic[tp[0]] = found
+        return found
+
+
+_PLACE = itemgetter(0)
+
+
 def covered(
     scopes: Iterable[Covering], partitions: Iterable[TopicPartition]
 ) -> tuple[TopicPartition, ...]:
     """Return the given partitions that a scope covers."""
-    scopes = tuple(scopes)
-    return tuple(tp for tp in partitions if any(one.covers(tp) for one in scopes))
+    coverage = Coverage(scopes)
+    return tuple(tp for tp in partitions if coverage.of(tp))
 
 
 def ranges(

@@ -12,6 +12,7 @@ from attrs import evolve, field, frozen
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from safeconsumer._kafka.of_group.consumer_groups import describe_consumer_groups
 from safeconsumer._kafka.of_group.coordinators import coordinators, forget
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 
@@ -27,6 +28,8 @@ Errors of any request to a broker that cannot be reached.
 """
 
 _DEAD = "Dead"
+_NO_GROUP: Mapping[str, Any] = {"group_state": _DEAD, "members": ()}
+_UNTOLD: dict[str, Any] = {"group_state": UNKNOWN, "members": ()}
 _ASK_TIMEOUT_MS = 5_000
 # Seconds for what no verdict needs, of all brokers and of each.
 _EXTRA_SECONDS = 3.0
@@ -124,7 +127,7 @@ def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
     """
     listed, away = listed_groups(admin)
     groups = sorted({*listed, *besides})
-    facts, missing = _asked(admin, groups, lambda: listed, away)
+    facts, missing = _asked(admin, groups, away)
     return Survey(
         facts=facts,
         away=away,
@@ -145,7 +148,7 @@ def facts_of_one(admin: KafkaAdminClient, group: str) -> GroupFacts:
     # A coordinator may move, and a cluster's first is created only on demand.
     deadline = time.monotonic() + _COORDINATOR_SECONDS
     while True:
-        facts, missing = _asked(admin, [group], lambda: listed_groups(admin)[0])
+        facts, missing = _asked(admin, [group])
         if not missing:
             return facts[group]
         error = missing[group][0][1]
@@ -201,6 +204,26 @@ def ends_of(
     return found
 
 
+def first_offsets(
+    times: Mapping[TopicPartition, float], admin: KafkaAdminClient, asker: KafkaConsumer
+) -> dict[TopicPartition, int]:
+    """
+    Return the first offset at or after a time of each partition that has one.
+
+    Args:
+        times: by partition, seconds since the epoch.
+        admin: the client that asks which topics there are.
+        asker: the client that asks for offsets.
+    """
+
+    def ask(led: list[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
+        wanted = {tp: int(times[tp] * 1000) for tp in led}
+        found = asker.offsets_for_times(wanted, timeout_ms=limit_ms)
+        return {tp: one.offset for tp, one in found.items() if one is not None}
+
+    return _of_each_leader(admin, times, ask)
+
+
 def _of_each_leader(
     admin: KafkaAdminClient,
     partitions: Iterable[TopicPartition],
@@ -241,7 +264,6 @@ def _by_leader(
 def _asked(
     admin: KafkaAdminClient,
     groups: Sequence[str],
-    listed: Callable[[], Collection[str]],
     away: Mapping[int, Exception] | None = None,
 ) -> tuple[dict[str, GroupFacts], _Missing]:
     described, committed, errors = _answers(admin, groups, away or {})
@@ -250,10 +272,6 @@ def _asked(
     for name in groups:
         one = described.get(name, {})
         why = errors[0].get(name) or _error_of(one.get("error"))
-        if one.get("group_state") == _DEAD:
-            # The group does not exist, which newer brokers call an error; or it is of
-            # KIP-848, about which kafka-python's admin cannot ask.
-            why, one = None, {} if name in listed() else one
         told = _facts({} if why else one, committed.get(name, {}))
         facts[name] = evolve(told, has_committed=name in committed)
         uncommitted = errors[1].get(name)
@@ -284,7 +302,7 @@ def _answers(
         led.setdefault(node, []).append(name)
     for node, names in led.items():
         silence = away.get(node)
-        describe = partial(admin.describe_groups, group_coordinator_id=node)
+        describe = partial(_described, admin, node)
         for told, failed, ask in (
             (described, errors[0], describe),
             (committed, errors[1], admin.list_group_offsets),
@@ -297,6 +315,34 @@ def _answers(
             failed.update(refused)
             silence = next((e for e in refused.values() if isinstance(e, AWAY)), None)
     return described, committed, errors
+
+
+def _described(
+    admin: KafkaAdminClient, node: int, names: list[str]
+) -> dict[str, Mapping[str, Any]]:
+    """Return what a coordinator says of its groups; of one that does not exist: Dead."""
+    found: dict[str, Mapping[str, Any]] = dict(
+        admin.describe_groups(names, group_coordinator_id=node)
+    )
+    # To this request a group of the newer protocol does not exist either, and newer
+    # brokers call that an error.
+    dead = [name for name, one in found.items() if one["group_state"] == _DEAD]
+    if dead:
+        found.update(dict.fromkeys(dead, _NO_GROUP))
+        found.update(_of_newer_protocol(admin, node, dead))
+    return found
+
+
+def _of_newer_protocol(
+    admin: KafkaAdminClient, node: int, names: list[str]
+) -> dict[str, dict[str, Any]]:
+    try:
+        return describe_consumer_groups(admin, names, node)
+    except kafka_errors.UnsupportedVersionError:
+        # Such a broker has no group of that protocol. If it lists the name all the
+        # same, something between us and it hides its requests.
+        listed = {one["group_id"] for one in admin.list_groups(broker_ids=[node])}
+        return {name: _UNTOLD for name in names if name in listed}
 
 
 def _error_of(text: str | None) -> Exception | None:
@@ -330,9 +376,7 @@ def _each(
 def _facts(
     described: Mapping[str, Any], committed: Mapping[TopicPartition, Any]
 ) -> GroupFacts:
-    if described:
-        return facts_of(described, committed)
-    return facts_of({"group_state": UNKNOWN, "members": ()}, committed)
+    return facts_of(described or _UNTOLD, committed)
 
 
 def facts_of(
@@ -356,6 +400,7 @@ def _member(described: Mapping[str, Any]) -> MemberFacts:
             for one in _assigned(described)
             for number in one["partitions"]
         ),
+        epoch=described.get("member_epoch"),
     )
 
 

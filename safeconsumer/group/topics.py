@@ -165,6 +165,31 @@ def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float 
     Raises:
         KafkaError: the broker could not be asked.
     """
+    return {
+        name: _kept_for(settings)
+        for name, settings in _settings_of(admin, names).items()
+        if re.fullmatch(r"-?\d+", settings.get("retention.ms", ""))
+        and not (_kept_for(settings) is None and _is_cut(settings))
+    }
+
+
+def timed_by_broker(admin: KafkaAdminClient, names: Iterable[str]) -> set[str]:
+    """
+    Return the topics whose records have the broker's times, as far as it tells.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
+    return {
+        name
+        for name, settings in _settings_of(admin, names).items()
+        if settings.get("message.timestamp.type") == "LogAppendTime"
+    }
+
+
+def _settings_of(
+    admin: KafkaAdminClient, names: Iterable[str]
+) -> dict[str, Mapping[str, str]]:
     try:
         found = ask(admin, names)
     except (
@@ -172,13 +197,7 @@ def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float 
         kafka_errors.UnsupportedVersionError,  # a broker without this request
     ):
         return {}
-    known = {one.name: one.settings or {} for one in found}
-    return {
-        name: _kept_for(settings)
-        for name, settings in known.items()
-        if re.fullmatch(r"-?\d+", settings.get("retention.ms", ""))
-        and not (_kept_for(settings) is None and _is_cut(settings))
-    }
+    return {one.name: one.settings or {} for one in found}
 
 
 def _is_cut(settings: Mapping[str, str]) -> bool:

@@ -45,6 +45,11 @@ class Verdict:
     sentence: str = ""
 
     @property
+    def reason(self) -> str:
+        """The sentence, without the words where it begins with them."""
+        return self.sentence.removeprefix(f"{self.words}: ")
+
+    @property
     def rank(self) -> int:
         """Its place among the levels; 0 is the worst."""
         return LEVELS.index(self.level)
@@ -116,13 +121,13 @@ UNAVAILABLE = Verdict(
 )
 SILENT = Verdict(
     Level.UNKNOWN,
-    "silent",
-    "does not report: a plain client, which obeys no hold, or one that ended over a "
-    "minute ago",
+    "does not report",
+    "does not report: a plain client, which obeys no hold, or one whose last report is "
+    "over a minute old",
 )
 LOST = Verdict(
     Level.UNKNOWN,
-    "silent",
+    "does not report",
     "has not reported{for_}: it died, hangs, or cannot write its reports",
 )
 STOPPED = Verdict(
@@ -230,11 +235,14 @@ class Finding:
     One thing that was checked.
 
     Attributes:
+        id: the check's name, which stays when its words change; one check may find
+            several things.
         rank: ``ok``, ``note`` or ``PROBLEM``.
         what: the state of it.
         do: what to do about it; empty if nothing.
     """
 
+    id: str
     rank: str
     what: str
     do: str = ""

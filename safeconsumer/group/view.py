@@ -25,6 +25,7 @@ from safeconsumer.group import verdicts
 from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord, MemberFacts
 from safeconsumer.group.partitions import (
+    Coverage,
     Covering,
     covered,
     partitions_of,
@@ -214,7 +215,7 @@ class Member:
     @property
     def more(self) -> str:
         """The reason for its verdict, and what else it reports."""
-        return "; ".join(filter(None, (self.verdict.sentence, *self._notes())))
+        return "; ".join(filter(None, (self.verdict.reason, *self._notes())))
 
     def _notes(self) -> Iterator[str]:
         report = self.report
@@ -302,6 +303,15 @@ class Row:
     def reason(self) -> str:
         """The reason, with the member's name before it."""
         return f"{self.deliverer} {self.why}".strip()
+
+    @property
+    def own_reason(self) -> str:
+        """The sentence of its verdict; empty where the verdict on its member has it."""
+        is_members = (
+            self.member is not None and self.why == self.member.verdict.sentence
+        )
+        is_said = bool(self.why) and is_members and self.verdict.sentence == self.reason
+        return "" if is_said else self.verdict.sentence
 
     @property
     def is_good(self) -> bool:
@@ -401,8 +411,9 @@ class Quietness:
             named.setdefault(why, {})[name] = None
         for why, names in [*named.items()][:_MANY]:
             more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+            each = "each of " if len(names) > 1 else ""  # the verb is of one
             if why:
-                yield f"{', '.join([*names][:_FEW])}{more} {why}"
+                yield f"{each}{', '.join([*names][:_FEW])}{more} {why}"
 
 
 # ---------------------------------------------------------------- the group
@@ -432,8 +443,8 @@ class View:
         late: the last reports of members that reported lately, and do not any more; and
             of those that have stopped, while Kafka lists them.
         just_over: the holds that expired so lately that a report may count them still.
-        moves: held partitions whose committed offset moved lately, between two looks,
-            while the same member owned them and did not report.
+        moves: held partitions whose committed offset moved: lately, between two looks,
+            while the same member owned them and did not report; or as one look shows it.
         age: seconds for which there were no news, if that is too long; else None.
         judged: the view as it was before it became too old; None if it is not.
     """
@@ -493,8 +504,18 @@ class View:
             for one in (self.facts.members if self.is_heard else ())
             if one.member_id not in ids
             for tp in one.assigned
-            if any(hold.covers(tp) for hold in self.holds)
+            if self._coverage.of(tp)
         }
+
+    def held_since(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, float]:
+        """Return when the oldest hold of each was placed, of those of which that is known."""
+        found = {
+            tp: [one.since for one in self._coverage.of(tp) if one.since is not None]
+            for tp in partitions
+        }
+        return {tp: min(times) for tp, times in found.items() if times}
 
     @property
     def without_lag(self) -> frozenset[TopicPartition]:
@@ -553,7 +574,7 @@ class View:
         facts = self.facts
         if facts.state == UNKNOWN:
             return (
-                "the cluster does not tell who is in the group (KIP-848, or no right)"
+                "the cluster does not tell who is in the group (no right, or no answer)"
             )
         if facts.state not in _SETTLED:
             return f"the group rebalances ({facts.state})"
@@ -597,7 +618,7 @@ class View:
     def _listed(
         self, facts: MemberFacts, report: Report | None, late: Report | None, last: int
     ) -> Member:
-        if report is not None and (report.generation or -1) < last:
+        if report is not None and _is_out_of_date(facts, report, last):
             verdict = verdicts.OUT_OF_DATE.of(generation=report.generation)
         elif report is not None:
             verdict = verdicts.of_report(report, self.ends)
@@ -682,6 +703,10 @@ class View:
         lags = [one.lag for one in self.held]
         return None if not lags or None in lags else sum(one or 0 for one in lags)
 
+    @cached_property
+    def _coverage(self) -> Coverage[HoldRecord]:
+        return Coverage(self.holds)
+
     def row(self, tp: TopicPartition) -> Row:
         """Judge whether a member delivers a partition, and what that means."""
         answer, member, why = self._delivery(tp)
@@ -693,7 +718,7 @@ class View:
             owner=self._owner(tp, member),
             lag=self.lags.get(tp),
             committed=self.facts.committed.get(tp),
-            holds=tuple(one for one in self.holds if one.covers(tp)),
+            holds=self._coverage.of(tp),
         )
         return evolve(row, verdict=self._verdict(row))
 
@@ -747,11 +772,15 @@ class View:
         # Only its commits can be seen. A member whose reports are unreadable may obey
         # all the same: it commits records that it had before.
         said, move = one.verdict.sentence, self.moves.get(tp)
-        if move is not None and (one.is_lost or one.verdict == verdicts.SILENT):
-            went_on = f"went on from {move.before:,} to {move.after:,}"
-            return Answer.FLOWING, one, f"{said}; its committed offset {went_on}"
-        is_quiet = self._died_quiet(tp, one)
-        return Answer.QUIET if is_quiet else Answer.UNKNOWN, one, said
+        if move is not None and not (one.is_lost or one.verdict == verdicts.SILENT):
+            move = None
+        if move is not None and move.is_proven:
+            return Answer.FLOWING, one, f"delivers it: {_moved_text(move)}"
+        if self._died_quiet(tp, one):
+            return Answer.QUIET, one, said
+        if move is not None:
+            said = f"likely delivers it: {_moved_text(move)} since it was held"
+        return Answer.UNKNOWN, one, said
 
     def _died_quiet(self, tp: TopicPartition, one: Member) -> bool:
         # Its last report shows that it obeyed a hold which still stands. If it is
@@ -765,8 +794,8 @@ class View:
             (report.applied.get(name, 0) for name in self.ends or ()), default=0
         )
         return tp in one.quiet and any(
-            hold.offset < applied and hold.covers(tp) and not hold.is_over(here)
-            for hold in self.holds
+            hold.offset < applied and not hold.is_over(here)
+            for hold in self._coverage.of(tp)
         )
 
     def _verdict(self, row: Row) -> Verdict:
@@ -830,6 +859,11 @@ class View:
         return evolve(one, verdict=one.verdict.aged(self.age or 0.0))
 
 
+def urgency(view: View) -> tuple[int, bool, int, str]:
+    """Sort groups by it: the worst verdict is first, then holds, then the most lag."""
+    return view.verdict.rank, not view.holds, -(view.whole_lag or 0), view.group
+
+
 def headline(views: Sequence[View]) -> tuple[Level, str]:
     """Return one sentence about all groups, and its level."""
     found = [one.verdict for one in views if one.verdict != verdicts.NOTHING_HELD]
@@ -851,12 +885,31 @@ def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
     """Return a member as it is shown, if these partitions are held but flowing."""
     if one.has_gone and not one.is_lost:
         return evolve(one, verdict=verdicts.LEFT)
-    # One that is behind, or cannot read the holds, says so itself.
-    is_judged = one.obeys or one.report is None
-    if not is_judged or alarms.isdisjoint(one.owned):
+    if alarms.isdisjoint(one.owned):
         return one
-    why = one.verdict.sentence or verdicts.DISOBEYS.sentence
-    return evolve(one, verdict=evolve(verdicts.DISOBEYS, sentence=why))
+    if one.report is None:
+        return evolve(one, verdict=evolve(one.verdict, level=Level.ALARM))
+    # One that is behind, or cannot read the holds, says so itself.
+    return evolve(one, verdict=verdicts.DISOBEYS) if one.obeys else one
+
+
+def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
+    """
+    Tell whether a report is of an earlier generation than the group's.
+
+    An epoch of KIP-848 moves for all members whenever one comes or goes, also for those
+    that keep what they own; they need not notice.
+
+    Args:
+        facts: what Kafka lists of the member.
+        report: its report.
+        last: the newest generation that any listed member reports.
+    """
+    generation = report.generation or -1
+    if facts.epoch is None:
+        return generation < last
+    claimed = frozenset(partitions_of(report.assigned))
+    return generation < facts.epoch and claimed != facts.assigned
 
 
 def _by_partition(
@@ -867,6 +920,10 @@ def _by_partition(
         for tp in partitions:
             found.setdefault(tp, []).append(member)
     return found
+
+
+def _moved_text(move: Move) -> str:
+    return f"its committed offset went on from {move.before:,} to {move.after:,}"
 
 
 def _busy_of(one: Member) -> _Delivery:

@@ -6,52 +6,105 @@ from kafka.errors import KafkaTimeoutError
 from safeconsumer.cli import waiting
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.verdicts import SILENT
 from safeconsumer.holds.scope import Everything
+from tests.harness.group.team import run
 from tests.harness.kafka.patience import patient
+from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 
 # Of clients whose requests do not end before a test's time does.
 PATIENT = patient(3_600_000, connections_max_idle_ms=7_200_000)
 
 
+def owners(view):
+    """Return who owns each partition of a group, as Kafka says."""
+    return {tp.partition: row.owner for tp, row in view.rows.items()}
+
+
+def is_shared(team, *members):
+    """Tell whether each partition has one owner among members of the newer protocol."""
+    owned = [tp for one in members for tp in one.assignment]
+    return all(one.assignment for one in members) and sorted(owned) == team.partitions
+
+
 @pytest.mark.real_broker
-def test_a_group_of_the_new_protocol_is_not_called_empty(team):
-    """KIP-848: describing it as a group of the old kind answers that there is none."""
-    import confluent_kafka  # noqa: PLC0415 - of the extra ci
+@pytest.mark.contract("G8")
+def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
+    """KIP-848: such a group was unknown for ever, as Kafka's list of it was not asked for."""
+    from tests.harness.group.newer import NewerMember  # noqa: PLC0415 - of the extra ci
 
-    servers = ",".join(team.broker.client_config["bootstrap_servers"])
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": team.group,
-            "group.protocol": "consumer",
-            "auto.offset.reset": "earliest",
-        }
-    )
-    try:
-        consumer.subscribe([team.topic])
-        wait_for(lambda: consumer.poll(0.1), "a first record", pause=0)
-        with Operator(team.broker.client_config, team.quick) as operator:
+    with (
+        NewerMember(team, "a", team.quick) as a,
+        NewerMember(team, "b", team.quick) as b,
+        Operator(team.broker.client_config, team.quick) as operator,
+    ):
+        wait_for(lambda: is_shared(team, a, b), "an assignment")
+        placed = run(
+            team,
+            *("pause", team.topic, "--group", team.group),
+            *("--owner", "alice", "--reason", "move", "--wait", "30s"),
+        )
+        assert placed.exit_code == 0, placed.output
+        assert "2 of 2 members quiet" in placed.output
+        view = operator.look(team.group)
+        assert (view.facts.state, view.verdict.words) == ("Stable", "quiet")
+        assert set(owners(view).values()) == {"a", "b"}
+        # A third comes, which obeys nothing: it is named, and nothing is called quiet.
+        with NewerMember(team, "plain") as plain:
+            wait_for(lambda: is_shared(team, a, b, plain), "a share for the third")
+
+            def found():
+                return operator.look(team.group)
+
+            wait_for(lambda: found().facts.state == "Stable", "a settled group")
+            view = found()
+            silent = [one.name for one in view.members if one.verdict == SILENT]
+            assert silent == ["plain"]
+            assert view.verdict.words in {"unknown", "held but flowing"}
+            theirs = {tp.partition for tp in plain.assignment}
+            assert {n for n, name in owners(view).items() if name == "plain"} == theirs
+            assert not any(view.rows[tp].is_good for tp in plain.assignment)
+            assert all(view.rows[tp].is_good for tp in a.assignment | b.assignment)
+
+
+@pytest.mark.real_broker
+def test_a_classic_member_obeys_in_a_group_of_the_newer_protocol(team):
+    """Kafka lets both into one group; the one that does not report is named."""
+    from tests.harness.group.newer import NewerMember  # noqa: PLC0415 - of the extra ci
+
+    with (
+        NewerMember(team, "new") as new,
+        Polled(old := team.subscribed("old", control=team.quick)),
+        Follower(team.broker.client_config, team.quick) as following,
+        Operator(team.broker.client_config, team.quick) as operator,
+    ):
+        wait_for(
+            lambda: (
+                old.assignment()
+                and sorted(new.assignment | old.assignment()) == team.partitions
+            ),
+            "an assignment",
+        )
+        team.operator_holds(team.topic)
+
+        def is_known():
             view = operator.look(team.group)
-            listed = [one for one in operator.survey() if one.group == team.group]
-        states = [one.facts.state for one in (view, *listed)]
-        assert states == ["Unknown", "Unknown"]
+            return view.facts.state == "Stable" and all(
+                view.rows[tp].is_good for tp in old.assignment()
+            )
+
+        wait_for(is_known, "a member that obeys")
+        view = operator.look(team.group)
+        assert [one.name for one in view.members if one.verdict == SILENT] == ["new"]
         assert not view.quietness([Everything()]).is_reached
-        consumer.commit(asynchronous=False)
-        with (
-            Follower(team.broker.client_config, team.quick) as following,
-            Operator(team.broker.client_config, team.quick) as operator,
-        ):
+        assert not any(view.rows[tp].is_good for tp in new.assignment)
 
-            def is_like():
-                seen = following.snapshot().views.get(team.group)
-                return seen is not None and seen.facts == operator.group(team.group)
+        def is_like():
+            seen = following.snapshot().views.get(team.group)
+            return seen is not None and seen.facts == operator.group(team.group)
 
-            wait_for(is_like, "what a command sees")
-            committed = following.snapshot().views[team.group].facts.committed
-            assert committed
-    finally:
-        consumer.close()
+        wait_for(is_like, "what a command sees")
 
 
 @pytest.mark.embedded_broker

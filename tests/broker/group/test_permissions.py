@@ -106,7 +106,7 @@ def test_who_may_see_nothing_is_told_that(story):
     group = ("--group", story.team.group)
     for words in (
         ("status",),
-        ("status", "--held"),
+        ("status", "--all"),
         ("status", "-o", "json"),
         ("history",),
         ("pause", "@all", "--reason", "r", *group),

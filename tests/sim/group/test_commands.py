@@ -20,6 +20,7 @@ from safeconsumer.holds.hold import OUTAGE, WorkerOwner
 from tests.harness.group.team import LIMIT, past, run, where
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
+from tests.harness.producing import produce
 from tests.harness.waiting import wait_for
 from tests.sim.group.teams import played
 
@@ -393,7 +394,7 @@ def test_commands_before_init_end_at_once_with_one_line(team):
         team.broker.delete_topic(name)
     for words in (
         ("status",),
-        ("status", "--held"),
+        ("status", "--all"),
         ("status", "--group", "nosuch"),
         ("wait", "quiet", "--group", "nosuch"),
         ("wait", "flowing", "--group", "nosuch"),
@@ -464,7 +465,7 @@ def test_doctor_reads_the_topics_once(team):
 
 
 @played()
-def test_groups_have_the_lag_of_what_is_held(team):
+def test_groups_have_their_lag_and_that_of_what_is_held(team):
     """The page had it; `groups -o json` said null of each."""
     member = team.ready()
     member.commit({tp: OffsetAndMetadata(2, "", -1) for tp in team.partitions})
@@ -473,7 +474,7 @@ def test_groups_have_the_lag_of_what_is_held(team):
             whose = ("--group", team.group, "--reason", "x")
             assert run(team, "pause", hold, *whose).exit_code == 0
         (one,) = json.loads(run(team, "status", "-o", "json").stdout)
-        assert one["lag"] == lag
+        assert (one["lag"], one["whole_lag"]) == (lag, 12)
 
 
 @played()
@@ -489,3 +490,34 @@ def test_a_topic_that_is_cut_by_size_alone_is_kept_for_nobody_knows_how_long(tea
             team.broker.create_topic("sized", 1, settings)
             assert one.retention(["sized"]) == kept
             team.broker.delete_topic("sized")
+
+
+@pytest.mark.contract("G8")
+@played()
+def test_one_look_shows_that_a_plain_client_delivers(team):
+    """`pause --wait` said flowing, and `status` a second later unknown."""
+    timed = f"{team.topic}-timed"
+    team.create(timed, {"message.timestamp.type": "LogAppendTime"})
+    plain = team.member("plain", control=None)
+    plain.subscribe([team.topic, timed])
+    got = {}
+    poll_until(plain, lambda: sum(map(len, got.values())) == 20, got=got)
+    plain.commit()
+    team.operator_holds("@all")
+    team.broker.lab.sleep(15.0)
+    produce(team.producer, timed, 2)
+    produce(team.producer, team.topic, 2, 0, 0, 0)
+    poll_until(plain, lambda: sum(map(len, got.values())) == 24, got=got)
+    plain.commit()
+    with Polled(plain):
+        shown = told(team)
+    moved = "its committed offset went on from 0 to 2"
+    assert re.search(
+        rf"{timed}:0 +held but flowing .* delivers it: {moved}$", shown, re.MULTILINE
+    )
+    likely = (
+        "likely delivers it: its committed offset went on from 5 to 7 since it was held"
+    )
+    assert re.search(rf"{team.topic}:0 +unknown .* {likely}$", shown, re.MULTILINE)
+    assert re.search(rf"{team.topic}:1 +unknown +plain +lag 0$", shown, re.MULTILINE)
+    assert "\nheld but flowing: " in shown

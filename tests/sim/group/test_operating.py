@@ -448,13 +448,16 @@ def test_what_waits(team):
 
 @played(work)
 def test_all_groups_at_a_glance(team):
-    """What does not obey, and when the next hold ends; held ones may be listed alone."""
-    none = run(team, "status", "--held")
-    assert (none.exit_code, none.stdout) == (Status.DONE, "nothing is held\n")
+    """What does not obey, and when the next hold ends; others are a count."""
+    none = run(team, "status")
+    folded = "nothing is held in 1 group: --all lists them\n"
+    assert (none.exit_code, none.stdout) == (Status.DONE, folded)
+    listed = run(team, "status", "--all").stdout
+    assert re.search(rf"^{team.group} +Stable .* nothing held$", listed, re.MULTILINE)
     pause(team, "@all", "--for", "1h", "--wait", "60s")
     later = f"new-{team.group}"
     pause(team, "@all", "--group", later, "--future")
-    for command in (("status", "--held"), ("status",)):
+    for command in (("status", "--all"), ("status",)):
         found = json.loads(run(team, *command, "-o", "json").stdout)
         by_name = {one["group"]: one for one in found}
         own = by_name[team.group]
@@ -464,7 +467,8 @@ def test_all_groups_at_a_glance(team):
         assert by_name[later]["state"] == "Dead"
     shown = run(team, "status").stdout
     assert re.search(rf"^{team.group} +Stable +1, 1 report +1 +2", shown, re.MULTILINE)
-    refused = run(team, "status", "--held", "--group", team.group)
+    assert "--all" not in shown
+    refused = run(team, "status", "--all", "--group", team.group)
     assert (refused.exit_code, refused.stdout) == (Status.USAGE, "")
 
 

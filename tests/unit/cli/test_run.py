@@ -1,5 +1,6 @@
 """``safeconsumer run``: what it makes of its target, without a broker."""
 
+import logging
 import socket
 import sys
 
@@ -205,3 +206,20 @@ def test_it_says_what_is_gone(gone, said):
     assert said in command._sentence(
         Report(**counts, gone=gone, committed=True, seconds=0.0)
     )
+
+
+def test_a_line_that_kafka_python_repeats_is_written_once_a_minute():
+    """It wrote ten times a second that a control topic is missing, and hid what to do."""
+    once = command._OnceAMinute()
+
+    def passes(text, at):
+        record = logging.makeLogRecord({"msg": text, "created": at})
+        return once.filter(record)
+
+    assert passes("no topic a", 0.0)
+    assert not any(passes("no topic a", at) for at in (0.1, 30.0, 59.9))
+    assert passes("no topic b", 1.0)
+    assert passes("no topic a", 60.0)
+    for number in range(200):
+        assert passes(f"no topic {number}", 61.0)
+    assert len(once._passed) <= 100

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
+from kafka import TopicPartition
 from starlette.responses import Response
 
 from safeconsumer.console import asking, lending
@@ -255,6 +256,77 @@ def test_the_list_is_of_those_to_look_at():
     assert ">Stable</td>" in every
     assert every.index("Hold something") < every.index("<table")
     assert every.index(LOUD) < every.index(HELD) < every.index(FREE)
+
+
+def with_lag(view, each):
+    return evolve(view, lags=dict.fromkeys(view.facts.committed, each))
+
+
+def test_every_group_has_its_lag_the_most_first():
+    """Only groups that were held had one, so it was no page to keep open."""
+    served, _ = writing(
+        alone(
+            with_lag(viewed(4, is_held=False), 2),
+            with_lag(viewed(6, is_held=False), 2_000),
+            with_lag(viewed(5, is_held=True), 40),
+        )
+    )
+    usual, by_lag = page(served, "/"), page(served, "/", sort="lag")
+    assert ">50,000</td>" in usual
+    assert usual.count("of it held") == 1
+    assert usual.index(HELD) < usual.index("group-006") < usual.index("group-004")
+    assert by_lag.index("group-006") < by_lag.index(HELD) < by_lag.index("group-004")
+
+
+def test_a_group_with_nothing_held_says_nothing_of_holds():
+    """It said none, none, 0 of 0, none, none."""
+    served, _ = writing(alone(evolve(viewed(4, is_held=False), reports=())))
+    (row,) = re.findall(r'<tr id="g-.*?</tr>', page(served, "/"), re.DOTALL)
+    cells = [re.sub(r"<.*?>", "", one) for one in re.findall(r"<td.*?</td>", row)]
+    assert cells == ["", "Stable", "", "", "", "", "75"]
+
+
+def test_partitions_stand_under_their_topics():
+    known = viewed(5, is_held=True)
+    others = {TopicPartition("audit", number): 7 for number in range(2)}
+    facts = evolve(known.facts, committed={**known.facts.committed, **others})
+    served, _ = writing(alone(evolve(known, facts=facts)))
+    shown = page(served, "/group", group=HELD)
+    heads = re.findall(r'<th scope="rowgroup" colspan="5">(.*?)</th>', shown)
+    assert sorted(heads) == ["audit", "topic-005"]
+    assert shown.index(">audit<") < shown.index(">audit:0<")
+
+
+def test_groups_and_topics_come_from_a_list():
+    """They had to be typed by heart."""
+    served, _ = writing(groups())
+    anywhere = page(served, "/place")
+    assert f'<option value="{FREE}">' in anywhere
+    assert '<option value="topic-050">' in anywhere
+    named = page(served, "/place", group=FREE)
+    assert '<option value="topic-004">' in named
+    assert '<option value="topic-050">' not in named
+
+
+def test_a_thousand_holds_are_not_a_page_of_them():
+    """A page had 800 kB."""
+    known = viewed(5, is_held=True)
+    holds = [evolve(hold_of(HELD, f"topic-005:{n}"), offset=n) for n in range(1_000)]
+    served, _ = writing(alone(evolve(known, holds=tuple(holds))))
+    shown = page(served, "/group", group=HELD)
+    assert len(chosen(shown)) == 100
+    assert "This shows 100 of 1,000 holds" in shown
+
+
+@pytest.mark.parametrize("count", [1, 10_000])
+def test_a_history_that_is_cut_says_so(count):
+    (record,) = past(hold_of(HELD))
+    known = alone(viewed(5, is_held=True))
+    known.known = evolve(known.known, records=(record,) * count)
+    served, _ = writing(known)
+    shown = page(served, "/history")
+    assert ("newest 10,000 records" in shown) == (count == 10_000)
+    assert ("every record for 30 days" in shown) == (count == 1)
 
 
 def test_what_waits_for_a_group_is_summed():

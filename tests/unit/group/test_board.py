@@ -375,6 +375,33 @@ def test_a_commit_from_before_a_hold_is_no_sign_that_its_owner_goes_on(
     assert moves == [{}, {}, {TP: Move(9, 12)}]
 
 
+def test_the_lags_of_all_groups_are_asked_for_now_and_then(following, monkeypatch):
+    """Those of held groups each time; what is known of others stays while they exist."""
+    asked, there = [], ["free", "g", "gone"]
+
+    def survey_of(*_):
+        known = GroupFacts(state="Empty", members=(), committed={TP: 1})
+        return Survey(facts=dict.fromkeys(there, known))
+
+    def with_lags(survey, groups, *_):
+        asked.append(sorted(groups))
+        return evolve(survey, lags={one: {TP: len(asked)} for one in groups})
+
+    monkeypatch.setattr(module, "survey_of", survey_of)
+    monkeypatch.setattr(module, "ends_of", lambda *_: {})
+    monkeypatch.setattr(module, "with_lags", with_lags)
+    one = following.follower
+    one._names = frozenset(SETTINGS.all_topics)
+    following.fed.hold()
+    following.turn()
+    for at in (0.0, 1.0, 10.0):
+        one._ask_once(None, None, at)
+        there = ["free", "g"]
+        views = one.snapshot().views
+    assert asked == [["free", "g", "gone"], ["g"], ["free", "g"]]
+    assert {name: view.whole_lag for name, view in views.items()} == {"free": 3, "g": 3}
+
+
 @pytest.mark.parametrize(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
 def test_a_slow_survey_is_not_paid_for_with_old_facts(took, rest):
     """One question that took 25 s made two minutes in which nothing was asked."""

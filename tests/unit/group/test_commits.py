@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
-from safeconsumer.group.commits import CommitWatch, Move
+from safeconsumer.group.commits import CommitWatch, Move, OneLook
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.view import View
@@ -97,3 +97,29 @@ def test_groups_that_are_gone_are_forgotten():
     assert watch._looks.keys() == {"g"}
     watch.keep(set())
     assert not watch._looks
+
+
+LATE = TopicPartition("t", 7)
+
+
+@pytest.mark.parametrize(
+    ("offset", "timed", "expected"),
+    [
+        pytest.param(50, {"t"}, None, id="nothing of the hold's time"),
+        pytest.param(51, {"t"}, Move(50, 51, is_proven=False), id="nothing of lately"),
+        pytest.param(80, {"t"}, Move(50, 80, is_proven=False), id="up to lately"),
+        pytest.param(81, {"t"}, Move(80, 81), id="a record of lately"),
+        pytest.param(81, set(), Move(50, 81, is_proven=False), id="producers' times"),
+    ],
+)
+def test_one_look_shows_what_was_delivered_under_a_hold(offset, timed, expected):
+    found = OneLook.moves({LATE: offset}, {LATE: 50}, {LATE: 80}, timed)
+    assert found == ({} if expected is None else {LATE: expected})
+
+
+def test_one_look_asks_for_times_at_which_the_hold_is_obeyed():
+    """A record of the first seconds may be delivered before a member has read the hold."""
+    old, new, newest = (TopicPartition("t", number) for number in range(3))
+    look = OneLook.at(1_000.0, {old: 100.0, new: 980.0, newest: 995.0})
+    assert look.held == {old: 110.0, new: 990.0}
+    assert look.recent == {old: 970.0, new: 990.0}

@@ -58,8 +58,8 @@ TWO = {"t": ((0, 1),)}
 BOTH = {"assigned": TWO, "quiet": TWO}
 NOTHING = {"assigned": {}, "quiet": {}}
 PLAIN = (
-    "does not report: a plain client, which obeys no hold, or one that ended over a "
-    "minute ago"
+    "does not report: a plain client, which obeys no hold, or one whose last report is "
+    "over a minute old"
 )
 
 
@@ -68,7 +68,7 @@ def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
     found = seen.quietness([Everything()])
     assert not found.is_reached
     assert found.sentence() == (
-        "0 of 2 members quiet; a, b cannot be judged: reports cannot be read; "
+        "0 of 2 members quiet; each of a, b cannot be judged: reports cannot be read; "
         "unknown: t:0-1"
     )
     assert seen.reporting is None
@@ -176,10 +176,29 @@ def test_a_plain_client_commits_what_is_held():
     seen = moved_by_silent()
     row = seen.row(ONE)
     assert row.answer is Answer.FLOWING
-    assert row.reason == f"b {PLAIN}; its committed offset went on from 5 to 9"
+    assert row.reason == "b delivers it: its committed offset went on from 5 to 9"
     assert seen.row(ZERO).answer is Answer.QUIET
     found = seen.quietness([Everything()])
     assert found.sentence() == f"1 of 2 members quiet; b {PLAIN}; flowing: t:1"
+
+
+def test_a_partition_does_not_repeat_what_its_member_says():
+    """A sentence of 96 characters stood once for the member and once for each partition."""
+    seen = evolve(moved_by_silent(), moves={})
+    (member,) = [one for one in seen.members if one.name == "b"]
+    assert (member.verdict.words, member.verdict.sentence) == ("does not report", PLAIN)
+    assert member.more == PLAIN.removeprefix("does not report: ")
+    assert seen.row(ONE).verdict.sentence == f"b {PLAIN}"
+    assert seen.row(ONE).own_reason == ""
+    moved = moved_by_silent().row(ONE)
+    assert moved.own_reason == moved.verdict.sentence
+
+
+def test_a_silent_member_that_delivers_is_an_alarm_and_has_no_other_name():
+    """It was silent for status, did not report for doctor, and did not obey for a page."""
+    seen = evolve(moved_by_silent(), holds=(HELD,))
+    (member,) = [one for one in seen.members if one.name == "b"]
+    assert (member.verdict.level, member.verdict.words) == ("alarm", "does not report")
 
 
 def stream(**changed):
@@ -451,14 +470,14 @@ def test_the_owner_shown_is_kafkas():
         ((report("b", 1),), (), "obeys"),
         ((report("b", 1, applied={"ops": 2}),), (), "behind"),
         ((report("b", 1, state="unavailable"),), (), "unavailable"),
-        ((), (DIED_QUIET,), "silent"),
+        ((), (DIED_QUIET,), "does not report"),
     ],
     ids=["obeys", "behind", "unavailable", "lost"],
 )
 def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
     seen, late, words
 ):
-    """Kafka answers with no list, as of a KIP-848 group or without a right."""
+    """Kafka answers with no list, as without a right."""
     unlisted = evolve(viewed(*seen, state="Unknown"), late=late)
     view = unlisted
     assert [one.verdict.words for one in view.members] == [words]
@@ -469,6 +488,40 @@ def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
     assert "does not list" not in view.members[0].more
     listed = evolve(unlisted, facts=evolve(unlisted.facts, state="Stable"))
     assert listed.present == ()
+
+
+STALE = "has reported for generation 7, and not yet for this one"
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    ("epoch", "last", "why"),
+    [
+        pytest.param(7, report("b", 1), None, id="of the present epoch"),
+        pytest.param(9, report("b", 1), None, id="others came, and it owns the same"),
+        pytest.param(9, report("b", 0), STALE, id="it owned others then"),
+        pytest.param(9, report("b"), STALE, id="it owned nothing then"),
+        pytest.param(9, report("b", 1, generation=9), None, id="it reports this one"),
+        pytest.param(7, report("b", 1, quiet={}), "", id="it delivers"),
+        pytest.param(7, None, PLAIN, id="it does not report"),
+    ],
+)
+def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
+    """Each has one of its own; it moves also while the member's partitions stay."""
+    two = (evolve(A, epoch=epoch), evolve(B, epoch=epoch))
+    reports = [one for one in (report("a", 0, generation=epoch), last) if one]
+    found = quietness(*two, *reports)
+    assert found.is_reached is (why is None)
+    missing = {one.name: one.verdict.sentence for one in found.missing}
+    assert missing == ({} if why is None else {"b": why})
+
+
+@pytest.mark.parametrize("state", ["Assigning", "Reconciling"])
+def test_nothing_is_quiet_while_the_broker_assigns(state):
+    two = (evolve(A, epoch=7), evolve(B, epoch=7))
+    view = viewed(*two, report("a", 0), report("b", 1), state=state)
+    assert view.unsettled == f"the group rebalances ({state})"
+    assert not view.quietness([Everything()]).is_reached
 
 
 def test_without_a_list_and_without_reports_nothing_is_known():

@@ -8,6 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
+from safeconsumer.console import figures
 from safeconsumer.group import findings, plan, verdicts, wire
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import HoldRecord
@@ -167,7 +168,7 @@ def test_reports_are_counted_as_members_have_them():
 
 @pytest.mark.contract("G8")
 def test_members_that_nobody_lists_are_no_number():
-    """KIP-848: that there are none is not known."""
+    """That there are none is not known."""
     seen = held(state="Unknown")
     (heading, *_) = status(seen)
     assert heading == "group g: Unknown, members unknown"
@@ -218,7 +219,7 @@ def test_metrics_have_the_words_for_members():
         verdicts.LOST, verdicts.STOPPED, verdicts.UNHEARD, verdicts.UNMEASURED,
         verdicts.OUT_OF_DATE,
     )  # fmt: skip
-    assert {one.words for one in rows} == {*table.MEMBER_STATES}
+    assert {figures._member_state(one) for one in rows} == {*table.MEMBER_STATES}
 
 
 def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted():
@@ -455,6 +456,20 @@ def test_a_sum_without_one_of_its_parts_is_unknown():
     assert status_document(known)["whole_lag"] == 6
 
 
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        pytest.param(commits(held(A), ZERO), "unknown", id="nobody was asked"),
+        pytest.param(
+            evolve(commits(held(A), ZERO), lags={ZERO: 5_000}), "5,000", id="5,000"
+        ),
+        pytest.param(held(A), "-", id="nothing is committed"),
+    ],
+)
+def test_a_lag_that_is_unknown_is_not_none(seen, said):
+    assert watching._group_row(seen)[5] == said
+
+
 # ---------------------------------------------------------------- placing
 
 
@@ -467,6 +482,24 @@ def test_a_preview_of_a_group_whose_members_nobody_knows():
 
 
 # ---------------------------------------------------------------- many holds
+
+
+def test_many_holds_of_single_partitions_are_one_line():
+    """A group of 1,000 printed 1,000 lines."""
+    several = [
+        evolve(hold(), key=evolve(hold().key, scope=f"t:{number}"))
+        for number in range(1_000)
+    ]
+    other = evolve(hold(), key=evolve(hold().key, scope="orders"))
+    seen = evolve(viewed(A, report("a", 0)), holds=(*several, other))
+    lines = status(seen)
+    assert len([one for one in lines if one.startswith("  t:0-999 ")]) == 1
+    assert len([one for one in lines if one.startswith("  orders ")]) == 1
+    owners = [evolve(one, key=evolve(one.key, owner=f"o-{n}")) for n, one in
+              enumerate(several)]  # fmt: skip
+    lines = status(evolve(seen, holds=tuple(owners)))
+    assert "  and 900 more: -o json shows all" in lines
+    assert len(lines) < 120
 
 
 class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - it counts

@@ -1,0 +1,75 @@
+"""
+Asks about groups of the protocol in which the broker assigns (KIP-848).
+
+kafka-python 3.0.12 has no such request. The schemas beside this module are Kafka's own,
+``ConsumerGroupDescribeRequest.json`` and its response, without their prose.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.protocol.api_message import ApiMessage
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg] # its metaclass is untyped
+    """Kafka's request 69, understood since Kafka 3.7."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg] # as above
+    """Its response."""
+
+
+def describe_consumer_groups(
+    admin: Any,  # noqa: ANN401 - kafka-python is untyped
+    groups: Sequence[str],
+    coordinator: int,
+) -> dict[str, dict[str, Any]]:
+    """
+    Return what their coordinator says of groups, as the admin client's ``describe_groups``.
+
+    Each member has its ``member_epoch`` as well. Names that are no group's of this
+    protocol are left out.
+
+    Raises:
+        UnsupportedVersionError: the broker does not know the request.
+        KafkaError: the broker does not answer.
+    """
+    answer = admin._manager.run(_asked, admin, groups, coordinator)
+    return {
+        one.group_id: {
+            "group_state": one.group_state,
+            "members": [_member(member) for member in one.members],
+            "error": _error_text(one),
+        }
+        for one in answer.groups
+        if one.error_code != kafka_errors.GroupIdNotFoundError.errno
+    }
+
+
+async def _asked(admin: Any, groups: Sequence[str], coordinator: int) -> Any:  # noqa: ANN401 - as above
+    request = ConsumerGroupDescribeRequest(
+        group_ids=list(groups), include_authorized_operations=False
+    )
+    return await admin._manager.send(request, node_id=coordinator)
+
+
+def _member(one: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+    assigned = [
+        {"topic": several.topic_name, "partitions": several.partitions}
+        for several in one.assignment.topic_partitions
+    ]
+    return {
+        "member_id": one.member_id,
+        "member_epoch": one.member_epoch,
+        "client_id": one.client_id,
+        "client_host": one.client_host,
+        "member_assignment": {"assigned_partitions": assigned},
+    }
+
+
+def _error_text(one: Any) -> str | None:  # noqa: ANN401 - as above
+    # As text, since upstream's answers about other groups have it so.
+    if not one.error_code:
+        return None
+    return str(kafka_errors.for_code(one.error_code)(one.error_message or ""))
