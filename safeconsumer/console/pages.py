@@ -175,7 +175,7 @@ def _sentence(problem: Problem) -> str:
 
 def _place_page(
     request: Request,
-    given: Mapping[str, str],
+    wish: Mapping[str, str],
     plan: Plan | None,
     problem: Problem | None,
 ) -> Response:
@@ -186,8 +186,8 @@ def _place_page(
         state_of(request).snapshot(),
         status=200 if is_live or problem is None else problem.status,
         is_live=is_live,
-        title="Extend a hold" if given["extends"] else "Hold something",
-        wish=given,
+        title="Extend a hold" if wish["extends"] else "Hold something",
+        wish=wish,
         plan=plan,
         error=None if problem is None else _sentence(problem),
     )
