@@ -202,11 +202,11 @@ def _show(output: Output, operator: Operator, plan: Plan) -> None:
     if output.is_json:
         output.document({"dry_run": True, **plan.document()})
         return
-    lines = [text for _, text in plan.says]
-    for one in plan.others:
-        scope, owner, *_ = one.cells()
-        lines.append(f"held besides by {owner}: {scope}")
-    output.lines([*lines, "nothing was changed"])
+    others = (
+        f"held besides by {one.cells()[1]}: {one.key.scope}" for one in plan.others
+    )
+    says = (text for _, text in plan.says)
+    output.lines([*says, *others, "nothing was changed"])
 
 
 def _hold_of(one: Acknowledged) -> HoldRecord:

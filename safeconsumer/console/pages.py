@@ -193,13 +193,13 @@ def _sentence(problem: Problem) -> str:
 
 def _place_page(
     request: Request,
-    given: Mapping[str, str],
+    wish: Mapping[str, str],
     plan: Plan | None,
     problem: Problem | None,
 ) -> Response:
     is_live = request.method == "GET"
     views = state_of(request).snapshot().views
-    named = [views[given["group"]]] if given["group"] in views else views.values()
+    named = [views[wish["group"]]] if wish["group"] in views else views.values()
     topics = {tp.topic for one in named for tp in one.consumed}
     return _page(
         request,
@@ -207,8 +207,8 @@ def _place_page(
         state_of(request).snapshot(),
         status=200 if is_live or problem is None else problem.status,
         is_live=is_live,
-        title="Extend a hold" if given["extends"] else "Hold something",
-        wish=given,
+        title="Extend a hold" if wish["extends"] else "Hold something",
+        wish=wish,
         groups=sorted(views)[:_MOST_LISTED],
         topics=sorted(topics)[:_MOST_LISTED],
         plan=plan,
