@@ -14,7 +14,7 @@ from kafka import TopicPartition
 import safeconsumer
 import safeconsumer.worker
 from safeconsumer._kafka import handover, installed
-from safeconsumer.console import api
+from safeconsumer.console import rest
 from safeconsumer.group import report_wire, settings, wire
 from safeconsumer.metrics import table
 from safeconsumer.spark import options, platforms
@@ -279,26 +279,28 @@ def _rows(said: Mapping[str, str]) -> str:
 
 _REST = """# REST
 
-What `safeconsumer console` serves under `/api/v1`. `GET` takes its values in the query, `POST` as a JSON object; a value that is not listed is refused. What cannot be done is answered with `application/problem+json`, which says why. A hold is the same document as in the commands' `-o json`. With `--read-only` there is no `POST`. Outside `/api/v1`, `/live` answers while the console runs and needs no token. Everything else has a command with `-o json`: `status`, `history`, `doctor`, and `pause --dry-run`.
+What `safeconsumer console` answers to programs, on the routes of its pages: in JSON, if `Accept` names `application/json` and not `text/html`, or if the request sends JSON. A request that names neither (`*/*`, as `curl` does without `-H 'Accept: application/json'`) gets the page.
 
-| call | needs | takes | what it does |
-|---|---|---|---|
+`GET` takes its values in the query, `POST` as a JSON object of texts (`Content-Type: application/json`); a value that is not listed is refused. Groups, holds and entries are the same documents as in the commands' `-o json`; beside them stands `known`: the `age` of what the console knows in seconds, the `trouble` if nothing newer is known, and what is `unread`. What cannot be done is answered with `application/problem+json`, which says why. Lists are whole, without pages. With `--read-only` there is neither `/place` nor `/lift`.
+
+A script logs in with `Authorization: Bearer TOKEN`, the token of `--token-file`. Without the header a `POST` needs the session and the same origin, as pages have them.
+
+| route | takes | what it does |
+|---|---|---|
+"""  # noqa: E501 - one sentence, one line
+_PROBES = """
+`GET /live` answers while the console runs, and needs no token. `GET /ready` answers 200 while what the console knows is complete and current, otherwise 503; it asks nobody. The findings of `doctor` are a command's alone (`-o json`).
 """  # noqa: E501 - one sentence, one line
 
 
 def rest_page() -> str:
-    """Return the page of the console's calls."""
-    calls = [f"| {' | '.join(_call(one))} |" for one in api.CALLS]
-    return _REST + "\n".join(calls) + "\n"
-
-
-def _call(one: api.Call) -> tuple[str, ...]:
-    return (
-        f"`{one.method} {one.path}`",
-        ", ".join(f"`{name}`" for name in one.wants),
-        ", ".join(f"`{name}`" for name in one.takes),
-        _cell(inspect.getdoc(one.handler) or ""),
+    """Return the page of what the console's routes answer to programs."""
+    calls = (
+        f"| `{one.route}` | {', '.join(f'`{name}`' for name in one.takes)} "
+        f"| {_cell(one.does)} |"
+        for one in rest.CALLS
     )
+    return _REST + "\n".join(calls) + "\n" + _PROBES
 
 
 # ---------------------------------------------------------------- Spark, versions

@@ -33,7 +33,7 @@ from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.partitions import names, partitions_text
+from safeconsumer.group.partitions import partitions_text
 from safeconsumer.group.plan import (
     Consent,
     Extend,
@@ -51,7 +51,6 @@ from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.troubles import said
 from safeconsumer.group.view import View
-from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Scope
 
@@ -209,32 +208,10 @@ def _show(output: Output, operator: Operator, plan: Plan) -> None:
     output.lines([*says, *others, "nothing was changed"])
 
 
-def _hold_of(one: Acknowledged) -> HoldRecord:
-    return HoldRecord(
-        key=one.change.key,
-        hold=one.change.hold,
-        at=one.at,
-        offset=one.offset,
-    )
-
-
-def _placed_document(done: Done) -> dict[str, Any]:
-    plan = done.plan
-    held = map(_hold_of, done.acknowledged)
-    return {
-        "held": list(map(hold_document, held)),
-        "unchanged": list(map(hold_document, plan.unchanged)),
-        "renewed": list(map(hold_document, plan.renewed)),
-        "replaced": list(map(hold_document, plan.replaced)),
-        "covers": names(plan.covers),
-        "also_held": list(map(hold_document, plan.others)),
-    }
-
-
 def _placed_lines(done: Done) -> Iterator[str]:
     plan = done.plan
     for heading, several in (
-        ("held", tuple(map(_hold_of, done.acknowledged))),
+        ("held", done.held),
         ("held already, unchanged", plan.unchanged),
         ("renewed, as it was over or may have been", plan.renewed),
         ("instead of", plan.replaced),
@@ -256,7 +233,7 @@ def _end(
 ) -> None:
     if output.is_json:
         waited = None if reached is None else reached.document()
-        output.document({**_placed_document(done), "wait": waited})
+        output.document({**done.document(), "wait": waited})
     if reached is not None and not reached.is_reached:
         why = f"held, but not quiet in {reached.waited:.0f} s: {reached.sentence}"
         give_up(context, why, Status.FAILED)
@@ -359,11 +336,11 @@ def extend(  # noqa: PLR0913 - one parameter per option
                 raise CommandError(str(error), Status.FAILED) from error
             done = _carried_out(operator, plan)
             with _written("extended", done.acknowledged):
-                held = tuple(map(_hold_of, done.acknowledged))
                 if output.is_json:
-                    output.document({"extended": list(map(hold_document, held))})
+                    held = list(map(hold_document, done.held))
+                    output.document({"extended": held})
                 else:
-                    rows = group_text.columns(map(HoldRecord.cells, held))
+                    rows = group_text.columns(map(HoldRecord.cells, done.held))
                     output.lines(["extended", *rows])
 
 
@@ -409,18 +386,17 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 _refuse_unheld(operator, view, found)
             wish = Lift(group=group, holds=_named(group, view, whose, found))
             plan = lift(view or _blind(group), wish)
-            done = operator.write(plan.changes)
-            with _written("lifted", done):
+            done = Done(plan=plan, acknowledged=operator.write(plan.changes))
+            with _written("lifted", done.acknowledged):
                 if trouble is not None:
                     raise trouble
-                was_held = _was_held(plan)
                 if output.is_json:
-                    output.document(_lifted_document(plan, was_held))
+                    output.document(done.document())
                 else:
-                    output.lines(_lifted_lines(plan, was_held))
-            if not was_held and (advice := _advice(plan)):
+                    output.lines(_lifted_lines(done))
+            if not done.was_held and (advice := _advice(plan)):
                 give_up(context, advice, Status.FAILED)
-        if not was_held and plan.others:  # a wrong owner or scope
+        if not done.was_held and plan.others:  # a wrong owner or scope
             context.exit(Status.FAILED)
 
 
@@ -476,17 +452,6 @@ def _named(
     raise CommandError(message, Status.FAILED)
 
 
-def _was_held(plan: Plan) -> frozenset[ControlKey]:
-    """Return what was held: on the topic, or by members after it was lost."""
-    there = {one.key for one in plan.own}
-    kept = {(one.owner, one.scope) for one in plan.view.kept}
-    return frozenset(
-        one.key
-        for one in plan.changes
-        if one.key in there or (f"operator:{one.key.owner}", one.key.scope) in kept
-    )
-
-
 def _advice(plan: Plan) -> str:
     """Tell how to lift holds of the same scopes; "" if nobody has any."""
     scopes = {one.key.scope for one in plan.changes}
@@ -495,22 +460,8 @@ def _advice(plan: Plan) -> str:
     return f"nothing was lifted: name the owner, {several}" if several else ""
 
 
-def _lifted_document(plan: Plan, was_held: frozenset[ControlKey]) -> dict[str, Any]:
-    return {
-        "lifted": [
-            {
-                "scope": one.key.scope,
-                "owner": one.key.owner,
-                "was_held": one.key in was_held,
-            }
-            for one in plan.changes
-        ],
-        "covers": names(plan.covers),
-        "still_held": list(map(hold_document, plan.others)),
-    }
-
-
-def _lifted_lines(plan: Plan, was_held: frozenset[ControlKey]) -> Iterator[str]:
+def _lifted_lines(done: Done) -> Iterator[str]:
+    plan, was_held = done.plan, done.was_held
     for one in plan.changes:
         what = "lifted" if one.key in was_held else "was not held:"
         yield f"{what} {one.key.scope} operator:{one.key.owner}"

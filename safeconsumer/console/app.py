@@ -1,4 +1,4 @@
-"""Builds the console's ASGI application: pages, REST API and access control."""
+"""Builds the console's ASGI application: pages, probes and access control."""
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from safeconsumer.console import api, pages
+from safeconsumer.console import pages
 from safeconsumer.console.guard import LOGIN, Guard
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
@@ -17,9 +17,9 @@ def create(state: State) -> Starlette:
     """Make the application."""
     routes = [
         Route("/live", lambda _: PlainTextResponse("live")),
+        Route("/ready", _ready),
         Route(LOGIN, _login),
         Mount("/static", StaticFiles(directory=pages.STATIC)),
-        Mount("/api/v1", routes=api.routes(is_read_only=state.setup.is_read_only)),
         *pages.routes(is_read_only=state.setup.is_read_only),
     ]
     app = Starlette(
@@ -29,6 +29,13 @@ def create(state: State) -> Starlette:
     )
     app.state.console = state
     return app
+
+
+def _ready(request: Request) -> Response:
+    # Complete and current? It asks nobody.
+    if lack := state_of(request).snapshot().lack:
+        raise Problem(503, "not ready", lack)
+    return PlainTextResponse("ready")
 
 
 def _login(request: Request) -> Response:

@@ -293,9 +293,7 @@ def change(sent: Submission, wish: Wish) -> Done:
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
     last = max((one.offset for one in done.acknowledged), default=-1)
     state.follower.wait_for(last, _SEEN_WITHIN)
-    if isinstance(wish, Lift):
-        return done
-    return evolve(done, plan=known.with_retention(done.plan))
+    return done
 
 
 def _agrees(sent: Submission, now: Plan) -> bool:

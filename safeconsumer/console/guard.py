@@ -32,6 +32,8 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     # Without a referrer a browser would send "Origin: null" with our own forms.
     "Referrer-Policy": "same-origin",
+    # A page, or the same in JSON.
+    "Vary": "Accept",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }

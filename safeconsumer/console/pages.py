@@ -1,4 +1,9 @@
-"""Serves the pages for people; they work without a script, but do not refresh then."""
+"""
+Serves the pages: to people, and to programs in JSON.
+
+For people they work without a script, but do not refresh then. What a program may send, and
+what it is answered, stands in :mod:`safeconsumer.console.rest`.
+"""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,10 +21,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from safeconsumer.console import asking, changing
+from safeconsumer.console import asking, changing, rest
 from safeconsumer.console.changing import Refused, Submission
-from safeconsumer.console.problems import Problem
+from safeconsumer.console.problems import Problem, is_program
 from safeconsumer.console.state import State, state_of
+from safeconsumer.group.carry_out import Done
+from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import MOST_RECORDS, Snapshot
 from safeconsumer.group.history import entries
@@ -76,6 +83,8 @@ def groups(request: Request) -> Response:
     ]
     order = request.query_params.get("sort", "")
     rows.sort(key=_most_lag if order == "lag" else urgency)
+    if is_program(request):
+        return rest.answer(snapshot, groups=list(map(group_document, rows)))
     return _page(
         request,
         "groups.html",
@@ -102,6 +111,8 @@ def group(request: Request) -> Response:
 def _group_page(request: Request, error: str = "") -> Response:
     state, snapshot = _look(request)
     view = state.view(snapshot, request.query_params.get("group", ""))
+    if is_program(request):
+        return rest.answer(snapshot, **status_document(view))
     return _page(
         request,
         "group.html",
@@ -131,16 +142,20 @@ def history(request: Request) -> Response:
     skew = state.follower.settings.clock_skew
     past = snapshot.history(name or None)
     times = snapshot.times
-    found = entries(past, skew, times.proven, times.here)[::-1]
+    found = entries(past, skew, times.proven, times.here)
+    is_cut = len(snapshot.records) >= MOST_RECORDS
+    if is_program(request):
+        records = [one.document() for one in found]
+        return rest.answer(snapshot, is_cut=is_cut, records=records)
     return _page(
         request,
         "history.html",
         snapshot,
         title="History",
         group=name,
-        is_cut=len(snapshot.records) >= MOST_RECORDS,
+        is_cut=is_cut,
         most=MOST_RECORDS,
-        **_paged(request, found, "entries"),
+        **_paged(request, found[::-1], "entries"),
     )
 
 
@@ -151,6 +166,9 @@ def place(request: Request) -> Response:
     """Show the form, and what it would do once it is filled in."""
     state, snapshot = _look(request)
     given, owner = changing.typed(request.query_params), state.auth.owner_of(request)
+    if is_program(request):
+        wish = changing.wish_to_hold(state, owner, given)
+        return _plan_answer(snapshot, changing.plan(state, snapshot, wish))
     plan, error = None, None
     if given["scopes"] and (given["for"] or not given["extends"]):
         try:
@@ -159,6 +177,10 @@ def place(request: Request) -> Response:
         except Problem as problem:
             error = problem
     return _place_page(request, given, plan, error)
+
+
+def _plan_answer(snapshot: Snapshot, plan: Plan) -> Response:
+    return rest.answer(snapshot, **changing.document(plan))
 
 
 async def do_place(request: Request) -> Response:
@@ -170,11 +192,25 @@ def _do_place(request: Request, sent: Submission) -> Response:
     given, wish = changing.typed(sent.given), None
     try:
         wish = changing.wish_to_hold(sent.state, sent.owner, given)
-        changing.change(sent, wish)
+        done = changing.change(sent, wish)
     except Problem as problem:
+        if is_program(request):
+            raise
         plan = None if wish is None else _plan_after(sent, wish, problem)
         return _place_page(request, given, plan, problem)
-    return RedirectResponse("/group?" + urlencode({"group": given["group"]}), 303)
+    return _done(request, done)
+
+
+def _done(request: Request, done: Done) -> Response:
+    """Say what was written to a program, and show a person the group."""
+    snapshot = state_of(request).snapshot()
+    if is_program(request):
+        return rest.answer(snapshot, **done.document())
+    group = done.plan.wish.group
+    left = snapshot.views.get(group)  # perhaps only what was lifted made it known
+    is_known = left is not None and (left.is_known or left.unread)
+    page = "/group?" + urlencode({"group": group}) if is_known else "/"
+    return RedirectResponse(page, 303)
 
 
 def _plan_after(sent: Submission, wish: Wish, problem: Problem) -> Plan | None:
@@ -219,12 +255,15 @@ def _place_page(
 def lift(request: Request) -> Response:
     """Show what lifting holds would do."""
     state, snapshot = _look(request)
-    query = request.query_params
-    name, wanted = query.get("group", ""), _named(" ".join(query.getlist("hold")))
+    query, owner = request.query_params, state.auth.owner_of(request)
+    boxes = " ".join(query.getlist("hold"))
+    wanted = _named(request, owner, query, boxes)
     if not wanted:
         return _group_page(request, "tick at least one hold, to lift it")
-    wish = changing.wish_to_lift(state.auth.owner_of(request), name, wanted)
+    wish = changing.wish_to_lift(owner, query.get("group", ""), wanted)
     plan = changing.plan(state, snapshot, wish)
+    if is_program(request):
+        return _plan_answer(snapshot, plan)
     lacking = gone(plan)
     error = f"not held: {', '.join(lacking)}. {GONE}"
     return _lift_page(request, plan, error if lacking else None)
@@ -236,25 +275,26 @@ async def do_lift(request: Request) -> Response:
 
 
 def _do_lift(request: Request, sent: Submission) -> Response:
-    state, group = sent.state, sent.given.get("group", "")
-    holds = _named(sent.given.get("holds", ""))
-    wish = changing.wish_to_lift(sent.owner, group, holds)
+    given = sent.given
+    holds = _named(request, sent.owner, given, given.get("holds", ""))
+    wish = changing.wish_to_lift(sent.owner, given.get("group", ""), holds)
     try:
-        changing.change(sent, wish)
+        done = changing.change(sent, wish)
     except Problem as problem:
-        plan = _plan_after(sent, wish, problem)
+        plan = None if is_program(request) else _plan_after(sent, wish, problem)
         if plan is None:  # it was lifted, or something else failed
             raise
         return _lift_page(request, plan, _sentence(problem), problem.status)
-    left = state.snapshot().views.get(group)  # perhaps only the holds made it known
-    is_known = left is not None and (left.is_known or left.unread)
-    page = "/group?" + urlencode({"group": group}) if is_known else "/"
-    return RedirectResponse(page, 303)
+    return _done(request, done)
 
 
-def _named(holds: str) -> list[dict[str, str]]:
-    """Return the holds that a form or a link names: queries, with blanks between."""
-    return [dict(parse_qsl(one)) for one in holds.split()]
+def _named(
+    request: Request, owner: str, given: Mapping[str, str], boxes: str
+) -> list[dict[str, str]]:
+    """Return the holds to lift: one of a program, or those in the boxes of a form."""
+    if is_program(request):
+        return [{"owner": owner, **given}]
+    return [dict(parse_qsl(one)) for one in boxes.split()]
 
 
 def _lift_page(
@@ -278,7 +318,9 @@ def _lift_page(
     )
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def _given(request: Request) -> dict[str, str]:
+    if is_program(request):
+        return await rest.body_of(request)
     body = await asking.body_of(request, _MOST_FORM_BYTES)
     given = dict(parse_qsl(body.decode("utf-8", "replace")))
     auth = state_of(request).auth
@@ -294,7 +336,10 @@ async def _form(request: Request) -> dict[str, str]:
 
 def _look(request: Request) -> tuple[State, Snapshot]:
     state = state_of(request)
-    return state, state.snapshot()
+    snapshot = state.snapshot()
+    if is_program(request):
+        rest.check_query(request, snapshot)
+    return state, snapshot
 
 
 async def _asked(show: Callable[[Request], Response], request: Request) -> Response:
@@ -304,7 +349,7 @@ async def _asked(show: Callable[[Request], Response], request: Request) -> Respo
 async def _changed(
     change: Callable[[Request, Submission], Response], request: Request
 ) -> Response:
-    given = await _form(request)
+    given = await _given(request)
     return await changing.submit(request, given, lambda sent: change(request, sent))
 
 
@@ -315,10 +360,11 @@ def _live(
     """Send a page again only if something is new; its script asks repeatedly."""
 
     async def shown(request: Request) -> Response:
-        snapshot = _look(request)[1]
+        snapshot = state_of(request).snapshot()
         # A page's ages change even if nothing else does.
         ticks = int(snapshot.age / _TICK)
-        tag = f'W/"{snapshot.version}-{ticks}"'
+        kind = "json" if is_program(request) else "html"
+        tag = f'W/"{snapshot.version}-{ticks}-{kind}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"etag": tag})
         answer = await run(show, request)

@@ -1,4 +1,9 @@
-"""Answers failed requests: with RFC 9457 documents for programs, with pages for people."""
+"""
+Answers failed requests: with RFC 9457 documents for programs, with pages for people.
+
+A request is a program's if its ``Accept`` names JSON and not HTML, or if it sends JSON.
+Browsers name HTML. Tools that take anything (``*/*``, as curl does by itself) get the page.
+"""
 
 import html
 from typing import Any
@@ -6,12 +11,29 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+JSON = "application/json"
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <title>{title} · safeconsumer</title>
 <link rel="icon" href="/static/icon.svg">
 <link rel="stylesheet" href="/static/console.css">
 <main class="lonely"><h1>{title}</h1><p>{detail}</p><p><a href="/">All groups</a></p>
 </main></html>"""
+
+
+def is_program(request: Request) -> bool:
+    """Tell whether a request is to be answered in JSON."""
+    several = ",".join(request.headers.getlist("accept")).split(",")
+    kinds = set(map(_kind, several))
+    return (JSON in kinds and "text/html" not in kinds) or kind_of_body(request) == JSON
+
+
+def kind_of_body(request: Request) -> str:
+    """Return the media type of what a request sends; "" if it has none."""
+    return _kind(request.headers.get("content-type", ""))
+
+
+def _kind(header: str) -> str:
+    return header.partition(";")[0].strip().lower()
 
 
 class Problem(Exception):  # noqa: N818 - RFC 9457's word
@@ -40,7 +62,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
 
     def answer(self, request: Request) -> Response:
         """Return the problem in the form that the client reads."""
-        if request.url.path.startswith("/api/"):
+        if is_program(request):
             return JSONResponse(
                 self.document, self.status, media_type="application/problem+json"
             )

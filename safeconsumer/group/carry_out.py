@@ -9,13 +9,18 @@ Carries out a plan: what was shown is done, once, or nothing is written.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from attrs import evolve, frozen
 
+from safeconsumer.group.documents import hold_document
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.plan import Cluster, Plan, Wish, plan_of
+from safeconsumer.group.partitions import names
+from safeconsumer.group.plan import Cluster, Lift, Plan, Wish, plan_of
 from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.view import View
+from safeconsumer.group.wire import ControlKey
 
 
 class PlanChangedError(Exception):
@@ -43,6 +48,57 @@ class Done:
 
     plan: Plan
     acknowledged: tuple[Acknowledged, ...]
+
+    @property
+    def held(self) -> tuple[HoldRecord, ...]:
+        """The holds that were written."""
+        return tuple(
+            HoldRecord(
+                key=one.change.key,
+                hold=one.change.hold,
+                at=one.at,
+                offset=one.offset,
+            )
+            for one in self.acknowledged
+        )
+
+    @property
+    def was_held(self) -> frozenset[ControlKey]:
+        """The lifted holds that were on the topic, or kept by members after it was lost."""
+        there = {one.key for one in self.plan.own}
+        kept = {(one.owner, one.scope) for one in self.plan.view.kept}
+        return frozenset(
+            one.key
+            for one in self.plan.changes
+            if one.key in there or (f"operator:{one.key.owner}", one.key.scope) in kept
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        plan = self.plan
+        if isinstance(plan.wish, Lift):
+            return {
+                "is_done_already": plan.is_done,
+                "lifted": [
+                    {
+                        "scope": one.key.scope,
+                        "owner": one.key.owner,
+                        "was_held": one.key in self.was_held,
+                    }
+                    for one in self.held
+                ],
+                "covers": names(plan.covers),
+                "still_held": list(map(hold_document, plan.others)),
+            }
+        return {
+            "is_done_already": plan.is_done,
+            "held": list(map(hold_document, self.held)),
+            "unchanged": list(map(hold_document, plan.unchanged)),
+            "renewed": list(map(hold_document, plan.renewed)),
+            "replaced": list(map(hold_document, plan.replaced)),
+            "covers": names(plan.covers),
+            "also_held": list(map(hold_document, plan.others)),
+        }
 
 
 def carry_out(

@@ -119,6 +119,13 @@ class Snapshot:
         """Whether it is too old to say anything about the present."""
         return self.age >= OLD_AFTER
 
+    @property
+    def lack(self) -> str:
+        """Why it is not complete and current, as a sentence; "" if it is."""
+        if self.trouble:
+            return f"{self.trouble.said} {self.trouble.detail}".strip()
+        return "" if self.is_complete else "the control topics are being read"
+
     def history(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """Return the records still on the holds topic, of one group or of all."""
         return history_of(self.records, group)

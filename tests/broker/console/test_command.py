@@ -59,7 +59,7 @@ def test_ctrl_c_ends_it_though_somebody_waits(team, tmp_path):
         ThreadPoolExecutor(1) as pool,
         begun(asking, **pipes) as process,
     ):
-        url = httpx2.URL(process.stdout.readline().split()[-1]).join("/api/v1/pause")
+        url = httpx2.URL(process.stdout.readline().split()[-1]).join("/place")
         for _ in looks(
             lambda: "preview" in client.post(url, json=wish).json(), "a look"
         ):
@@ -72,7 +72,7 @@ def test_ctrl_c_ends_it_though_somebody_waits(team, tmp_path):
         late.wait()
         with socket.create_connection((url.host, url.port)) as stalled:
             head = [
-                "POST /api/v1/pause HTTP/1.1",
+                "POST /place HTTP/1.1",
                 f"Host: {url.host}:{url.port}",
                 f"Authorization: {headers['Authorization']}",
                 "Content-Type: application/json",

@@ -31,22 +31,21 @@ def test_pause_to_quiet_to_resume(team, served):
     with Polled(*members):
         until_settled(served, group, members=2, reporting=2)
         wish = {"group": group, "scopes": f"{team.topic}:0 {team.topic}:1"}
-        done = served.post("pause", **wish, reason="db", **{"for": "1h"})
+        done = served.post("/place", **wish, reason="db", **{"for": "1h"})
         assert done.status_code == 200
-        assert len(done.json()["acknowledged"]) == 2
-        covers = done.json()["preview"]["covers"]
-        assert covers == [f"{team.topic}:0", f"{team.topic}:1"]
+        assert len(done.json()["held"]) == 2
+        assert done.json()["covers"] == [f"{team.topic}:0", f"{team.topic}:1"]
         until_level(served, group, "quiet")
         verdict = row_of(served, group)
         assert (verdict["quiet"], verdict["held"]) == (2, 2)
-        held = served.get("holds", group=group)["holds"]
+        held = served.get("/group", group=group)["holds"]
         assert [one["reason"] for one in held] == ["db", "db"]
         with served.client() as client:
             page = client.get("/group", params={"group": group}).text
         assert '<span class="pill quiet">quiet</span>' in page
         assert "held by alice until" in page
         for number in (0, 1):
-            ended = served.post("resume", group=group, scope=f"{team.topic}:{number}")
+            ended = served.post("/lift", group=group, scope=f"{team.topic}:{number}")
             assert ended.status_code == 200
         until_level(served, group, "flows")
 
@@ -67,7 +66,7 @@ def test_a_preview_that_waits_for_the_broker_holds_nobody_up(team, served):
         with team.broker.hold("DescribeConfigs", "safeconsumer-cli") as hold:
             asked = pool.submit(previewed)
             hold.wait()
-            assert served.get("groups")["groups"]
+            assert served.get("/")["groups"]
             assert not asked.done()
         week = f"{team.topic} deletes records after 1w"
         assert week in asked.result(20)
@@ -96,11 +95,11 @@ def test_a_dry_run_and_a_preview_are_one_document(team, served):
         until_settled(served, team.group, members=2, reporting=1)
         team.operator_holds(f"{team.topic}:0", owner="alice")
         team.operator_holds(f"{team.topic}:1", owner="bob")
-        wait_for(lambda: len(served.get("holds")["holds"]) == 2, "the holds")
+        wait_for(lambda: row_of(served, team.group)["holds"] == 2, "the holds")
         wish = {"group": team.group, "scopes": f"{team.topic}:0-2", "reason": "x"}
 
         def is_known():
-            told = served.plan(**wish)
+            told = served.get("/place", **wish)
             said = [one["sentence"] for one in told["points"]]
             disobeying = [one for one in said if "would not obey" in one]
             return told["waiting"] == 12 and len(disobeying) == 1
@@ -110,8 +109,9 @@ def test_a_dry_run_and_a_preview_are_one_document(team, served):
             team, "pause", f"{team.topic}:0-2", "--group", team.group,
             "--reason", "x", "--owner", "alice", "--replace", "--dry-run", "-o", "json",
         )  # fmt: skip
-        told = {"dry_run": True, **served.plan(**wish)}
-        assert told.pop("agreement")
+        told = {"dry_run": True, **served.get("/place", **wish)}
+        assert told.pop("known")
+        assert told.pop("agreement") == served.plan(**wish)["agreement"]
         assert json.loads(dry.stdout) == told
 
 
@@ -119,15 +119,15 @@ def test_a_dry_run_and_a_preview_are_one_document(team, served):
 def test_the_broker_away_and_back(team, served):
     """The last snapshot stays, with its age; writes are refused; then all is well."""
     team.operator_holds(team.topic)
-    wait_for(lambda: bool(served.get("holds")["holds"]), "the hold")
+    wait_for(lambda: row_of(served, team.group).get("holds"), "the hold")
     team.broker.down()
     try:
         wait_for(lambda: served.state.snapshot().trouble is not None, "trouble", 20)
-        known = served.get("holds")
+        known = served.get("/group", group=team.group)
         assert known["known"]["trouble"]
         assert len(known["holds"]) == 1
         with served.client() as client:
-            assert client.get("/api/v1/ready").status_code == 503
+            assert client.get("/ready").status_code == 503
             page = client.get("/").text
             wish = {"group": team.group, "scopes": "@all", "reason": "x"}
             preview = client.get("/place", params=wish).text
@@ -139,8 +139,9 @@ def test_the_broker_away_and_back(team, served):
     finally:
         team.broker.up()
     until_complete(served)
-    assert served.get("ready")["known"]["trouble"] is None
-    assert served.get("holds")["holds"]
+    assert asked(served, "/ready").text == "ready"
+    assert served.get("/")["known"]["trouble"] is None
+    assert row_of(served, team.group)["holds"] == 1
 
 
 # ---------------------------------------------------------------- what stands
@@ -170,13 +171,13 @@ def test_what_stands_is_read_before_it_is_replaced(team, committed, monkeypatch)
     with team.broker.hold("Fetch", "safeconsumer-console") as silence:
         silence.wait()
         team.operator_holds(team.topic, owner="alice")
-        assert committed.get("holds")["holds"] == []
-        refused = committed.post("pause", **wish)
+        assert row_of(committed, team.group)["holds"] == 0
+        refused = committed.post("/place", **wish)
         assert refused.status_code == 409
         assert "Replace what you hold already" in refused.json()["detail"]
         assert reasons(committed) == ["test"]
         wanted = {"group": team.group, "scope": team.topic}
-        assert committed.post("resume", **wanted).status_code == 200
+        assert committed.post("/lift", **wanted).status_code == 200
         assert reasons(committed) == []
 
 
@@ -211,8 +212,8 @@ def test_what_is_old_is_unknown(team, quiet, monkeypatch):
     row = row_of(quiet, team.group)
     assert (row["words"], row["quiet"]) == ("unknown", None)
     assert row["sentence"].endswith("ago: 1 of 1 members quiet")
-    assert quiet.get("groups")["known"]["trouble"]
-    assert asked(quiet, "/api/v1/ready").status_code == 503
+    assert quiet.get("/")["known"]["trouble"]
+    assert asked(quiet, "/ready").status_code == 503
     page = asked(quiet, "/group", group=team.group).text
     (part,) = re.findall(r'<tr id="p-\w+" class="unknown">.*?</tr>', page, re.DOTALL)[
         :1
@@ -223,7 +224,7 @@ def test_what_is_old_is_unknown(team, quiet, monkeypatch):
     assert "pill good" not in page
     late.release()
     until_level(quiet, team.group, "quiet")
-    wait_for(lambda: asked(quiet, "/api/v1/ready").status_code == 200, "its readiness")
+    wait_for(lambda: asked(quiet, "/ready").status_code == 200, "its readiness")
 
 
 @pytest.mark.embedded_broker

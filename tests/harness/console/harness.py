@@ -58,27 +58,27 @@ class Console:
         )
 
     def get(self, path, **query):
-        """Return what a call answers."""
-        with self.client() as client:
-            answer = client.get(f"/api/v1/{path}", params=query)
+        """Return what a program is answered."""
+        with self.client(accept="application/json") as client:
+            answer = client.get(path, params=query)
             assert answer.status_code == 200, answer.text
             return answer.json()
 
     def post(self, path, **body):
         with self.client() as client:
-            return client.post(f"/api/v1/{path}", json=body)
+            return client.post(path, json=body)
 
     def pause(self, **wish):
         """Place holds, and agree to what must be agreed to."""
-        answer = self.post("pause", **wish)
+        answer = self.post("/place", **wish)
         if answer.status_code != HTTPStatus.CONFLICT:
             return answer
         agreed = answer.json()["preview"]["agreement"]
-        return self.post("pause", **wish, agreed=agreed)
+        return self.post("/place", **wish, agreed=agreed)
 
     def plan(self, **wish):
         """Return what holds would do that must be agreed to first."""
-        refused = self.post("pause", **wish)
+        refused = self.post("/place", **wish)
         assert refused.status_code == HTTPStatus.CONFLICT, refused.text
         return refused.json()["preview"]
 
@@ -177,8 +177,8 @@ def until_complete(served):
 
 def row_of(served, group):
     """Return what the console says of a group; nothing while it knows none."""
-    with served.client() as client:
-        answer = client.get("/api/v1/groups")
+    with served.client(accept="application/json") as client:
+        answer = client.get("/")
     if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         return {}  # it has not read the topics to their end yet, and says so
     assert answer.status_code == HTTPStatus.OK, answer.text

@@ -1,12 +1,13 @@
 """Access to the console: tokens, sessions, hosts, origins and owners."""
 
-import httpx2
 import pytest
 from starlette.requests import Request
 
 from safeconsumer.console.guard import Auth
 from safeconsumer.console.problems import Problem
 from tests.harness.console.harness import HELD, TOKEN, carried, groups, held_by, writing
+
+PROBLEM = "application/problem+json"
 
 
 @pytest.fixture
@@ -15,30 +16,58 @@ def console():
     return writing(groups())[0]
 
 
-@pytest.mark.parametrize("path", ["/", "/group?group=g", "/api/v1/groups", "/nowhere"])
-def test_nobody_comes_in_without_the_token(console, path):
-    with console.stranger() as stranger:
+@pytest.mark.parametrize("path", ["/", "/group?group=g", "/ready", "/nowhere"])
+@pytest.mark.parametrize("accept", ["text/html", "application/json"])
+def test_nobody_comes_in_without_the_token(console, path, accept):
+    with console.stranger(accept=accept) as stranger:
         answer = stranger.get(path)
     assert answer.status_code == 401
     assert "safeconsumer console printed" in answer.text
-    is_problem = answer.headers["content-type"] == "application/problem+json"
-    assert is_problem == path.startswith("/api/")
+    is_problem = answer.headers["content-type"] == PROBLEM
+    assert is_problem == (accept == "application/json")
 
 
 def test_a_wrong_token_is_told_as_one(console):
-    with console.stranger(authorization=f"Bearer {TOKEN}x") as stranger:
-        answer = stranger.get("/api/v1/groups")
+    wrong = {"authorization": f"Bearer {TOKEN}x", "accept": "application/json"}
+    with console.stranger(**wrong) as stranger:
+        answer = stranger.get("/")
     assert answer.status_code == 401
     assert answer.json()["title"] == "that token is not this console's"
     assert "--token-file" in answer.json()["detail"]
 
 
-def test_a_method_that_a_call_does_not_take(console):
+def test_a_method_that_a_page_does_not_take(console):
+    answer = console.post("/history")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert answer.headers["content-type"] == PROBLEM
+    assert answer.json()["detail"] == "it takes GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_json"),
+    [
+        ("application/json", True),
+        ("text/plain, Application/JSON;q=0.9", True),
+        ("text/html, application/json", False),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", False),
+        ("*/*", False),
+        ("", False),
+    ],
+)
+def test_json_is_answered_to_who_names_it(console, accept, is_json):
+    """A request that takes anything gets the page, as a browser does."""
+    with console.client(accept=accept) as client:
+        for path in ("/", "/nowhere"):
+            answer = client.get(path)
+            assert answer.headers["vary"] == "Accept"
+            assert ("json" in answer.headers["content-type"]) is is_json
+
+
+def test_a_tag_is_of_one_of_the_two_forms(console):
     with console.client() as client:
-        answer = client.get("/api/v1/pause")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["detail"] == "it takes POST"
+        tag = client.get("/").headers["etag"]
+        json = {"accept": "application/json", "if-none-match": tag}
+        assert client.get("/", headers=json).status_code == 200
 
 
 def test_the_link_works_once(console):
@@ -108,8 +137,9 @@ def test_a_page_of_others_changes_nothing(console, headers):
     """The browser brings the cookie along, and says where the request is from."""
     with console.stranger() as browser:
         browser.get(console.lasting_link)
-        for path in ("/place", "/lift", "/api/v1/pause", "/api/v1/resume"):
+        for path in ("/place", "/lift"):
             assert browser.post(path, headers=headers).status_code == 403
+            assert browser.post(path, headers=headers, json={}).status_code == 403
 
 
 def test_a_form_carries_a_token(console):
@@ -121,10 +151,10 @@ def test_a_form_carries_a_token(console):
         assert forged.status_code == 403
 
 
-def test_the_api_takes_json_only(console):
+def test_a_program_sends_json_only(console):
     """A form of others cannot send it without asking the browser first."""
-    with console.client() as client:
-        answer = client.post("/api/v1/pause", data={"group": "g"})
+    with console.client(accept="application/json") as client:
+        answer = client.post("/place", data={"group": "g"})
     assert answer.status_code == 415
 
 
@@ -141,29 +171,37 @@ def test_every_answer_tells_the_browser_what_is_allowed(console, path):
     assert ("no-store" in headers["cache-control"]) != is_asset
 
 
+def test_what_a_program_sends_is_not_in_the_address(console):
+    answer = console.post("/place?dry_run=true")
+    assert (answer.status_code, answer.json()["title"]) == (
+        400,
+        "/place takes no query",
+    )
+
+
 def test_bodies_that_are_none(console):
     with console.client(**{"content-type": "application/json"}) as client:
         for body in (b"", b"[]", b'{"group": 1}', b"[" * 100_000, b"\xff"):
-            assert client.post("/api/v1/pause", content=body).status_code == 400
+            assert client.post("/place", content=body).status_code == 400
 
 
 @pytest.mark.parametrize(
     ("method", "path", "more"),
     [
-        ("GET", "holds?groups=billing", {}),
-        ("GET", "ready?timeout=1s", {}),
-        ("POST", "pause?dry_run=true", {}),
-        ("POST", "pause", {"duration": "10s"}),
-        ("POST", "pause", {"extends": "9"}),
-        ("POST", "pause", {"x\x07": "10s"}),
+        ("GET", "/history?groups=billing", {}),
+        ("GET", "/?page=2", {}),
+        ("GET", "/lift?hold=scope%3Da", {}),
+        ("POST", "/place", {"duration": "10s"}),
+        ("POST", "/place", {"form": "9"}),
+        ("POST", "/place", {"x\x07": "10s"}),
     ],
 )
-def test_what_no_call_takes_is_refused(console, method, path, more):
-    """``holds?groups=billing`` were all groups' holds; ``duration`` gave one no end."""
+def test_what_no_route_takes_of_a_program_is_refused(console, method, path, more):
+    """``history?groups=billing`` were all groups'; ``duration`` gave a hold no end."""
     wish = {"group": "g", "scopes": "t:0", "reason": "x", **more}
-    with console.client() as client:
+    with console.client(accept="application/json") as client:
         body = {"json": wish} if method == "POST" else {}
-        answer = client.request(method, f"/api/v1/{path}", **body)
+        answer = client.request(method, path, **body)
     assert answer.status_code == 400
     assert "is not a parameter of /" in answer.json()["title"]
 
@@ -180,20 +218,19 @@ def test_what_no_call_takes_is_refused(console, method, path, more):
     ],
 )
 def test_what_is_no_wish(console, wish, said):
-    answer = console.post("pause", **wish)
+    answer = console.post("/place", **wish)
     assert answer.status_code == 400
-    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["content-type"] == PROBLEM
     assert said in answer.json()["title"]
 
 
 def test_unknown_groups(console):
     """A typing error is not shown as a group without holds."""
-    with console.client() as client:
-        for path in ("/group", "/api/v1/holds"):
+    for accept in ("text/html", "application/json"):
+        with console.client(accept=accept) as client:
             for group in ("typo", ""):
-                url = httpx2.URL(path).copy_merge_params({"group": group})
-                answer = client.get(url)
-                assert answer.status_code == 404, url
+                answer = client.get("/group", params={"group": group})
+                assert answer.status_code == 404
                 assert "check the spelling" in answer.text
 
 
@@ -206,7 +243,7 @@ def test_nothing_of_a_token_is_logged_or_shown(console):
 def test_read_only_has_no_way_to_write():
     served, _ = writing(groups(), is_read_only=True)
     with served.client() as client:
-        for path in ("/place", "/lift", "/api/v1/pause", "/api/v1/resume"):
+        for path in ("/place", "/lift"):
             for method in ("GET", "POST"):
                 answer = client.request(method, path)
                 assert answer.status_code == 404
@@ -243,9 +280,9 @@ def test_a_proxy_says_who_is_who():
         assert alice.post("/lift", data=mine).status_code == 409
         assert writer.written == []
         assert bob.post("/lift", data=form).status_code == 303
-        told = alice.post("/api/v1/pause", json=wish).json()["preview"]
+        told = alice.post("/place", json=wish).json()["preview"]
         call = {**wish, "agreed": told["agreement"]}
-        assert alice.post("/api/v1/pause", json=call).status_code == 200
+        assert alice.post("/place", json=call).status_code == 200
     assert [one.key.owner for one in writer.written] == ["bob", "alice"]
 
 
@@ -262,9 +299,10 @@ def test_who_is_nobody_changes_nothing(names):
             answer = client.get(path, headers=headers)
             assert answer.status_code == 403
             assert "it is unknown who you are" in answer.text
-        call = client.post("/api/v1/resume", json=lift, headers=headers)
+        call = client.post("/lift", json=lift, headers=headers)
         assert call.status_code == 403
-        assert client.get("/api/v1/groups").status_code == 200
+        program = {"accept": "application/json"}
+        assert client.get("/", headers=program).status_code == 200
     assert writer.written == []
 
 

@@ -18,6 +18,7 @@ from safeconsumer.console import asking, lending
 from safeconsumer.console.app import create
 from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
+from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Trouble
 from safeconsumer.group.report_wire import STREAM
@@ -88,10 +89,10 @@ def test_a_hold_that_changed_since_the_preview_is_not_replaced(change):
     agreed = console.plan(**wish)["agreement"]
     (hold,) = still.known.views[HELD].holds
     still.stand(HELD, evolve(hold, **change))
-    refused = console.post("pause", **wish, agreed=agreed)
+    refused = console.post("/place", **wish, agreed=agreed)
     assert (refused.status_code, writer.written) == (409, [])
     again = refused.json()["preview"]["agreement"]
-    assert console.post("pause", **wish, agreed=again).status_code == 200
+    assert console.post("/place", **wish, agreed=again).status_code == 200
 
 
 # ---------------------------------------------------------------- extending
@@ -392,11 +393,11 @@ def test_a_replacement_that_is_sent_twice_is_done_once():
         still.stand(HELD, evolve(hold, hold=made.hold, at=at, offset=20))
         assert client.post("/place", data=form).status_code == 303
     for more in ({"agreed": agreed}, {}):
-        again = served.post("pause", **wish, **more)
+        again = served.post("/place", **wish, **more)
         told = again.json()
         assert (again.status_code, told["is_done_already"]) == (200, True)
-        assert told["acknowledged"] == []
-        assert [one["scope"] for one in told["preview"]["unchanged"]] == ["topic-005:0"]
+        assert told["held"] == []
+        assert [one["scope"] for one in told["unchanged"]] == ["topic-005:0"]
     assert len(writer.written) == 1
 
 
@@ -412,11 +413,11 @@ def test_a_lift_that_is_sent_twice_is_done_once():
         still.stand(HELD)
         assert client.post("/lift", data=form).status_code == 303
         assert client.post("/lift", data={**form, "holds": named}).status_code == 404
-    again = served.post("resume", **lifting(offset="0"))
+    again = served.post("/lift", **lifting(offset="0"))
     assert (again.status_code, again.json()["is_done_already"]) == (200, True)
-    assert served.post("resume", **lifting()).status_code == 404
-    assert served.post("resume", **lifting(id="", offset="")).status_code == 404
-    assert served.post("resume", **lifting(offset="x")).status_code == 400
+    assert served.post("/lift", **lifting()).status_code == 404
+    assert served.post("/lift", **lifting(id="", offset="")).status_code == 404
+    assert served.post("/lift", **lifting(offset="x")).status_code == 400
     assert len(writer.written) == 1
 
 
@@ -434,11 +435,11 @@ def test_a_hold_that_may_have_ended_is_renewed_and_that_is_said():
         still.known, times=times, views={**still.known.views, HELD: changed}
     )
     wish = {"group": HELD, "scopes": "@all", "reason": "the database moves"}
+    said = served.get("/place", **wish, **{"for": "1h"})["points"]
+    assert any("would be renewed" in one["sentence"] for one in said)
     told = served.pause(**wish, **{"for": "1h"}).json()
     assert (told["is_done_already"], len(writer.written)) == (False, 1)
-    assert [one["scope"] for one in told["preview"]["renewed"]] == ["@all"]
-    said = [one["sentence"] for one in told["preview"]["points"]]
-    assert any("would be renewed" in one for one in said)
+    assert [one["scope"] for one in told["renewed"]] == ["@all"]
 
 
 def test_nothing_is_written_for_a_client_that_has_gone():
@@ -460,7 +461,7 @@ def test_nothing_is_written_for_a_client_that_has_gone():
         "authorization": f"Bearer {TOKEN}",
         "content-type": "application/json",
     }
-    scope = {"type": "http", "method": "POST", "path": "/api/v1/resume"}
+    scope = {"type": "http", "method": "POST", "path": "/lift"}
     scope |= {"query_string": b"", "client": ("127.0.0.1", 1)}
     scope["headers"] = [(k.encode(), v.encode()) for k, v in headers.items()]
     asyncio.run(create(console.state)(scope, receive, send))
@@ -475,9 +476,9 @@ def test_questions_hold_no_command_up(monkeypatch):
     monkeypatch.setattr(lending, "_CLOSING", 0.0)
     served, writer = writing(held_by("alice"))
     with served.state.questions.lend():
-        assert served.post("resume", **lifting()).status_code == 200
+        assert served.post("/lift", **lifting()).status_code == 200
     with served.state.commands.lend():
-        assert served.post("resume", **lifting()).status_code == 503
+        assert served.post("/lift", **lifting()).status_code == 503
         served.state.close()  # which waits for nobody
     with pytest.raises(Problem), served.state.commands.lend():
         pass
@@ -490,12 +491,12 @@ def test_an_agreement_is_for_one_wish():
     told = served.plan(**wish)["agreement"]
     others = ({"group": HELD}, {"scopes": "@all x"}, {"for": "2h"}, {"reason": "y"})
     for other in others:
-        answer = served.post("pause", **{**wish, **other}, agreed=told)
+        answer = served.post("/place", **{**wish, **other}, agreed=told)
         assert answer.status_code == 409, other
     for agreed in ({}, {"agreed": "yes"}):
-        assert served.post("pause", **wish, **agreed).status_code == 409
+        assert served.post("/place", **wish, **agreed).status_code == 409
     assert writer.written == []
-    assert served.post("pause", **wish, agreed=told).status_code == 200
+    assert served.post("/place", **wish, agreed=told).status_code == 200
 
 
 def test_anothers_hold_is_lifted_by_typing_its_scope():
@@ -503,13 +504,52 @@ def test_anothers_hold_is_lifted_by_typing_its_scope():
     served, writer = writing(held_by("bob"))
     wanted, typed = lifting(owner="bob"), {"typed": "topic-005:0"}
     for shown in ({"id": "another"}, {"offset": "1"}):
-        refused = served.post("resume", **wanted, **typed, **shown)
+        refused = served.post("/lift", **wanted, **typed, **shown)
         assert "has changed" in refused.json()["title"]
-    assert served.post("resume", **wanted, offset="0").status_code == 409
-    assert served.post("resume", **wanted, **typed).status_code == 409
+    assert served.post("/lift", **wanted, offset="0").status_code == 409
+    assert served.post("/lift", **wanted, **typed).status_code == 409
     assert writer.written == []
-    assert served.post("resume", **wanted, **typed, offset="0").status_code == 200
-    assert served.post("resume", **lifting(owner="carol")).status_code == 404
+    assert served.post("/lift", **wanted, **typed, offset="0").status_code == 200
+    assert served.post("/lift", **lifting(owner="carol")).status_code == 404
+
+
+# ---------------------------------------------------------------- programs
+
+
+def test_a_program_gets_the_documents_of_the_commands():
+    """The same builders: what a page shows, and ``-o json`` prints, is in JSON too."""
+    still = groups()
+    (hold,) = still.known.views[HELD].holds
+    still.known = evolve(still.known, records=past(hold))
+    served, _ = writing(still)
+    every = served.get("/")["groups"]
+    assert every == [group_document(still.known.views[one["group"]]) for one in every]
+    assert [one["group"] for one in every] == [LOUD, HELD, FREE]
+    few = served.get("/", q="5", held="1")["groups"]
+    assert [one["group"] for one in few] == [LOUD, HELD]
+    told = served.get("/group", group=HELD)
+    assert told.pop("known")["is_complete"]
+    assert told == json.loads(json.dumps(status_document(still.known.views[HELD])))
+    story = served.get("/history", group=HELD)
+    assert (story["is_cut"], [one["what"] for one in story["records"]]) == (
+        False,
+        ["held"],
+    )
+    lifted = served.get("/lift", **lifting(scope="@all", id=hold.hold.hold_id))
+    assert [one["offset"] for one in lifted["holds"]] == [hold.offset]
+    assert lifted["points"]
+    with served.client() as client:
+        assert client.get("/ready").text == "ready"
+
+
+def test_a_hold_is_extended_by_a_program():
+    served, writer = writing(groups())
+    wish = {"group": HELD, "scopes": "@all", "extends": "9", "for": "9h"}
+    agreed = served.get("/place", **wish)["agreement"]
+    told = served.post("/place", **wish, agreed=agreed)
+    assert told.status_code == 200, told.text
+    assert [one["scope"] for one in told.json()["held"]] == ["@all"]
+    assert [one.hold.ttl_ms for one in writer.written] == [9 * 3_600_000]
 
 
 # ---------------------------------------------------------------- ages
@@ -690,8 +730,8 @@ def test_nothing_is_said_of_what_was_not_read(trouble, said):
     unread.known = evolve(unread.known, is_complete=False, trouble=trouble)
     served, _ = writing(unread)
     with served.client() as client:
-        for path in ("groups", "holds", f"holds?group={HELD}", "ready"):
-            answer = client.get(f"/api/v1/{path}")
+        for path in ("/", "/history", f"/group?group={HELD}", "/ready"):
+            answer = client.get(path, headers={"accept": "application/json"})
             assert (answer.status_code, answer.json()["detail"]) == (503, said)
         told = client.get("/history").text
     assert "What was held is unknown" in told

@@ -1,0 +1,146 @@
+"""Serves the pages' routes to programs, in JSON: what they take, and how they answer."""
+
+import json
+from collections.abc import Mapping
+
+from attrs import frozen
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from safeconsumer.console import asking
+from safeconsumer.console.problems import JSON, Problem, kind_of_body
+from safeconsumer.group.follower import Snapshot
+
+_MOST_BODY_BYTES = 256 * 1024
+_WISH = ("group", "scopes", "reason", "for", "extends")
+_HOLD = ("group", "scope", "owner", "id", "offset")
+
+
+@frozen(kw_only=True)
+class Call:
+    """
+    One route, as a program sees it.
+
+    Attributes:
+        route: its method and path.
+        takes: the names that it may be given; any other is refused.
+        does: what it does and answers, for the reference.
+    """
+
+    route: str
+    takes: tuple[str, ...]
+    does: str
+
+
+CALLS = (
+    Call(
+        route="GET /",
+        takes=("q", "held", "sort"),
+        does="""``groups``: a row for each group, as ``status -o json`` prints them. ``q``
+        is a part of their names, ``held=1`` leaves out those that flow, ``sort=lag`` puts
+        those with the most lag first.""",
+    ),
+    Call(
+        route="GET /group",
+        takes=("group",),
+        does="""A group with its holds, members and partitions, as ``status --group ... -o
+        json`` prints it; of a group that is not known 404 answers.""",
+    ),
+    Call(
+        route="GET /history",
+        takes=("group",),
+        does="""``records``: what was placed and lifted, oldest first, each as ``history
+        --follow -o json`` prints it; ``is_cut`` if there were more than the console
+        keeps.""",
+    ),
+    Call(
+        route="GET /place",
+        takes=_WISH,
+        does="""What ``POST /place`` would do, as ``pause --dry-run -o json`` prints it,
+        and its ``agreement``.""",
+    ),
+    Call(
+        route="POST /place",
+        takes=(*_WISH, "agreed"),
+        does="""Place holds, or let the one with the offset ``extends`` last longer; answer
+        once all replicas have acknowledged each of them, as ``pause -o json`` prints it.
+        What must be agreed to first is answered with 409: send the ``agreement`` of its
+        ``preview`` as ``agreed``. Repeated while its holds stand, it changes nothing:
+        ``is_done_already`` is true. A hold that ended, or may have, is ``renewed``.""",
+    ),
+    Call(
+        route="GET /lift",
+        takes=_HOLD,
+        does="What ``POST /lift`` would do.",
+    ),
+    Call(
+        route="POST /lift",
+        takes=(*_HOLD, "typed"),
+        does="""Lift the hold with this id and offset; answer as ``resume -o json`` prints
+        it. Another owner's hold needs its id or offset, and its scope as ``typed``. If the
+        hold with this id or offset is lifted, ``is_done_already`` is true; without both,
+        404 answers.""",
+    ),
+)
+_TAKES = {one.route: one.takes for one in CALLS}
+
+
+def check_query(request: Request, snapshot: Snapshot) -> None:
+    """
+    Check that a program's query can be answered.
+
+    Raises:
+        Problem: it gives what the route does not take, or what is held is not known yet:
+            an empty list would say that there is nothing.
+    """
+    _refuse_unknown(request, request.query_params)
+    if not snapshot.is_complete:
+        raise Problem(503, "what is held is not known yet", snapshot.lack)
+
+
+async def body_of(request: Request) -> dict[str, str]:
+    """
+    Return what a program sends.
+
+    Raises:
+        Problem: it is no JSON object of texts, or has what the route does not take.
+    """
+    if request.query_params:
+        raise Problem(400, f"{request.url.path} takes no query", "send it in the body")
+    if kind_of_body(request) != JSON:
+        raise Problem(415, "the body must be JSON", f"content-type: {JSON}")
+    body = await asking.body_of(request, _MOST_BODY_BYTES)
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Problem(400, f"the body is not JSON: {error}") from error
+    is_text = isinstance(document, dict) and all(
+        isinstance(one, str) for one in document.values()
+    )
+    if not is_text:
+        raise Problem(400, "the body must be a JSON object whose values are strings")
+    _refuse_unknown(request, document)
+    return dict(document)
+
+
+def _refuse_unknown(request: Request, given: Mapping[str, str]) -> None:
+    # If a misspelt limit were ignored, the hold would have no end.
+    takes = _TAKES[f"{request.method} {request.url.path}"]
+    for name in given:
+        if name not in takes:
+            title = f"{name[:60]!r} is not a parameter of {request.url.path}"
+            raise Problem(400, title, f"it may have {', '.join(takes)}")
+
+
+def answer(snapshot: Snapshot, **members: object) -> Response:
+    """Answer with a document, and with how old and how complete the console's data is."""
+    known = {
+        "version": snapshot.version,
+        "age": round(snapshot.age, 3),
+        "is_complete": snapshot.is_complete,
+        "trouble": snapshot.trouble.said if snapshot.trouble else None,
+        "unread": list(snapshot.unread),
+        "now": snapshot.times.now,
+        "remade": list(snapshot.remade),
+    }
+    return JSONResponse({"known": known, **members})
