@@ -32,7 +32,7 @@ from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, i
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Failure, Sink, answered, call_sink
 from safeconsumer.worker.executors import ExecutorName
-from safeconsumer.worker.executors.aio import Apart, forget_cancelling, in_time
+from safeconsumer.worker.executors.aio import Apart, forget_cancelling
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors.lifespan import (
     MakeLifespan,
@@ -395,7 +395,7 @@ class _Here:
     def __init__(self, bench: "_Bench", schedule: Schedule, calls: Calls) -> None:
         self.slots = [Slot(_GROUP)]
         self._bench, self._schedule, self._calls = bench, schedule, calls
-        self._handle = bench.noting(calls.around(calls.handle))
+        self._handle = bench.noting(calls.called())
         self._around = ExitStack()
         self._state: Any = None
 
@@ -407,7 +407,7 @@ class _Here:
         _refuse_loop()
         loop, around = stack.enter_context(asyncio.Runner()), AsyncExitStack()
         stack.callback(lambda: loop.run(around.aclose()))
-        call = calls.around(in_time(calls.handle, calls.timeout))
+        call = calls.called()
         self._handle = self._bench.noting(lambda *given: loop.run(_apart(call, *given)))
         self._state = loop.run(enter_async(around, calls.lifespan))
 

@@ -9,9 +9,13 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeAlias
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from safeconsumer.errors.base import HandlerCancelledError, HandlersCannotRunError
+from safeconsumer.errors.base import (
+    HandlerCancelledError,
+    HandlersCannotRunError,
+    HandlerTimeoutError,
+)
 from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
@@ -25,8 +29,10 @@ from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 StackOf: TypeAlias = Callable[[], str | None]
-Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[object]]
-"""Makes the block around a call of a handler with these records and this context."""
+Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[Any]]
+"""
+Makes the block around a call with these records and this context; it lends the records.
+"""
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 
 
@@ -68,17 +74,48 @@ def context_of(
 
 
 def surrounded(handle: Handler, block: Block) -> Handler:
-    """Return the handler, of either kind, with a block around each of its calls."""
+    """
+    Return the handler, of either kind, with a block around each of its calls.
 
-    def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        with block(given, context):
-            refuse_undone(handle(given, context))
+    It gets what the block lends, and is not called if the block lends no record. It can
+    be pickled if the handler and the block can.
+    """
+    return (_SurroundedAsync if is_async(handle) else _Surrounded)(handle, block)
 
-    async def call_async(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        with block(given, context):
-            refuse_undone(await handle(given, context))
 
-    return call_async if is_async(handle) else call
+@frozen
+class _Surrounded:
+    handle: Handler
+    block: Block
+
+    def __call__(self, given: Any, context: Context) -> Any:  # noqa: ANN401 - records
+        with self.block(given, context) as lent:
+            if lent:
+                refuse_undone(self.handle(lent, context))
+
+
+@frozen
+class _SurroundedAsync(_Surrounded):
+    async def __call__(self, given: Any, context: Context) -> Any:  # noqa: ANN401 - records
+        with self.block(given, context) as lent:
+            if lent:
+                refuse_undone(await self.handle(lent, context))
+
+
+def in_time(handle: Handler, limit: float) -> Handler:
+    """Return a coroutine handler whose calls are cancelled after so many seconds."""
+
+    async def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
+        try:
+            async with asyncio.timeout(limit) as over:
+                return await handle(given, context)
+        except TimeoutError as error:
+            if not over.expired():  # the handler's own
+                raise
+            message = f"the handler took longer than {limit:g} s, and was cancelled"
+            raise HandlerTimeoutError(message) from error
+
+    return call
 
 
 def call_each(

@@ -55,7 +55,7 @@ class HandlerJournal:
         self._ids = itertools.count(1)
 
     @contextmanager
-    def block(self, given: Any, context: Context) -> Iterator[None]:  # noqa: ANN401 - records
+    def block(self, given: Any, context: Context) -> Iterator[Any]:  # noqa: ANN401 - records
         """Write when a call of the handler begins, and when it ends."""
         records = given if self._is_batch else [given]
         offsets = [one.offset for one in records]
@@ -73,7 +73,7 @@ class HandlerJournal:
         self._tell(self._journal.tell, "handle", {**place, **several, **about})
         error: BaseException | None = None
         try:
-            yield
+            yield given
         except BaseException as raised:
             error = raised
             raise

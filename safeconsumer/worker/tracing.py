@@ -102,7 +102,7 @@ class Tracer:
         self.failures = 0
 
     @contextmanager
-    def block(self, given: Any, context: Context) -> Iterator[None]:  # noqa: ANN401 - records
+    def block(self, given: Any, context: Context) -> Iterator[Any]:  # noqa: ANN401 - records
         """
         Make the span of an attempt; it is current in the block of a call.
 
@@ -118,7 +118,7 @@ class Tracer:
         contexts.attach(here)
         raised: BaseException | None = None
         try:
-            yield
+            yield given
         except BaseException as error:
             raised = error
             raise

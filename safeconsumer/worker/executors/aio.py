@@ -12,8 +12,7 @@ from types import CoroutineType
 from typing import Any, Self
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors.base import HandlerTimeoutError
-from safeconsumer.worker import forks, tracebacks
+from safeconsumer.worker import tracebacks
 from safeconsumer.worker.calls import (
     Errors,
     Slot,
@@ -42,8 +41,7 @@ class Coroutines:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        handle = forks.leaving_async(calls.handle)
-        self._call = calls.around(in_time(handle, calls.timeout))
+        self._call = calls.called()
         self.slots = [
             Slot(f"safeconsumer-worker-asyncio {at}", calls.overdue)
             for at in range(count)
@@ -408,24 +406,6 @@ class Apart:
 
 async def _awaited(awaitable: Awaitable[object]) -> object:
     return await awaitable
-
-
-def in_time(handle: Handler, limit: float | None) -> Handler:
-    """Return a coroutine handler whose calls are cancelled after so many seconds."""
-    if limit is None:
-        return handle
-
-    async def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
-        try:
-            async with asyncio.timeout(limit) as over:
-                return await handle(given, context)
-        except TimeoutError as error:
-            if not over.expired():  # the handler's own
-                raise
-            message = f"the handler took longer than {limit:g} s, and was cancelled"
-            raise HandlerTimeoutError(message) from error
-
-    return call
 
 
 def forget_cancelling(task: "asyncio.Task[Any]") -> None:

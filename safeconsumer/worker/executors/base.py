@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 from attrs import frozen
 
 from safeconsumer.errors.base import HandlersCannotRunError
-from safeconsumer.worker.calls import Slot, surrounded
+from safeconsumer.worker import forks
+from safeconsumer.worker.calls import Slot, in_time, is_async, surrounded
 from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import Handler
 from safeconsumer.worker.journal import HandlerJournal
@@ -77,8 +78,16 @@ class Calls:
     trace: "Tracer | None" = None
     journal: HandlerJournal | None = None
 
-    def around(self, handle: Handler) -> Handler:
-        """Return the handler to be called in this process, with its spans and entries."""
+    def called(self) -> Handler:
+        """
+        Return the function that an executor calls in this process.
+
+        It is the handler with its time limit, if it is a coroutine function, and with
+        its span and its entries in the journal.
+        """
+        handle = forks.leaving(self.handle)
+        if self.timeout is not None and is_async(handle):
+            handle = in_time(handle, self.timeout)
         for one in (self.trace, self.journal):
             if one is not None:
                 handle = surrounded(handle, one.block)

@@ -3,7 +3,7 @@
 import functools
 import threading
 
-from safeconsumer.worker import forks, tracebacks
+from safeconsumer.worker import tracebacks
 from safeconsumer.worker.calls import (
     Slot,
     StackOf,
@@ -27,7 +27,7 @@ class Threads:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self._handle = calls.around(forks.leaving(calls.handle))
+        self._handle = calls.called()
         self._lifespan = LifespanThread(calls.lifespan, schedule.fail)
         limit = calls.overdue if self._ends_late else calls.timeout
         self.slots = [Slot(f"safeconsumer-worker-{at}", limit) for at in range(count)]
