@@ -1,6 +1,7 @@
 """Runs a worker on records without a broker, while time is made to jump."""
 
 import asyncio
+import contextvars
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from functools import partial
 from typing import Any, Literal
 
 from attrs import define, evolve, field, frozen
@@ -32,7 +34,6 @@ from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, i
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Failure, Sink, answered, call_sink
 from safeconsumer.worker.executors import ExecutorName
-from safeconsumer.worker.executors.aio import Apart, forget_cancelling
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors.lifespan import (
     MakeLifespan,
@@ -407,9 +408,11 @@ class _Here:
         _refuse_loop()
         loop, around = stack.enter_context(asyncio.Runner()), AsyncExitStack()
         stack.callback(lambda: loop.run(around.aclose()))
-        call = calls.called()
-        self._handle = self._bench.noting(lambda *given: loop.run(_apart(call, *given)))
         self._state = loop.run(enter_async(around, calls.lifespan))
+        context = loop.run(_current_context())
+        self._handle = self._bench.noting(
+            partial(_run_alone, loop, context, calls.called())
+        )
 
     def wait_ready(self, _seconds: float) -> bool:
         return True
@@ -445,16 +448,29 @@ class _Here:
         return outcome
 
 
-async def _apart(call: Callable[..., Any], *given: object) -> Any:  # noqa: ANN401 - the handler's
+def _run_alone(
+    loop: asyncio.Runner,
+    context: contextvars.Context,
+    call: Handler,
+    *given: object,
+) -> Any:  # noqa: ANN401 - the handler's
     # As a worker's event loop does: what a call binds, and its wish to be cancelled, end
     # with it.
-    answer = await Apart(call, *given)
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-        forget_cancelling(task)
-    return answer
+    answers: list[Any] = []
+
+    async def run() -> None:
+        answers.append(await call(*given))
+
+    try:
+        loop.run(run(), context=context.copy())
+    except asyncio.CancelledError:
+        if not answers:
+            raise
+    return answers[0]
+
+
+async def _current_context() -> contextvars.Context:
+    return contextvars.copy_context()
 
 
 def _refuse_loop() -> None:

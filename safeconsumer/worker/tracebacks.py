@@ -1,6 +1,5 @@
 """Turns errors and stacks of other code into text, safely and cut to size."""
 
-import asyncio
 import inspect
 import sys
 import traceback
@@ -127,16 +126,15 @@ def of_thread(ident: int | None) -> str | None:
     return None if frame is None else "".join(traceback.format_stack(frame)).rstrip()
 
 
-def of_task(task: "asyncio.Task[None]", thread: int | None) -> str | None:
+def of_coroutine(awaited: object, thread: int | None) -> str | None:
     """
     Return the stack of a coroutine, along the chain that it awaits.
 
     Args:
-        task: the task that runs it.
+        awaited: the coroutine.
         thread: its event loop's thread; while the coroutine runs, as when it blocks the
             loop, the stack is this thread's.
     """
-    awaited: object = task.get_coro()
     if getattr(awaited, "cr_running", False):
         return of_thread(thread)
     frames: list[tuple[FrameType, int]] = []
