@@ -28,7 +28,6 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.errors import EndlessRunError
-from safeconsumer.worker.assembly import Surroundings
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, is_async
 from safeconsumer.worker.client import ConsumerClient
@@ -42,7 +41,7 @@ from safeconsumer.worker.executors.lifespan import (
     not_left,
 )
 from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
-from safeconsumer.worker.options import Options, OrderName
+from safeconsumer.worker.options import Options, OrderName, Runtime
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import (
@@ -516,14 +515,14 @@ class _Bench:
         """Run the worker until nothing is left that would ever come."""
         consumer: Any = self.consumer
         consumer.config["max_poll_records"] = options.limits.records
-        around = Surroundings(
+        runtime = Runtime(
             clock=consumer.clock,
             wall=consumer.clock,
             choose=self._choose,
             policy={"quantum": options.batch or 1, "draw": _middle},
         )
         client = ConsumerClient(consumer, consumer)
-        self._worker = worker = Worker._of(options, client, around)  # noqa: SLF001 - ours
+        self._worker = worker = Worker._of(options, client, runtime)  # noqa: SLF001 - ours
         try:
             worker.run()
         except (EndlessRunError, WorkerSettingError):
