@@ -553,9 +553,7 @@ class Worker:
         committed = False
         self._ending.set()
         self._schedule.queue.end()
-        self._given_up = health.given_up(
-            self._runner.slots, is_batch=self._options.is_batch
-        )
+        self._given_up = sum(map(len, self.running().values()))
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - self._clock()

@@ -277,6 +277,7 @@ class Coroutines:
 
     def _bury(self, task: Task, slot: Slot) -> None:
         assert self._loop is not None  # noqa: S101 - its thread was started there
+        slot.stack = functools.partial(tracebacks.of_thread, threading.get_ident())
         try:
             try:
                 outcome = call_sink(self._schedule.queue.policy.sink, task, slot)

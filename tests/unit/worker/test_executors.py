@@ -211,6 +211,34 @@ def test_any_awaitable_is_awaited(then):
     assert [one.error.partition("(")[0] for one in gone] == failed
 
 
+# ------------------------------------------------------------ dead letters
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_the_stack_of_a_call_of_the_sink_is_seen(executor):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def sink(_record, _failure):
+        begun.set()
+        go_on.wait(30)
+
+    def handle(*_):
+        raise Reject
+
+    async def wait(*_):
+        raise Reject
+
+    called = wait if executor == "asyncio" else handle
+    with bench(executor, called, count=1, sink=sink) as made:
+        made.admit(1)
+        made.wait(begun.is_set, "a call of the sink")
+        (slot,) = made.runner.slots
+        shown = slot.stack()
+        go_on.set()
+        made.wait(lambda: not made.held.records, "the letter")
+    assert "go_on.wait(30)" in shown
+
+
 # ------------------------------------------------------------ processes
 
 
