@@ -29,18 +29,23 @@ from safeconsumer.holds import scope
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, is_async
+from safeconsumer.worker.calls import Calls, Slot, call_batch, call_each, context_of
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Failure, Sink, answered, call_sink
 from safeconsumer.worker.executors import ExecutorName
-from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors.lifespan import (
-    MakeLifespan,
     enter,
     enter_async,
     not_left,
 )
-from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
+from safeconsumer.worker.handlers import (
+    Context,
+    Handle,
+    HandleBatch,
+    Handler,
+    MakeLifespan,
+    is_async,
+)
 from safeconsumer.worker.options import Options, OrderName, Runtime
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.results import Schedule
@@ -395,7 +400,8 @@ class _Here:
     def __init__(self, bench: "_Bench", schedule: Schedule, calls: Calls) -> None:
         self.slots = [Slot(_GROUP)]
         self._bench, self._schedule, self._calls = bench, schedule, calls
-        self._handle = bench.noting(calls.called())
+        self._called = calls.called(schedule.journal)
+        self._handle = bench.noting(self._called)
         self._around = ExitStack()
         self._state: Any = None
 
@@ -410,7 +416,7 @@ class _Here:
         self._state = loop.run(enter_async(around, calls.lifespan))
         context = loop.run(_current_context())
         self._handle = self._bench.noting(
-            partial(_run_alone, loop, context, calls.called())
+            partial(_run_alone, loop, context, self._called)
         )
 
     def wait_ready(self, _seconds: float) -> bool:
@@ -439,7 +445,7 @@ class _Here:
             return Outcome(task=task, left=task.indexes)
         context = context_of(task, self._calls.deadline, self._state)
         given = {index: task.chunk.records[index] for index in task.indexes}
-        if self._calls.is_batch:
+        if self._schedule.queue.policy.is_batch:
             outcome = call_batch(self._handle, task, self.slots[0], context)
         else:
             outcome = call_each(self._handle, task, self.slots[0], context, 0.0)

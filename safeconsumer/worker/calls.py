@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -16,17 +16,35 @@ from safeconsumer.errors.base import (
     HandlersCannotRunError,
     HandlerTimeoutError,
 )
+from safeconsumer.worker import forks
 from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
     Handler,
+    MakeLifespan,
     Reject,
     WorkerControl,
+    is_async,
 )
 from safeconsumer.worker.lanes import Indexes
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
+
+if TYPE_CHECKING:
+    from safeconsumer.worker.journal import HandlerJournal
+    from safeconsumer.worker.results import Schedule
+    from safeconsumer.worker.tracing import Tracer
+
+# Seconds for ending a handler at its limit, before its stall is reported.
+_GRACE = 1.0
+# Seconds, at least, for a process to import its modules and enter the lifespan.
+START_SECONDS = 60.0
+# Seconds of one wait, whatever the settings are: for a pipe or a process the system
+# counts milliseconds in 31 bits.
+LONGEST = 86_400.0
+# Seconds to end in, where no other time is given.
+END_SECONDS = 1.0
 
 StackOf: TypeAlias = Callable[[], str | None]
 Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[Any]]
@@ -61,6 +79,14 @@ class Slot:
     began: float = 0.0
     stack: StackOf = field(default=lambda: None)
     told: tuple[Task, int] | None = None
+
+
+def end_slot(slot: Slot, schedule: "Schedule", error: BaseException) -> None:
+    """Note that a slot runs nothing any more, and stop the worker for that reason."""
+    slot.task, slot.ended = None, error
+    wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
+    wrong.__cause__ = error
+    schedule.fail(wrong)
 
 
 def context_of(
@@ -116,6 +142,48 @@ def in_time(handle: Handler, limit: float) -> Handler:
             raise HandlerTimeoutError(message) from error
 
     return call
+
+
+@frozen(kw_only=True)
+class Calls:
+    """
+    The handler, and how it is called.
+
+    Attributes:
+        deadline: when running handlers are no longer waited for; None: not draining.
+        timeout: seconds that a handler may take; None for no limit.
+        lifespan: makes the context manager that is entered before the first call.
+        start_seconds: seconds that a process may take until it is ready.
+        trace: makes spans of the calls; None: no spans.
+    """
+
+    handle: Handler
+    deadline: Callable[[], float | None]
+    emit: Callable[..., None]
+    timeout: float | None = None
+    lifespan: MakeLifespan | None = None
+    start_seconds: float = START_SECONDS
+    trace: "Tracer | None" = None
+
+    def called(self, journal: "HandlerJournal | None") -> Handler:
+        """
+        Return the function that an executor calls in this process.
+
+        It is the handler with its time limit, if it is a coroutine function, and with
+        its span and its entries in the journal, if one is kept.
+        """
+        handle = forks.leaving(self.handle)
+        if self.timeout is not None and is_async(handle):
+            handle = in_time(handle, self.timeout)
+        for one in (self.trace, journal):
+            if one is not None:
+                handle = surrounded(handle, one.block)
+        return handle
+
+    @property
+    def overdue(self) -> float | None:
+        """After how many seconds a handler has outlived its time limit."""
+        return None if self.timeout is None else self.timeout + _GRACE
 
 
 def call_each(
@@ -235,19 +303,6 @@ def _refuse(answer: object, does: str) -> NoReturn:
         f"with executor='asyncio'; dead_letter must be a plain function"
     )
     raise HandlersCannotRunError(message)
-
-
-def is_async(function: object) -> bool:
-    """Tell whether calling it makes a coroutine; an object's ``__call__`` counts too."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-
-def is_generator(function: object) -> bool:
-    """Tell whether calling it makes a generator, of either kind."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
-    kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
-    return any(is_kind(one) for is_kind in kinds for one in (function, call))
 
 
 def all_done(task: Task, seconds: float) -> Outcome:

@@ -19,7 +19,7 @@ from attrs import frozen
 
 from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.errors.faces import ForkedConsumerError
-from safeconsumer.worker.calls import is_async
+from safeconsumer.worker.handlers import is_async
 
 # The process that this is. To ask the system would be a call of it for each record.
 _process = [os.getpid()]

@@ -11,13 +11,18 @@ from safeconsumer._checks import not_negative, positive, positive_int
 from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.calls import START_SECONDS, Calls
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, checked_sink
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors import ExecutorName, check_kind, choose
-from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
-from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
-from safeconsumer.worker.handlers import Handle, HandleBatch, Handler
+from safeconsumer.worker.executors import (
+    ExecutorName,
+    Runner,
+    check_kind,
+    check_lifespan,
+    choose,
+)
+from safeconsumer.worker.handlers import Handle, HandleBatch, Handler, MakeLifespan
 from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.loop import Engine
@@ -255,15 +260,12 @@ def build(options: Options, client: ConsumerClient, runtime: Runtime) -> WorkerP
         handle = readers.before(handle, is_batch=options.is_batch)
     calls = Calls(
         handle=handle,
-        is_batch=options.is_batch,
-        seconds=queue.policy.lane_seconds,
         deadline=lambda: engine.departures.deadline,
         emit=emit,
         timeout=options.handler_timeout,
         lifespan=options.lifespan,
         start_seconds=max(START_SECONDS, options.limits.age),
         trace=tracer,
-        journal=schedule.journal,
     )
     runner = runtime.choose(options.executor, schedule, calls, options.concurrency)
     return WorkerParts(emit, engine, schedule, tracer, runner)

@@ -9,10 +9,10 @@ from safeconsumer.errors.base import WorkerStateError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker.batches import Batch, HandOut
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.calls import Calls
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.held import Dropped
 from safeconsumer.worker.loop import CALM_POLL
 from safeconsumer.worker.options import Options, Runtime

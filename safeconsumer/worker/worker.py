@@ -17,15 +17,15 @@ from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.calls import LONGEST
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.executors.base import LONGEST
-from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import (
     Handle,
     HandleBatch,
+    MakeLifespan,
     commits_alone,
 )
 from safeconsumer.worker.health import Report, Stats, snapshot

@@ -13,16 +13,18 @@ from typing import Any, TypeVar
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.worker import tracebacks
 from safeconsumer.worker.calls import (
+    END_SECONDS,
+    Calls,
     Slot,
     all_done,
     batch_failed,
     blamed,
     broken,
     context_of,
+    end_slot,
     refuse_undone,
 )
 from safeconsumer.worker.dead_letters import call_sink
-from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
 from safeconsumer.worker.executors.lifespan import enter_async, not_left
 from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.results import Schedule
@@ -46,7 +48,7 @@ class Coroutines:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self._call = calls.called()
+        self._call = calls.called(schedule.journal)
         self.slots = [
             Slot(f"safeconsumer-worker-asyncio {at}", calls.overdue)
             for at in range(count)
@@ -299,13 +301,13 @@ class Coroutines:
 
     async def _run(self, task: Task, slot: Slot) -> Outcome:
         context = context_of(task, self._calls.deadline, self._state)
-        if self._calls.is_batch:
+        if self._schedule.queue.policy.is_batch:
             return await self._run_batch(task, slot, context)
         ours = asyncio.current_task()
         assert ours is not None  # noqa: S101 - it runs this
         chunk, indexes, epoch = task.chunk, task.indexes, task.epoch
         began = now = slot.began
-        until = began + self._calls.seconds
+        until = began + self._schedule.queue.policy.lane_seconds
         for count, index in enumerate(indexes):
             slot.index, slot.began = index, now
             if epoch.is_held or now > until or ours.cancelling():
