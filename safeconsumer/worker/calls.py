@@ -195,7 +195,7 @@ def call_each(
     began = now = clock()
     until = began + seconds
     # What a handler binds in it ends with its record.
-    apart = contextvars.copy_context().copy
+    fresh_context = contextvars.copy_context().copy
     # The task is set last: another thread that looks for stalls reads it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
     failed: Errors = ()
@@ -207,7 +207,7 @@ def call_each(
             if epoch.is_held:  # checked after this record was noted as begun
                 count = indexes.index(index)
                 break
-            answer = apart().run(handle, records[index], context)
+            answer = fresh_context().run(handle, records[index], context)
             if answer is not None:
                 refuse_undone(answer)
             done[index] = 1  # first: an exception may come in between

@@ -250,10 +250,12 @@ def build(options: Options, client: ConsumerClient, runtime: Runtime) -> WorkerP
     )
     schedule = Schedule(queue, emit, client.pause, options.breaker)
     if client.journal is not None:
-        schedule.journal = HandlerJournal(
-            client.journal, schedule.fail, order, is_batch=options.is_batch
-        )
-    tracer = _tracer(options)
+        schedule.journal = HandlerJournal(client.journal, schedule.fail, order)
+    tracer = None
+    if options.trace is not False:
+        from safeconsumer.worker.tracing import Tracer  # noqa: PLC0415  an extra's
+
+        tracer = Tracer(options.trace, config)
     handle: Handler = options.handle
     readers = Readers(*client.membership.deserializers())
     if readers:
@@ -290,12 +292,3 @@ def _policy(options: Options, runtime: Runtime) -> Policy:
         within=options.batch_within,
         **settings,
     )
-
-
-def _tracer(options: Options) -> "Tracer | None":
-    if options.trace is False:
-        return None
-    from safeconsumer.worker import tracing  # noqa: PLC0415  an extra's
-
-    config = options.consumer.config
-    return tracing.Tracer(options.trace, config, is_batch=options.is_batch)
