@@ -306,7 +306,7 @@ class Coroutines:
         ours = asyncio.current_task()
         assert ours is not None  # noqa: S101 - it runs this
         chunk, indexes, epoch = task.chunk, task.indexes, task.epoch
-        began = now = slot.began
+        began = now = time.monotonic()
         until = began + self._schedule.queue.policy.lane_seconds
         for count, index in enumerate(indexes):
             slot.index, slot.began = index, now
@@ -333,6 +333,7 @@ class Coroutines:
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
         records = [task.chunk.records[index] for index in task.indexes]
+        slot.began = time.monotonic()
         error = await self._raised_by(records, slot, context)
         seconds = time.monotonic() - slot.began
         if error is not None:
