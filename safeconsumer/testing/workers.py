@@ -1,6 +1,7 @@
 """Runs a worker on records without a broker, while time is made to jump."""
 
 import asyncio
+import contextvars
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from functools import partial
 from typing import Any, Literal
 
 from attrs import define, evolve, field, frozen
@@ -26,22 +28,25 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.errors import EndlessRunError
-from safeconsumer.worker.assembly import Surroundings
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, is_async
+from safeconsumer.worker.calls import Calls, Slot, call_batch, call_each, context_of
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Failure, Sink, answered, call_sink
 from safeconsumer.worker.executors import ExecutorName
-from safeconsumer.worker.executors.aio import Apart, forget_cancelling, in_time
-from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors.lifespan import (
-    MakeLifespan,
     enter,
     enter_async,
     not_left,
 )
-from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
-from safeconsumer.worker.options import Options, OrderName
+from safeconsumer.worker.handlers import (
+    Context,
+    Handle,
+    HandleBatch,
+    Handler,
+    MakeLifespan,
+    is_async,
+)
+from safeconsumer.worker.options import Options, OrderName, Runtime
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import (
@@ -395,7 +400,8 @@ class _Here:
     def __init__(self, bench: "_Bench", schedule: Schedule, calls: Calls) -> None:
         self.slots = [Slot(_GROUP)]
         self._bench, self._schedule, self._calls = bench, schedule, calls
-        self._handle = bench.noting(calls.around(calls.handle))
+        self._called = calls.called(schedule.journal)
+        self._handle = bench.noting(self._called)
         self._around = ExitStack()
         self._state: Any = None
 
@@ -407,9 +413,11 @@ class _Here:
         _refuse_loop()
         loop, around = stack.enter_context(asyncio.Runner()), AsyncExitStack()
         stack.callback(lambda: loop.run(around.aclose()))
-        call = calls.around(in_time(calls.handle, calls.timeout))
-        self._handle = self._bench.noting(lambda *given: loop.run(_apart(call, *given)))
         self._state = loop.run(enter_async(around, calls.lifespan))
+        context = loop.run(_current_context())
+        self._handle = self._bench.noting(
+            partial(_run_alone, loop, context, self._called)
+        )
 
     def wait_ready(self, _seconds: float) -> bool:
         return True
@@ -437,7 +445,7 @@ class _Here:
             return Outcome(task=task, left=task.indexes)
         context = context_of(task, self._calls.deadline, self._state)
         given = {index: task.chunk.records[index] for index in task.indexes}
-        if self._calls.is_batch:
+        if self._schedule.queue.policy.is_batch:
             outcome = call_batch(self._handle, task, self.slots[0], context)
         else:
             outcome = call_each(self._handle, task, self.slots[0], context, 0.0)
@@ -445,16 +453,29 @@ class _Here:
         return outcome
 
 
-async def _apart(call: Callable[..., Any], *given: object) -> Any:  # noqa: ANN401 - the handler's
+def _run_alone(
+    loop: asyncio.Runner,
+    context: contextvars.Context,
+    call: Handler,
+    *given: object,
+) -> Any:  # noqa: ANN401 - the handler's
     # As a worker's event loop does: what a call binds, and its wish to be cancelled, end
     # with it.
-    answer = await Apart(call, *given)
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-        forget_cancelling(task)
-    return answer
+    answers: list[Any] = []
+
+    async def run() -> None:
+        answers.append(await call(*given))
+
+    try:
+        loop.run(run(), context=context.copy())
+    except asyncio.CancelledError:
+        if not answers:
+            raise
+    return answers[0]
+
+
+async def _current_context() -> contextvars.Context:
+    return contextvars.copy_context()
 
 
 def _refuse_loop() -> None:
@@ -500,14 +521,14 @@ class _Bench:
         """Run the worker until nothing is left that would ever come."""
         consumer: Any = self.consumer
         consumer.config["max_poll_records"] = options.limits.records
-        around = Surroundings(
+        runtime = Runtime(
             clock=consumer.clock,
             wall=consumer.clock,
             choose=self._choose,
             policy={"quantum": options.batch or 1, "draw": _middle},
         )
         client = ConsumerClient(consumer, consumer)
-        self._worker = worker = Worker._of(options, client, around)  # noqa: SLF001 - ours
+        self._worker = worker = Worker._of(options, client, runtime)  # noqa: SLF001 - ours
         try:
             worker.run()
         except (EndlessRunError, WorkerSettingError):

@@ -12,10 +12,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import UnansweredBatchError
-from safeconsumer.worker.calls import Errors, Slot, batch_failed, blamed
+from safeconsumer.worker.calls import Errors, Slot, batch_failed, blamed, end_slot
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors.base import end_slot
 from safeconsumer.worker.handlers import BatchFailure
 from safeconsumer.worker.lanes import Indexes
 from safeconsumer.worker.progress import record_at

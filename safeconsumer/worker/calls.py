@@ -7,26 +7,50 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from safeconsumer.errors.base import HandlerCancelledError, HandlersCannotRunError
+from safeconsumer.errors.base import (
+    HandlerCancelledError,
+    HandlersCannotRunError,
+    HandlerTimeoutError,
+)
+from safeconsumer.worker import forks
 from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
     Handler,
+    MakeLifespan,
     Reject,
     WorkerControl,
+    is_async,
 )
 from safeconsumer.worker.lanes import Indexes
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
+if TYPE_CHECKING:
+    from safeconsumer.worker.journal import HandlerJournal
+    from safeconsumer.worker.results import Schedule
+    from safeconsumer.worker.tracing import Tracer
+
+# Seconds for ending a handler at its limit, before its stall is reported.
+_GRACE = 1.0
+# Seconds, at least, for a process to import its modules and enter the lifespan.
+START_SECONDS = 60.0
+# Seconds of one wait, whatever the settings are: for a pipe or a process the system
+# counts milliseconds in 31 bits.
+LONGEST = 86_400.0
+# Seconds to end in, where no other time is given.
+END_SECONDS = 1.0
+
 StackOf: TypeAlias = Callable[[], str | None]
-Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[object]]
-"""Makes the block around a call of a handler with these records and this context."""
+Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[Any]]
+"""
+Makes the block around a call with these records and this context; it lends the records.
+"""
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 
 
@@ -57,6 +81,14 @@ class Slot:
     told: tuple[Task, int] | None = None
 
 
+def end_slot(slot: Slot, schedule: "Schedule", error: BaseException) -> None:
+    """Note that a slot runs nothing any more, and stop the worker for that reason."""
+    slot.task, slot.ended = None, error
+    wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
+    wrong.__cause__ = error
+    schedule.fail(wrong)
+
+
 def context_of(
     task: Task,
     deadline: Callable[[], float | None],
@@ -68,17 +100,90 @@ def context_of(
 
 
 def surrounded(handle: Handler, block: Block) -> Handler:
-    """Return the handler, of either kind, with a block around each of its calls."""
+    """
+    Return the handler, of either kind, with a block around each of its calls.
 
-    def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        with block(given, context):
-            refuse_undone(handle(given, context))
+    It gets what the block lends, and is not called if the block lends no record. It can
+    be pickled if the handler and the block can.
+    """
+    return (_SurroundedAsync if is_async(handle) else _Surrounded)(handle, block)
 
-    async def call_async(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        with block(given, context):
-            refuse_undone(await handle(given, context))
 
-    return call_async if is_async(handle) else call
+@frozen
+class _Surrounded:
+    handle: Handler
+    block: Block
+
+    def __call__(self, given: Any, context: Context) -> Any:  # noqa: ANN401 - records
+        with self.block(given, context) as lent:
+            if lent:
+                refuse_undone(self.handle(lent, context))
+
+
+@frozen
+class _SurroundedAsync(_Surrounded):
+    async def __call__(self, given: Any, context: Context) -> Any:  # noqa: ANN401 - records
+        with self.block(given, context) as lent:
+            if lent:
+                refuse_undone(await self.handle(lent, context))
+
+
+def in_time(handle: Handler, limit: float) -> Handler:
+    """Return a coroutine handler whose calls are cancelled after so many seconds."""
+
+    async def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
+        try:
+            async with asyncio.timeout(limit) as over:
+                return await handle(given, context)
+        except TimeoutError as error:
+            if not over.expired():  # the handler's own
+                raise
+            message = f"the handler took longer than {limit:g} s, and was cancelled"
+            raise HandlerTimeoutError(message) from error
+
+    return call
+
+
+@frozen(kw_only=True)
+class Calls:
+    """
+    The handler, and how it is called.
+
+    Attributes:
+        deadline: when running handlers are no longer waited for; None: not draining.
+        timeout: seconds that a handler may take; None for no limit.
+        lifespan: makes the context manager that is entered before the first call.
+        start_seconds: seconds that a process may take until it is ready.
+        trace: makes spans of the calls; None: no spans.
+    """
+
+    handle: Handler
+    deadline: Callable[[], float | None]
+    emit: Callable[..., None]
+    timeout: float | None = None
+    lifespan: MakeLifespan | None = None
+    start_seconds: float = START_SECONDS
+    trace: "Tracer | None" = None
+
+    def called(self, journal: "HandlerJournal | None") -> Handler:
+        """
+        Return the function that an executor calls in this process.
+
+        It is the handler with its time limit, if it is a coroutine function, and with
+        its span and its entries in the journal, if one is kept.
+        """
+        handle = forks.leaving(self.handle)
+        if self.timeout is not None and is_async(handle):
+            handle = in_time(handle, self.timeout)
+        for one in (self.trace, journal):
+            if one is not None:
+                handle = surrounded(handle, one.block)
+        return handle
+
+    @property
+    def overdue(self) -> float | None:
+        """After how many seconds a handler has outlived its time limit."""
+        return None if self.timeout is None else self.timeout + _GRACE
 
 
 def call_each(
@@ -90,7 +195,7 @@ def call_each(
     began = now = clock()
     until = began + seconds
     # What a handler binds in it ends with its record.
-    apart = contextvars.copy_context().copy
+    fresh_context = contextvars.copy_context().copy
     # The task is set last: another thread that looks for stalls reads it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
     failed: Errors = ()
@@ -102,7 +207,7 @@ def call_each(
             if epoch.is_held:  # checked after this record was noted as begun
                 count = indexes.index(index)
                 break
-            answer = apart().run(handle, records[index], context)
+            answer = fresh_context().run(handle, records[index], context)
             if answer is not None:
                 refuse_undone(answer)
             done[index] = 1  # first: an exception may come in between
@@ -198,19 +303,6 @@ def _refuse(answer: object, does: str) -> NoReturn:
         f"with executor='asyncio'; dead_letter must be a plain function"
     )
     raise HandlersCannotRunError(message)
-
-
-def is_async(function: object) -> bool:
-    """Tell whether calling it makes a coroutine; an object's ``__call__`` counts too."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-
-def is_generator(function: object) -> bool:
-    """Tell whether calling it makes a generator, of either kind."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
-    kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
-    return any(is_kind(one) for is_kind in kinds for one in (function, call))
 
 
 def all_done(task: Task, seconds: float) -> Outcome:

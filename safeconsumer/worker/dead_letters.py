@@ -17,8 +17,8 @@ from kafka.future import Future as KafkaFuture
 
 from safeconsumer.errors.base import HandlersCannotRunError, WorkerSettingError
 from safeconsumer.worker import forks
-from safeconsumer.worker.calls import Slot, blamed, is_async, refuse_undone
-from safeconsumer.worker.handlers import Reject
+from safeconsumer.worker.calls import Slot, blamed, refuse_undone
+from safeconsumer.worker.handlers import Reject, is_async
 from safeconsumer.worker.letters_format import written
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class

@@ -1,6 +1,8 @@
 """Defines what handlers get and may raise, and calls them with the records of a task."""
 
+import inspect
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -204,6 +206,25 @@ HandleBatch: TypeAlias = Callable[[list[AnyRecord], Context], object]
 """
 A batch handler: it takes the records of a batch and a context.
 """
+
+
+MakeLifespan: TypeAlias = Callable[
+    [], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
+]
+"""Makes a context manager; with ``executor="asyncio"`` it may be an async one."""
+
+
+def is_async(function: object) -> bool:
+    """Tell whether calling it makes a coroutine; an object's ``__call__`` counts too."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def is_generator(function: object) -> bool:
+    """Tell whether calling it makes a generator, of either kind."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    return any(is_kind(one) for is_kind in kinds for one in (function, call))
 
 
 def commits_alone() -> Exception:

@@ -247,11 +247,6 @@ class Health:
         return self.is_alive and not self.reasons
 
 
-def turns(engine: Engine, now: float) -> bool:
-    """Tell whether the loop turns."""
-    return now - engine.polled_at <= 2 * engine.poll_timeout + _GRACE
-
-
 def ended(error: BaseException | None) -> Health:
     """Return the health of a closed worker."""
     why = "it has ended" if error is None else f"it has ended: {shown(error)}"
@@ -276,7 +271,7 @@ def examine(
         broken: the topics that a breaker has stopped, and why commits do not succeed.
     """
     now = time.monotonic()
-    is_alive = turns(engine, now)
+    is_alive = now - engine.polled_at <= 2 * engine.poll_timeout + _GRACE
     reasons = [] if is_alive else [f"no poll for {now - engine.polled_at:.1f} s"]
     reasons += [
         f"{slot.name} has ended: {shown(slot.ended)}"
@@ -348,12 +343,6 @@ def at_work(
     return found
 
 
-def given_up(slots: Sequence[Slot], *, is_batch: bool) -> int:
-    """Count the records that handlers work on."""
-    tasks = [task for slot in slots if (task := slot.task) is not None]
-    return sum(len(task.indexes) if is_batch else 1 for task in tasks)
-
-
 def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
     """Emit an event for each new stall."""
     for slot, task, index, seconds in stalled(slots, age, time.monotonic()):
@@ -364,15 +353,14 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
         record, stack = task.chunk.records[index], slot.stack()
         if not is_at(slot, task, index):
             continue  # while the event before was taken, say
-        about: dict[str, object] = {
-            "partition": f"{tp.topic}:{tp.partition}",
-            "offset": -1 if record is None else record.offset,
-            "seconds": seconds,
-        }
-        if task.letter is None:
-            emit(worker_events.HandlerStalled, **about, stack=stack)
-        else:
-            emit(worker_events.DeadLetterSlow, **about)
+        emit(
+            worker_events.HandlerStalled,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=-1 if record is None else record.offset,
+            seconds=seconds,
+            stack=stack,
+            is_letter=task.letter is not None,
+        )
 
 
 def place(task: Task, index: int) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from safeconsumer.worker.tracebacks import cut, message, stack
+from safeconsumer.worker.tracebacks import message, shortened, stack
 
 if TYPE_CHECKING:
     from safeconsumer.worker.dead_letters import Failure
@@ -46,7 +46,7 @@ def _fitting(
     headers = [(name, b"" if one is None else one) for name, one in had]
     null = [name for name, one in had if one is None]
     if null:
-        names = cut(",".join(null), 256)
+        names = shortened(",".join(null), 256)
         headers.append((NULL_HEADERS, names.encode()))
     if value is None and record.key is None:
         value = b""
@@ -64,11 +64,11 @@ def _told(record: Any, failure: "Failure", group: str) -> dict[str, str]:  # noq
         "timestamp": str(record.timestamp),
         "group": group,
         "attempts": str(failure.attempts),
-        "exception": cut(f"{kind.__module__}.{kind.__qualname__}", 256),
+        "exception": shortened(f"{kind.__module__}.{kind.__qualname__}", 256),
         "message": message(error),
     }
     if failure.is_brief:
-        return {**told, "message": cut(told["message"], 128)}
+        return {**told, "message": shortened(told["message"], 128)}
     return {**told, "stack": stack(error)}
 
 

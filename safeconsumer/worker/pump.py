@@ -7,16 +7,15 @@ from typing import Any, Literal, Self
 
 from safeconsumer.errors.base import WorkerStateError
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.worker.assembly import Surroundings
 from safeconsumer.worker.batches import Batch, HandOut
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.calls import Calls
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.held import Dropped
 from safeconsumer.worker.loop import CALM_POLL
-from safeconsumer.worker.options import Options
+from safeconsumer.worker.options import Options, Runtime
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import (
@@ -149,8 +148,8 @@ class Pump:
             on_event=on_event,
         )
         self._client = client = _Lent(consumer)
-        around = Surroundings(choose=self._choose, policy={"quantum": client.most})
-        self._worker = Worker._of(options, client, around)  # noqa: SLF001 - ours
+        runtime = Runtime(choose=self._choose, policy={"quantum": client.most})
+        self._worker = Worker._of(options, client, runtime)  # noqa: SLF001 - ours
         self._is_stop_asked = False
         self._is_open = False
         self._error: BaseException | None = None

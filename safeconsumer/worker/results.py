@@ -472,7 +472,8 @@ class Schedule:
             self.queue.put_first(lane)
         elif is_final(error):
             then, place = self._policy.on_exhausted, _place(task, index)
-            self._tell(worker_events.DeadLetterRefused, **about, then=then)
+            about |= {"attempt": letter.tries + 1, "delay": None, "then": then}
+            self._tell(worker_events.DeadLetterFailed, **about)
             self._dispose(lane, then, partial(_failed, place, letter, error))
         elif isinstance(error, HandlersCannotRunError) or not isinstance(
             error, Exception
@@ -483,8 +484,8 @@ class Schedule:
             delay = self._policy.retry.delay(letter.tries, self._policy.draw())
             delay = max(_SHORTEST, delay)
             self.queue.sleep(lane, delay)
-            about["attempt"] = letter.tries
-            self._tell(worker_events.DeadLetterFailed, **about, delay=delay)
+            about |= {"attempt": letter.tries, "delay": delay, "then": "retry"}
+            self._tell(worker_events.DeadLetterFailed, **about)
 
     # ------------------------------------------------------------ events
 

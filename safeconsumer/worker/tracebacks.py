@@ -1,6 +1,5 @@
-"""Turns errors and stacks of other code into text, safely and cut to size."""
+"""Turns errors and stacks of other code into text of limited size; never raises."""
 
-import asyncio
 import inspect
 import sys
 import traceback
@@ -17,13 +16,13 @@ _STACK_BYTES = 4_096
 
 
 def shown(thing: object) -> str:
-    """Return the ``repr`` of an error or another object, cut; never raises."""
-    return cut(_text(repr, thing), MESSAGE_BYTES)
+    """Return the ``repr`` of an error or another object, shortened; never raises."""
+    return shortened(_text(repr, thing), MESSAGE_BYTES)
 
 
 def message(error: BaseException) -> str:
-    """Return the ``str`` of an error, cut; never raises."""
-    return cut(_text(str, error), MESSAGE_BYTES)
+    """Return the ``str`` of an error, shortened; never raises."""
+    return shortened(_text(str, error), MESSAGE_BYTES)
 
 
 def chain(error: BaseException) -> str:
@@ -39,11 +38,11 @@ def chain(error: BaseException) -> str:
     half = CHAIN_BYTES // 2
     if len(text.encode("utf-8", "replace")) <= CHAIN_BYTES:
         return text
-    return f"{cut(text, half)}\n...\n{_end_of(text, half)}"
+    return f"{shortened(text, half)}\n...\n{_end_of(text, half)}"
 
 
 def stack(error: BaseException) -> str:
-    """Return the last frames of an error's traceback, and its notes, cut."""
+    """Return the last frames of an error's traceback, and its notes, shortened."""
     frames = "".join(_frames(error)[-_FRAMES:])
     notes = getattr(error, "__notes__", None)
     noted = [str(one) for one in notes] if isinstance(notes, list) else []
@@ -99,7 +98,7 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
         ]
 
 
-def cut(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
     """Return the beginning of a text, at most so many bytes of it."""
     data = text.encode("utf-8", "replace")
     if len(data) <= most:
@@ -127,16 +126,15 @@ def of_thread(ident: int | None) -> str | None:
     return None if frame is None else "".join(traceback.format_stack(frame)).rstrip()
 
 
-def of_task(task: "asyncio.Task[None]", thread: int | None) -> str | None:
+def of_coroutine(awaited: object, thread: int | None) -> str | None:
     """
     Return the stack of a coroutine, along the chain that it awaits.
 
     Args:
-        task: the task that runs it.
+        awaited: the coroutine.
         thread: its event loop's thread; while the coroutine runs, as when it blocks the
             loop, the stack is this thread's.
     """
-    awaited: object = task.get_coro()
     if getattr(awaited, "cr_running", False):
         return of_thread(thread)
     frames: list[tuple[FrameType, int]] = []

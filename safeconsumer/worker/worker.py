@@ -16,30 +16,20 @@ from safeconsumer.events.dispatch import Hook, name_of
 from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
-from safeconsumer.worker.assembly import (
-    Surroundings,
-    assembled,
-    calls_of,
-    tracer_of,
-)
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.calls import LONGEST
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
-from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.executors.base import LONGEST
-from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import (
     Handle,
     HandleBatch,
-    Handler,
+    MakeLifespan,
     commits_alone,
 )
 from safeconsumer.worker.health import Report, Stats, snapshot
-from safeconsumer.worker.journal import HandlerJournal
-from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.options import Options, OrderName
+from safeconsumer.worker.options import Options, OrderName, Runtime, build
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
     Commit,
@@ -187,42 +177,25 @@ class Worker:
             on_event=on_event,
             trace=trace,
         )
-        self._build(options, ConsumerClient(consumer), Surroundings())
+        self._build(options, ConsumerClient(consumer), Runtime())
 
     @classmethod
     def _of(
-        cls, options: Options, client: ConsumerClient, around: Surroundings
+        cls, options: Options, client: ConsumerClient, runtime: Runtime
     ) -> "Worker":
         worker = cls.__new__(cls)
-        worker._build(options, client, around)  # noqa: SLF001 - as __init__ does
+        worker._build(options, client, runtime)  # noqa: SLF001 - as __init__ does
         return worker
 
     def _build(
-        self, options: Options, client: ConsumerClient, around: Surroundings
+        self, options: Options, client: ConsumerClient, runtime: Runtime
     ) -> None:
         self._options = options
-        self._client, self._clock = client, around.clock
-        refuse_circle(client.membership.consumed.has, options.dead_letter)
-        called: Handler = options.handle
-        readers = Readers(*client.membership.deserializers())
-        if readers:
-            called = readers.before(called, is_batch=options.is_batch)
-        parts = assembled(options, client, around)
+        self._client, self._clock = client, runtime.clock
+        parts = build(options, client, runtime)
         self._emit, self._engine = parts.emit, parts.engine
-        self._schedule = parts.schedule
-        self._engine.departures.outlived = self._engine.held.outlived.total
-        if client.journal is not None:
-            self._schedule.journal = HandlerJournal(
-                client.journal,
-                self._schedule.fail,
-                Order(options.order),
-                is_batch=options.is_batch,
-            )
-        self._tracer = tracer_of(options)
-        calls = calls_of(options, called, parts, self._tracer)
-        self._runner = around.choose(
-            options.executor, self._schedule, calls, options.concurrency
-        )
+        self._schedule, self._runner = parts.schedule, parts.runner
+        self._tracer = parts.tracer
         self._state = State.NEW
         self._stop_obeying: Callable[[], None] = _nothing
         self._stops = 0
@@ -580,9 +553,7 @@ class Worker:
         committed = False
         self._ending.set()
         self._schedule.queue.end()
-        self._given_up = health.given_up(
-            self._runner.slots, is_batch=self._options.is_batch
-        )
+        self._given_up = sum(map(len, self.running().values()))
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - self._clock()

@@ -22,13 +22,12 @@ from safeconsumer.errors.base import (
     HandlerTimeoutError,
     LifespanError,
     ProcessDiedError,
+    WorkerSettingError,
 )
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.calls import Slot, StackOf
-from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
+from safeconsumer.worker.calls import END_SECONDS, LONGEST, Calls, Slot, StackOf
 from safeconsumer.worker.executors.serving import ENDS_LATE, serve
 from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.executors.travel import check_picklable
 from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
@@ -126,6 +125,23 @@ class _Child:
         self.process.join(_GONE_SECONDS)
         code: int | None = self.process.exitcode
         return code
+
+
+def check_picklable(what: str, thing: object) -> None:
+    """
+    Refuse what cannot be sent to another process.
+
+    Raises:
+        WorkerSettingError: it cannot be sent.
+    """
+    try:
+        pickle.dumps(thing)
+    except Exception as error:
+        message = (
+            f"executor='process' sends {what} by name, and it cannot be imported "
+            f"({shown(error)}): define it at the top of a module"
+        )
+        raise WorkerSettingError(message) from error
 
 
 class NotBegunError(Exception):
@@ -242,7 +258,9 @@ class Processes(Threads):
         question = given, context.partition, context.attempt, carrier
         sent = pickle.dumps(question)  # a pipe's own pickler takes twice the time
         child = self._children[threading.get_ident()]
-        wrong = self._answer(child, sent, len(given) if self._calls.is_batch else 1)
+        wrong = self._answer(
+            child, sent, len(given) if self._schedule.queue.policy.is_batch else 1
+        )
         if wrong is not None:
             raise wrong
 

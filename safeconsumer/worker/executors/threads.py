@@ -3,17 +3,19 @@
 import functools
 import threading
 
-from safeconsumer.worker import forks, tracebacks
+from safeconsumer.worker import tracebacks
 from safeconsumer.worker.calls import (
+    END_SECONDS,
+    Calls,
     Slot,
     StackOf,
     broken,
     call_batch,
     call_each,
     context_of,
+    end_slot,
 )
 from safeconsumer.worker.dead_letters import call_sink
-from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
 from safeconsumer.worker.executors.lifespan import LifespanThread
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
@@ -27,7 +29,7 @@ class Threads:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self._handle = calls.around(forks.leaving(calls.handle))
+        self._handle = calls.called(schedule.journal)
         self._lifespan = LifespanThread(calls.lifespan, schedule.fail)
         limit = calls.overdue if self._ends_late else calls.timeout
         self.slots = [Slot(f"safeconsumer-worker-{at}", limit) for at in range(count)]
@@ -81,8 +83,8 @@ class Threads:
         return functools.partial(tracebacks.of_thread, threading.get_ident())
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
-        calls, handle = self._calls, self._handle
-        context = context_of(task, calls.deadline, self._lifespan.state)
-        if calls.is_batch:
+        policy, handle = self._schedule.queue.policy, self._handle
+        context = context_of(task, self._calls.deadline, self._lifespan.state)
+        if policy.is_batch:
             return call_batch(handle, task, slot, context)
-        return call_each(handle, task, slot, context, calls.seconds)
+        return call_each(handle, task, slot, context, policy.lane_seconds)

@@ -425,7 +425,7 @@ import time
 from pathlib import Path
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry
-from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.calls import Calls
 from safeconsumer.worker.executors import choose
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Lanes, Order
@@ -440,7 +440,7 @@ if __name__ == "__main__":
     queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, ledger)
     schedule = Schedule(queue, tell, tell)
     handle = Recording(Path())
-    calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
+    calls = Calls(handle=handle, deadline=tell, emit=tell)
     processes = choose("process", schedule, calls, 1)
     processes.start()
     processes._make_ready()

@@ -75,7 +75,7 @@ class Spans:
     def attempt(self, error=None, *, parent=False, batch=None, **headers):
         """Make an attempt without a worker; return its span's context and attributes."""
         config = {"group_id": "g", "client_id": "c"}
-        tracer = Tracer(self.tracing(parent=parent), config, is_batch=batch is not None)
+        tracer = Tracer(self.tracing(parent=parent), config)
         record = SimpleNamespace(headers=[*headers.items()], offset=0, value=None)
         given = record if batch is None else batch * [record]
         context = Context(TopicPartition("t", 0), 1, Revocation(), lambda: None)

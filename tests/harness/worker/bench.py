@@ -12,8 +12,8 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry, health
-from safeconsumer.worker.executors import choose
-from safeconsumer.worker.executors.base import Calls, Runner
+from safeconsumer.worker.calls import Calls
+from safeconsumer.worker.executors import Runner, choose
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.queue import QUANTUM, Policy, Queue
@@ -133,8 +133,6 @@ def bench(  # noqa: PLR0913 - what a worker takes
     )
     calls = Calls(
         handle=handle,
-        is_batch=batch is not None,
-        seconds=0.005,
         deadline=lambda: None,
         emit=emit,
         timeout=timeout,

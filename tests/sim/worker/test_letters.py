@@ -186,7 +186,7 @@ def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
     elif then == "block":
         lab.sleep(3)
         run.stop()
-        assert run.told(events.DeadLetterRefused)
+        assert [one.then for one in run.told(events.DeadLetterFailed)] == [then]
     else:
         run.done(2)
         report = run.stop()
@@ -249,7 +249,8 @@ def test_a_letter_that_no_try_can_send_goes_to_the_policy(lab, then, error):
         lab.sleep(10)
         assert run.stop().skipped == (then == "skip")
     assert committed(lab) == [3 if then == "skip" else 1]
-    assert [one.then for one in run.told(events.DeadLetterRefused)] == [then]
+    (failed,) = run.told(events.DeadLetterFailed)
+    assert (failed.attempt, failed.delay, failed.then) == (1, None, then)
     assert letters(lab) == []
 
 
@@ -273,8 +274,10 @@ def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, executor):
     run.done(1)
     lab.sleep(30)
     assert run.error is None
-    assert len(run.told(events.DeadLetterFailed)) > 9
-    assert (run.told(events.DeadLetterRefused), committed(lab)) == ([], [1])
+    failed = run.told(events.DeadLetterFailed)
+    assert len(failed) > 9
+    assert {one.then for one in failed} == {"retry"}
+    assert committed(lab) == [1]
     away.end()
     run.done(5)
     report = run.stop()
@@ -319,7 +322,8 @@ def test_a_letter_without_an_answer_is_not_sent_beside_itself(lab, *, fails):
 
     run = working(lab, DeadLetter(Slow(), "dead"), "bad")
     lab.sleep(12)
-    assert [round(one.seconds) for one in run.told(events.DeadLetterSlow)] == [5]
+    (slow,) = run.told(events.HandlerStalled)
+    assert (round(slow.seconds), slow.is_letter) == (5, True)
     (first,) = futures
     assert committed(lab) == [0]
     first.set_exception(OSError()) if fails else first.set_result(None)
@@ -327,7 +331,7 @@ def test_a_letter_without_an_answer_is_not_sent_beside_itself(lab, *, fails):
     if fails:
         assert committed(lab) == [0]
         lab.sleep(6)
-        assert len(run.told(events.DeadLetterSlow)) == 2
+        assert len(run.told(events.HandlerStalled)) == 2
         futures[1].set_result(None)
     run.done(1)
     assert run.stop().dead_letters == 1
@@ -507,7 +511,8 @@ def test_a_sink_that_does_not_return_is_told(lab, executor):
     """After 5 s, once: kafka-python's send() waits long for an unknown topic."""
     run = working(lab, lambda *_: lab.sleep(12), "bad", executor=executor)
     run.done(1)
-    (told,) = run.told(events.DeadLetterSlow)
+    (told,) = run.told(events.HandlerStalled)
+    assert told.is_letter
     assert 5 <= told.seconds < 6
     assert run.stop().dead_letters == 1
 

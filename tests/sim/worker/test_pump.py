@@ -185,8 +185,8 @@ def test_a_sink_that_takes_long_holds_up_no_batch(lab):
         assert lab.now - at < 2
         again.done()
         lab.sleep(5)
-        (slow,) = (one for one in told if isinstance(one, events.DeadLetterSlow))
-        assert (slow.offset, letters) == (1, [])
+        (slow,) = (one for one in told if isinstance(one, events.HandlerStalled))
+        assert (slow.offset, slow.is_letter, letters) == (1, True, [])
     assert (letters, committed(lab)) == ([1], [8])
 
 

@@ -20,7 +20,7 @@ from safeconsumer.errors import HandlersCannotRunError
 from safeconsumer.worker import BatchFailure, Reject, Retry, RetryLater, calls
 from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.executors import aio, processes
-from safeconsumer.worker.executors.travel import packed
+from safeconsumer.worker.executors.serving import packed
 from safeconsumer.worker.lanes import Order
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import EXECUTORS, bench
@@ -211,6 +211,34 @@ def test_any_awaitable_is_awaited(then):
     assert [one.error.partition("(")[0] for one in gone] == failed
 
 
+# ------------------------------------------------------------ dead letters
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_the_stack_of_a_call_of_the_sink_is_seen(executor):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def sink(_record, _failure):
+        begun.set()
+        go_on.wait(30)
+
+    def handle(*_):
+        raise Reject
+
+    async def wait(*_):
+        raise Reject
+
+    called = wait if executor == "asyncio" else handle
+    with bench(executor, called, count=1, sink=sink) as made:
+        made.admit(1)
+        made.wait(begun.is_set, "a call of the sink")
+        (slot,) = made.runner.slots
+        shown = slot.stack()
+        go_on.set()
+        made.wait(lambda: not made.held.records, "the letter")
+    assert "go_on.wait(30)" in shown
+
+
 # ------------------------------------------------------------ processes
 
 
@@ -362,7 +390,8 @@ def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(tmp_path, monkey
     asked = []
 
     def end_the_first(question):
-        asked.append(question)
+        if question is not handle:  # that is sent to try whether it can be
+            asked.append(question)
         return pickle.dumps(None if len(asked) == 1 else question)
 
     monkeypatch.setattr(processes, "pickle", SimpleNamespace(dumps=end_the_first))

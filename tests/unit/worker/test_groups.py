@@ -22,7 +22,7 @@ from safeconsumer.errors import (
 )
 from safeconsumer.worker.batches import Batch, Ticket
 from safeconsumer.worker.calls import blamed, spared
-from safeconsumer.worker.executors.travel import packed
+from safeconsumer.worker.executors.serving import packed
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import is_for_error
 from safeconsumer.worker.lanes import Order

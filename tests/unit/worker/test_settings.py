@@ -14,7 +14,7 @@ from safeconsumer import Pump, SafeConsumer, Worker
 from safeconsumer.errors import HookTypeError, WorkerSettingError
 from safeconsumer.testing import run_worker
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry, RetryLater
-from safeconsumer.worker.executors.lifespan import check_lifespan
+from safeconsumer.worker.executors import check_lifespan
 from tests.harness.kafka.offline import offline
 
 
