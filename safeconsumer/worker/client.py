@@ -117,7 +117,7 @@ class ConsumerClient:
 
     def poll(self, timeout: float, records: int) -> Polled:
         """Poll for at most so many records, waiting at most ``timeout`` seconds."""
-        with self.membership.own_poll():
+        with self.membership.own_call("poll"):
             polled: Polled = self._consumer.poll(
                 timeout_ms=timeout * 1000, max_records=records
             )
@@ -239,7 +239,12 @@ class ConsumerClient:
             timeout: seconds that it may take.
             _last: up to where each partition was complete when the worker ended.
         """
-        self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
+        with self.membership.own_call("close"):
+            self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
+
+    def release(self) -> None:
+        """Let others commit, poll and close again. Any thread; twice changes nothing."""
+        self.membership.release(self)
 
 
 def _offsets(

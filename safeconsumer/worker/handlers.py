@@ -9,7 +9,6 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
 from safeconsumer.errors.base import HoldSettingError, WorkerSettingError
-from safeconsumer.errors.faces import CommitRefusedError
 from safeconsumer.holds.hold import checked_duration, checked_reason
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.revocation import Revocation
@@ -204,13 +203,3 @@ HandleBatch: TypeAlias = Callable[[list[AnyRecord], Context], object]
 """
 A batch handler: it takes the records of a batch and a context.
 """
-
-
-def commits_alone() -> Exception:
-    """Return the error of another's commit while a worker or pump has the consumer."""
-    return CommitRefusedError(
-        "a Worker or Pump has this consumer and commits what is done: leave out "
-        "commit(), commit_async() and group_metadata(), with offsets or without; they "
-        "would commit past records that other handlers have not finished. Nothing was "
-        "sent"
-    )

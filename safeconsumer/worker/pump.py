@@ -55,7 +55,6 @@ class _Lent(ConsumerClient):
         # Its owner polls again. A batch that was not waited for is still worked on.
         before, own = self._busy_before, group.busy
         group.busy = (lambda: {*before(), *own()}) if own() else before
-        group.refuse_others(None)
         group.read_with(self.readers.key, self.readers.value)
         takeover = group.ledger.dispatcher.takeover
         if takeover is not None and takeover.hook is None:
@@ -89,8 +88,9 @@ class Pump:
             deserializers are called where batches are handed out: their exceptions are
             failures of the record, see :class:`DeserializationError`. In the block
             ``commit``, ``commit_async`` and ``group_metadata`` raise
-            :class:`HandlersCannotRunError`, and ``poll`` and iteration
-            :class:`ConcurrentPollError`.
+            :class:`CommitRefusedError`, ``poll`` and iteration
+            :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and ``assign``
+            :class:`ConsumerInUseError`.
         order: ``unordered`` hands out batches of one partition side by side;
             ``partition`` hands out the next one when the one before is answered, so
             that failed records come before those behind them.

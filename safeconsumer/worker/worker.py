@@ -30,12 +30,7 @@ from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import LONGEST
 from safeconsumer.worker.executors.lifespan import MakeLifespan
-from safeconsumer.worker.handlers import (
-    Handle,
-    HandleBatch,
-    Handler,
-    commits_alone,
-)
+from safeconsumer.worker.handlers import Handle, HandleBatch, Handler
 from safeconsumer.worker.health import Report, Stats, snapshot
 from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.lanes import Order
@@ -79,8 +74,9 @@ class Worker:
             thread-safe. Their exceptions are failures of the record, see
             :class:`DeserializationError`. While the worker has it, every commit of
             somebody else (``commit``, ``commit_async``, and ``group_metadata`` for a
-            producer's transactions) raises :class:`CommitRefusedError`, and every other poll
-            :class:`ConcurrentPollError`; nothing was done then.
+            producer's transactions) raises :class:`CommitRefusedError`, every other poll
+            :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and ``assign``
+            :class:`ConsumerInUseError`; nothing was done then.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; it must be a coroutine function with
             ``executor="asyncio"``. Its return value is ignored; an exception is a
@@ -333,8 +329,11 @@ class Worker:
             raise WorkerStateError(message)
 
     def _live(self) -> Report:
-        with contextlib.suppress(TakenOver):  # then another thread has closed it
-            self._do_all()
+        try:
+            with contextlib.suppress(TakenOver):  # then another thread has closed it
+                self._do_all()
+        finally:
+            self._client.release()
         outcome = self._outcome()
         if isinstance(outcome, BaseException):
             raise outcome
@@ -366,7 +365,7 @@ class Worker:
                 self._client.membership.consumed.has, self._options.dead_letter
             )
             self._client.membership.read_with(None, None)
-            self._client.membership.refuse_others(commits_alone)
+            self._client.membership.take(self._client)
             if self._client.journal is not None:
                 self._client.journal.works(self._options.order, self.running)
             self._engine.begin(self._schedule)
@@ -563,6 +562,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - raised by _outcome()
             self._error = self._error or error
         finally:
+            self._client.release()
             self._name_hook()
             self._emit.takeover.over.set()
             self._closed.set()

@@ -44,6 +44,7 @@ from safeconsumer.errors import (
     BlockingCallInListenerError,
     CommitRefusedError,
     ConcurrentPollError,
+    ConsumerInUseError,
     CorruptBatchError,
     ForkedConsumerError,
     HandlerCancelledError,
@@ -300,6 +301,7 @@ def take_batches(consumer: SafeConsumer) -> None:
     use(RecordFailedError, WorkerSettingError)
     use(
         CommitRefusedError,
+        ConsumerInUseError,
         HandlersCannotRunError,
         ProcessDiedError,
         UnansweredBatchError,
