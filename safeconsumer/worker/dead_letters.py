@@ -80,7 +80,8 @@ def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
             return Outcome(task=task, left=task.indexes)
         error = answered(sink(record, failure)).result()
     except BaseException as raised:  # noqa: BLE001 - whatever the sink raises
-        error = raised
+        # As after a handler, no variable has it when this returns.
+        return Outcome(task=task, failed=[(index, blamed(raised))])
     finally:
         slot.task = None
     if error is not None:

@@ -15,7 +15,6 @@ from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import HandlerTimeoutError
 from safeconsumer.worker import forks, tracebacks
 from safeconsumer.worker.calls import (
-    Errors,
     Slot,
     all_done,
     batch_failed,
@@ -250,35 +249,41 @@ class Coroutines:
             return
         outcomes = []
         for task in tasks:
-            run = self._run if task.letter is None else self._bury
-            outcomes.append(await run(task, slot))
+            if task.letter is None:
+                outcomes.append(await self._run(task, slot))
+            else:
+                await self._bury(task, slot)
             if self._is_over:
                 return
         self._schedule.complete(outcomes)
         await asyncio.sleep(0)
 
-    async def _bury(self, task: Task, slot: Slot) -> Outcome:
+    async def _bury(self, task: Task, slot: Slot) -> None:
         # Its thread is a daemon, so a sink that does not return keeps no process alive.
+        # It takes the outcome over itself: here a future would have it, and the
+        # traceback of the sink's error has the future.
         ours, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert ours is not None  # noqa: S101 - it runs this
-        answer: asyncio.Future[Outcome] = loop.create_future()
+        answered: asyncio.Future[None] = loop.create_future()
         sink = self._schedule.queue.policy.sink
 
         def call() -> None:
-            outcome = call_sink(sink, task, slot)
+            try:
+                self._schedule.complete([call_sink(sink, task, slot)])
+            except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
+                end_slot(slot, self._schedule, error)
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(answer.set_result, outcome)
+                loop.call_soon_threadsafe(answered.set_result, None)
 
         name = f"{slot.name} dead letter"
         threading.Thread(target=call, name=name, daemon=True).start()
-        while not answer.done():
+        while not answered.done():
             try:
-                await asyncio.wait([answer])
+                await asyncio.wait([answered])
             except asyncio.CancelledError:
                 if self._is_over:
                     raise
                 forget_cancelling(ours)  # by another task; the sink goes on
-        return answer.result()
 
     async def _run(self, task: Task, slot: Slot) -> Outcome:
         slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
@@ -315,8 +320,7 @@ class Coroutines:
         chunk, indexes, epoch = task.chunk, task.indexes, task.epoch
         began = now = time.monotonic()
         until = began + self._calls.seconds
-        count, failing = 0, 0.0
-        failed: Errors = ()
+        count = 0
         try:
             for index in indexes:
                 slot.index, slot.began = index, now
@@ -335,16 +339,22 @@ class Coroutines:
         except BaseException as error:
             if self._is_over:
                 raise
-            failed = [(indexes[count], blamed(error))]
-            failing = time.monotonic() - now
+            before, now = now, time.monotonic()
             forget_cancelling(ours)
+            # As in call_each(), no variable has the error when this returns.
+            return Outcome(
+                task=task,
+                finished=indexes[:count],
+                failed=[(indexes[count], blamed(error))],
+                left=indexes[count + 1 :],
+                seconds=now - began,
+                failing=now - before,
+            )
         return Outcome(
             task=task,
             finished=indexes[:count],
-            failed=failed,
-            left=indexes[count + len(failed) :],
+            left=indexes[count:],
             seconds=time.monotonic() - began,
-            failing=failing,
         )
 
     async def _clear_cancelling(self) -> None:
