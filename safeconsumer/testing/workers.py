@@ -30,7 +30,7 @@ from safeconsumer.worker.assembly import Surroundings
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, is_async
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letters import Failure, Sink, answered, call_sink
+from safeconsumer.worker.dead_letters import Sink, answered, call_sink
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import Apart, forget_cancelling, in_time
 from safeconsumer.worker.executors.base import Calls
@@ -40,7 +40,7 @@ from safeconsumer.worker.executors.lifespan import (
     enter_async,
     not_left,
 )
-from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
+from safeconsumer.worker.handlers import Context, Failure, Handle, HandleBatch, Handler
 from safeconsumer.worker.options import Options, OrderName
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.results import Schedule

@@ -1,10 +1,10 @@
-"""Defines what handlers get and may raise, and calls them with the records of a task."""
+"""Defines what handlers, and takers of dead letters, get, and what they may raise."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
-from attrs import define
+from attrs import define, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
@@ -190,6 +190,23 @@ class Context:
             f"Context({self.partition.topic}:{self.partition.partition}, "
             f"attempt={self.attempt})"
         )
+
+
+@frozen(kw_only=True)
+class Failure:
+    """
+    Why a record is a dead letter; passed to the callable that takes dead letters.
+
+    Attributes:
+        error: the last exception of the handler; its traceback may have no local
+            variables any more.
+        attempts: the number of attempts, as ``Context.attempt`` counts them.
+        is_brief: whether the letter was too large before: write a shorter one.
+    """
+
+    error: BaseException
+    attempts: int
+    is_brief: bool = False
 
 
 Handler: TypeAlias = Callable[..., Any]

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from attrs import evolve
+
 from safeconsumer._checks import is_number
 from safeconsumer.errors.base import (
     DeadLetterLimitError,
@@ -15,7 +17,7 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import is_final, is_too_large
 from safeconsumer.worker.durations import Durations
-from safeconsumer.worker.handlers import Pause, Reject, RetryLater, StopWorker
+from safeconsumer.worker.handlers import Failure, Pause, Reject, RetryLater, StopWorker
 from safeconsumer.worker.lanes import Indexes, Lane, LaneState
 from safeconsumer.worker.outages import (
     Barred,
@@ -23,7 +25,7 @@ from safeconsumer.worker.outages import (
     PlaceHold,
     scope_of,
 )
-from safeconsumer.worker.partition import Epoch, Letter
+from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.retry import Failing
@@ -415,7 +417,7 @@ class Schedule:
         )
         known = lane.epoch.fail(record.offset)
         known.blocks_since = self._clock()
-        letter = Letter(error=error, attempts=task.attempt)
+        letter = Failure(error=error, attempts=task.attempt)
         if then == "dead_letter":
             known.letter = letter
             self._kept.append(error)
@@ -465,10 +467,11 @@ class Schedule:
     def _letter_failed(self, task: Task, error: BaseException) -> None:
         lane, letter, index = task.lane, task.letter, task.indexes[0]
         assert letter is not None  # noqa: S101 - its task was one of a letter
+        known = lane.epoch.fail(record_at(task.chunk, index).offset)
         about = {**_where(task, index), "error": partial(shown, error)}
         lane.state = LaneState.FAILED
         if is_too_large(error) and not letter.is_brief:
-            letter.is_brief = True
+            known.letter = evolve(letter, is_brief=True)
             self.queue.put_first(lane)
         elif is_final(error):
             then, place = self._policy.on_exhausted, _place(task, index)
@@ -479,11 +482,11 @@ class Schedule:
         ):
             self._stop_for(error)
         else:
-            letter.tries += 1
-            delay = self._policy.retry.delay(letter.tries, self._policy.draw())
+            known.tries += 1
+            delay = self._policy.retry.delay(known.tries, self._policy.draw())
             delay = max(_SHORTEST, delay)
             self.queue.sleep(lane, delay)
-            about["attempt"] = letter.tries
+            about["attempt"] = known.tries
             self._tell(worker_events.DeadLetterFailed, **about, delay=delay)
 
     # ------------------------------------------------------------ events
@@ -508,7 +511,7 @@ class Schedule:
 
 
 def _failed(
-    place: str, letter: Letter, refused: BaseException | None = None
+    place: str, letter: Failure, refused: BaseException | None = None
 ) -> RecordFailedError:
     also, else_ = "", "dead_letter or on_exhausted='skip'"
     if refused is not None:
@@ -523,7 +526,7 @@ def _failed(
     return error
 
 
-def _too_many(why: str, place: str, letter: Letter) -> DeadLetterLimitError:
+def _too_many(why: str, place: str, letter: Failure) -> DeadLetterLimitError:
     message = (
         f"{why}; the last is {place}, which stays where it is: {shown(letter.error)}; "
         f"mend what makes records fail, or set max_ratio=None"
