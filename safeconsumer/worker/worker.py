@@ -206,7 +206,6 @@ class Worker:
         parts = assembled(options, client, around)
         self._emit, self._engine = parts.emit, parts.engine
         self._schedule = parts.schedule
-        self._engine.departures.outlived = self._engine.held.outlived.total
         if client.journal is not None:
             self._schedule.journal = HandlerJournal(
                 client.journal,
@@ -220,7 +219,6 @@ class Worker:
             options.executor, self._schedule, calls, options.concurrency
         )
         self._state = State.NEW
-        self._stop_obeying: Callable[[], None] = _nothing
         self._stops = 0
         self._given_up = 0
         self._asked_at: float | None = None
@@ -494,11 +492,12 @@ class Worker:
         self._client.membership.busy = self._engine.held.busy
         ledger.lookers.append(obey)
 
-        def stop_obeying() -> None:
-            self._stop_obeying = _nothing
-            ledger.lookers.remove(obey)
-
-        self._stop_obeying = stop_obeying
+    def _stop_obeying(self) -> None:
+        lookers = self._client.membership.ledger.lookers
+        with contextlib.suppress(
+            ValueError
+        ):  # another thread has ended it, or it fails
+            lookers.remove(self._schedule.queue.obey)
 
     def _work(self) -> None:
         self._look_for_a_stop()  # stopped before it began, it joins no group
