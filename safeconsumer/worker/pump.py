@@ -33,11 +33,11 @@ def _hand_out(_records: object, _context: object) -> None:
     """Do nothing: a pump's records are handed out, and no handler is called."""
 
 
-class _Lent(ConsumerClient):
+class _LentConsumer(ConsumerClient):
     """
-    The consumer of a pump: it is not closed at the end, but its owner's again.
+    The consumer of a pump: its program has it again behind the block, open.
 
-    Its journal has what it polls and commits, and no handlers.
+    The journal has the polls and commits of the pump, and no calls of handlers.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - checked
@@ -46,13 +46,13 @@ class _Lent(ConsumerClient):
         self.journal = None
 
     def lend(self) -> None:
-        """Note who has records of it in hand before it is lent."""
+        """Remember who tells which records the program is at, until the pump ends."""
         self._busy_before = self.membership.busy
 
     def leave(self, _timeout: float, last: Sequence[Dropped]) -> None:
         """Return to the first record of each partition that is not done."""
         group, owned = self.membership, self.membership.owned()
-        # Its owner polls again. A batch that was not waited for is still worked on.
+        # The program polls again. A batch that was not waited for is still worked on.
         before, own = self._busy_before, group.busy
         group.busy = (lambda: {*before(), *own()}) if own() else before
         group.read_with(self.readers.key, self.readers.value)
@@ -148,7 +148,7 @@ class Pump:
             breaker=breaker,
             on_event=on_event,
         )
-        self._client = client = _Lent(consumer)
+        self._client = client = _LentConsumer(consumer)
         around = Surroundings(choose=self._choose, policy={"quantum": client.most})
         self._worker = Worker._of(options, client, around)  # noqa: SLF001 - ours
         self._is_stop_asked = False

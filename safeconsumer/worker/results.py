@@ -20,7 +20,7 @@ from safeconsumer.worker.durations import Durations
 from safeconsumer.worker.handlers import Failure, Pause, Reject, RetryLater, StopWorker
 from safeconsumer.worker.lanes import Indexes, Lane, LaneState
 from safeconsumer.worker.outages import (
-    Barred,
+    OutageFailure,
     Outages,
     PlaceHold,
     scope_of,
@@ -293,7 +293,7 @@ class Schedule:
         if isinstance(error, Pause) and error.scope != "key":
             self._tell_pause(task, index, error)
             return  # its hold exists, and it waits with the others
-        if isinstance(error, Barred):
+        if isinstance(error, OutageFailure):
             self._tell_retry(task, index, error.error, error.seconds)
             return  # its hold exists, too
         known = task.epoch.fail(record_at(task.chunk, index).offset)
@@ -339,7 +339,7 @@ class Schedule:
                 self._tell_retry(task, index, error, delay, together)
             case Pause():
                 self._pause(lane, task, index, error, late)
-            case Barred():
+            case OutageFailure():
                 self.queue.put_first(lane)
                 self._tell_retry(task, index, error.error, error.seconds, together)
             case StopWorker():
