@@ -1,7 +1,7 @@
 """Other calls of a consumer that a worker or a pump has: refused by name, or harmless."""
 
 import itertools
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from operator import attrgetter, methodcaller
 
 import pytest
@@ -16,6 +16,7 @@ from safeconsumer.errors import (
     ConcurrentPollError,
     ConsumerInUseError,
     ControlSettingError,
+    LifespanError,
     SafeConsumerError,
 )
 from tests.sim.playing import simulated
@@ -192,6 +193,26 @@ def test_nobody_ends_the_consumer_of_a_pump_in_its_block(lab, ending):
     assert committed(lab) == [2]
     reading.unsubscribe()
     reading.close()
+
+
+@pytest.mark.contract("W4", "W8")
+@simulated(seeds=1)
+def test_a_lifespan_that_closes_the_consumer_is_told_so_and_the_worker_closes_it(lab):
+    """It is left behind the last commit, so nothing is done again."""
+
+    @contextmanager
+    def lifespan():
+        yield
+        run.consumer.close()
+
+    filled(lab, 1, *[""] * 4)
+    run = Working(lab, Handler(lab), commit=NEVER, lifespan=lifespan)
+    run.done(4)
+    run.worker.stop()
+    assert isinstance(run.ends(), LifespanError)
+    assert isinstance(run.error.__cause__, ConsumerInUseError)
+    assert committed(lab) == [4]
+    assert run.consumer._closed
 
 
 @pytest.mark.contract("W4", "W8")
