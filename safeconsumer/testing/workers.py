@@ -31,7 +31,7 @@ from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Calls, Slot, call_batch, call_each, context_of
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letters import Failure, Sink, answered, call_sink
+from safeconsumer.worker.dead_letters import Sink, answered, call_sink
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.lifespan import (
     enter,
@@ -40,6 +40,7 @@ from safeconsumer.worker.executors.lifespan import (
 )
 from safeconsumer.worker.handlers import (
     Context,
+    Failure,
     Handle,
     HandleBatch,
     Handler,
@@ -382,14 +383,14 @@ class _Consumer:
     def own_commit(self, offsets: dict[Any, Any]) -> dict[Any, Any]:
         return offsets
 
-    def own_poll(self) -> AbstractContextManager[None]:
+    def own_call(self, _name: str) -> AbstractContextManager[None]:
         return nullcontext()
 
     def _nothing(self, *_given: object, **_named: object) -> None:
         # Without a broker there is nothing to tell, or to do.
         return
 
-    why_nothing = read_with = refuse_others = ask_before_join = lag = _nothing
+    why_nothing = read_with = take = release = ask_before_join = lag = _nothing
     pass_over_nothing = is_lost = is_joining = _nothing
     lacks_commit = reset_number = revokes_on_join = close = _nothing
 

@@ -198,8 +198,7 @@ def call_each(
     fresh_context = contextvars.copy_context().copy
     # The task is set last: another thread that looks for stalls reads it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
-    failed: Errors = ()
-    count, failing = 0, 0.0
+    count = 0
     try:
         for index in indexes:
             slot.index = index
@@ -221,18 +220,24 @@ def call_each(
     except BaseException as error:  # noqa: BLE001 - any error is this record's
         # It is counted, as an exception from outside may come between two records.
         count = sum([done[index] for index in indexes])
-        failed = [(index, blamed(error)) for index in indexes[count : count + 1]]
         before, now = now, clock()
-        failing = now - before
+        # No variable has the error when this returns: its traceback has this frame, so
+        # the handler's variables would stay until the garbage collector comes.
+        return Outcome(
+            task=task,
+            finished=indexes[:count],
+            failed=[(index, blamed(error)) for index in indexes[count : count + 1]],
+            left=indexes[count + 1 :],
+            seconds=now - began,
+            failing=now - before,
+        )
     finally:
         slot.task = None
     return Outcome(
         task=task,
         finished=indexes[:count],
-        failed=failed,
-        left=indexes[count + len(failed) :],
+        left=indexes[count:],
         seconds=now - began,
-        failing=failing,
     )
 
 

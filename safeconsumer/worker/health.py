@@ -180,7 +180,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         queued, running = held.records - held.running, held.running
         running += held.outlived.total()
         handler_seconds = schedule.durations.histogram()
-        stopped = schedule.outages.stopped()
+        stopped = schedule.outages.held_topics()
     return Stats(
         state=state,
         partitions=len(spans),

@@ -1,4 +1,4 @@
-"""Waits for running work, drops it and commits before partitions leave."""
+"""Commits what is complete, and waits for running work before partitions leave."""
 
 import math
 from collections import Counter
@@ -44,8 +44,7 @@ class Commits:
     succeeded: int = 0
     failed: int = 0
     is_behind: bool = False
-    _under_way: object | None = None
-    _sent_at: float = 0.0
+    _sent_at: float | None = None  # of the commit that has no answer yet
     _refused: tuple[float, Exception] | None = None
     _due: float = field(init=False)
 
@@ -102,18 +101,17 @@ class Commits:
         if not marks:
             self._refused = None
             return
-        ticket = self._under_way = object()
-        self._sent_at = self._clock()
+        sent_at = self._sent_at = self._clock()
 
-        def told(error: Exception | None) -> None:
-            if self._under_way is ticket:
-                self._under_way = None
+        def answered(error: Exception | None) -> None:
+            if self._sent_at == sent_at:
+                self._sent_at = None
             self._conclude(marks, epochs, error)
 
         try:
-            self._client.commit_soon(marks, told)
+            self._client.commit_soon(marks, answered)
         except REFUSED as error:
-            told(error)
+            answered(error)
 
     def now(self, *, seconds: float = math.inf) -> bool:
         """
@@ -140,7 +138,7 @@ class Commits:
         return self._commit(marks, owners, seconds) and not self.is_behind
 
     def note(self, dropped: Sequence[Dropped]) -> None:
-        """Note epochs that are gone."""
+        """Note whether ownerships ended with completed records that are not committed."""
         self.is_behind |= any(
             one.mark.offset > one.epoch.committed >= 0 for one in dropped
         )
@@ -151,7 +149,7 @@ class Commits:
         owners: Mapping[TopicPartition, Epoch],
         seconds: float,
     ) -> bool:
-        self._under_way = None
+        self._sent_at = None
         if not marks:
             return True
         self._due = self._clock() + self._setting.every
@@ -201,17 +199,15 @@ class Commits:
 
     def broken(self, age: float) -> list[str]:
         """Report since when no commit has succeeded, if that is over ``age`` seconds."""
-        refused = self._refused
-        seconds = 0.0 if refused is None else self._clock() - refused[0]
+        refused, seconds = self._refused, self.failing()
         if refused is None or seconds < age:
             return []
         return [f"no commit has succeeded for {seconds:.1f} s: {refused[1]!r}"]
 
     def _is_under_way(self) -> bool:
-        if self._under_way is None:
-            return False
         # If an answer never comes, later commits must be sent all the same.
-        return self._clock() - self._sent_at < _GIVEN_UP_AFTER
+        sent_at = self._sent_at
+        return sent_at is not None and self._clock() - sent_at < _GIVEN_UP_AFTER
 
     def _new_marks(
         self,
@@ -291,7 +287,6 @@ class Departures:
 
     Attributes:
         work: the object that works on the records.
-        outlived: counts the records of closed epochs that are waited for at the end.
         dropped: how many records were given up, by why.
     """
 
@@ -302,13 +297,11 @@ class Departures:
     _emit: Callable[..., None]
     _clock: Callable[[], float]
     work: Schedule = field(init=False)
-    outlived: Callable[[], int] = lambda: 0
     dropped: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_REASONS, 0)))
     _waiting: _Waiting | None = None
     _may_join: bool = False
     _was_joining: bool = False
-    _is_stopping: bool = False
-    _departing: list[Epoch] = field(factory=list)
+    _revoked: list[Epoch] = field(factory=list)
     _owned: Mapping[TopicPartition, object] | None = None
 
     # ------------------------------------------------------------ questions
@@ -323,7 +316,11 @@ class Departures:
     def is_draining(self) -> bool:
         """Whether no record may come, because it waits for running work or for a join."""
         waits_for_all = self._waiting is not None and self._waiting.reason != REVOKED
-        return self._is_stopping or waits_for_all or self._may_join or self._was_joining
+        return waits_for_all or self._may_join or self._was_joining
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._waiting is not None and self._waiting.reason == STOP
 
     @property
     def is_drained(self) -> bool:
@@ -337,9 +334,9 @@ class Departures:
         """Return how many records are waited for."""
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
-        epochs = self._departing if is_partial else None
-        gone = self.outlived() if self._is_stopping else 0
-        return self.work.running(epochs) + gone
+        epochs = self._revoked if is_partial else None
+        left_over = self._held.outlived.total() if self._is_stopping else 0
+        return self.work.running(epochs) + left_over
 
     # ------------------------------------------------------------ joins
 
@@ -353,14 +350,13 @@ class Departures:
         if self._group.is_lost():
             self._lose_all()
         self._note_departed()
-        if self._departing or not self._may_begin():
+        if self._revoked or not self._may_begin():
             raise JoinDeferred
 
     def settle(self) -> None:
         """React to what a poll has changed in the assignment."""
         self._note_departed()
-        # Either it has joined, or the reason for the join was gone before it could
-        # begin.
+        # The member has joined, or the reason for the join ended before it began.
         is_over = not self._group.is_joining()
         if is_over and (self._was_joining or self._may_join):
             self._was_joining = self._may_join = False
@@ -371,7 +367,7 @@ class Departures:
         if not self._is_stopping:
             self.tell()
         self.drop(tuple(self._held.epochs.values()), LOST)
-        self._departing = []
+        self._revoked = []
         if not self._is_stopping:  # otherwise keep the wait
             self._waiting = None
             self._may_join = True
@@ -404,22 +400,22 @@ class Departures:
         if owned is self._owned:
             return
         self._owned = owned
-        gone = [
+        ended = [
             epoch
             for tp, epoch in self._held.epochs.items()
-            if owned.get(tp) is not epoch.ownership and epoch not in self._departing
+            if owned.get(tp) is not epoch.ownership and epoch not in self._revoked
         ]
-        if not gone:
+        if not ended:
             return
         losses, keeps = self._group.losses, self._group.is_cooperative
-        lost = [epoch for epoch in gone if epoch.losses != losses]
+        lost = [epoch for epoch in ended if epoch.losses != losses]
         self.drop(lost, LOST)
-        revoked = [epoch for epoch in gone if epoch.losses == losses]
+        revoked = [epoch for epoch in ended if epoch.losses == losses]
         if not keeps:  # drained and committed before the join; others own them by now
             self.drop(revoked, REVOKED)
         elif revoked:
             self.work.queue.drop_queued(revoked)
-            self._departing += revoked
+            self._revoked += revoked
             if self._waiting is None:
                 self._wait(self._drain.revoke, REVOKED)
 
@@ -427,7 +423,6 @@ class Departures:
 
     def stop(self, seconds: float) -> None:
         """Wait for running work, for the last time; no join begins any more."""
-        self._is_stopping = True
         self.work.queue.halt()
         self._wait(seconds, STOP)
 
@@ -445,11 +440,11 @@ class Departures:
         if not self._commits_in_time(waiting):
             return
         is_partial = waiting.reason == REVOKED
-        leaving = self._departing if is_partial else self._held.epochs.values()
+        leaving = self._revoked if is_partial else self._held.epochs.values()
         self.tell(**self._commits.missing(leaving))
         self._waiting = None
-        departing, self._departing = self._departing, []
-        self.drop(departing, REVOKED)
+        revoked, self._revoked = self._revoked, []
+        self.drop(revoked, REVOKED)
         self._may_join = waiting.reason == REBALANCE
 
     def _commits_in_time(self, waiting: _Waiting) -> bool:
@@ -462,7 +457,7 @@ class Departures:
         return is_committed or self._clock() >= waiting.commit_by
 
     def tell(self, **missing: Partitions) -> None:
-        """Emit how long was waited, and what is not committed, if there is a wait."""
+        """Emit how long the wait under way has taken, and what is not committed."""
         waiting = self._waiting
         if waiting is None:
             return

@@ -1,14 +1,12 @@
 """Writes dead letters into the headers of their records, and reads them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import frozen
 
+from safeconsumer.worker.handlers import Failure
 from safeconsumer.worker.tracebacks import message, shortened, stack
-
-if TYPE_CHECKING:
-    from safeconsumer.worker.dead_letters import Failure
 
 PREFIX = "dead-letter-"
 NULL_HEADERS = f"{PREFIX}null-headers"
@@ -25,7 +23,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 def written(
     record: Any,  # noqa: ANN401 - upstream's
-    failure: "Failure",
+    failure: Failure,
     group: str,
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
     """Return value and headers of the letter about a record that failed in a group."""
@@ -54,7 +52,7 @@ def _fitting(
     return value, headers
 
 
-def _told(record: Any, failure: "Failure", group: str) -> dict[str, str]:  # noqa: ANN401 - upstream's record
+def _told(record: Any, failure: Failure, group: str) -> dict[str, str]:  # noqa: ANN401 - upstream's record
     error = failure.error
     kind = type(error)
     told = {

@@ -239,7 +239,6 @@ def build(options: Options, client: ConsumerClient, runtime: Runtime) -> WorkerP
         emit=emit,
         clock=runtime.clock,
     )
-    engine.departures.outlived = engine.held.outlived.total
     order = Order(options.order)
     queue = Queue(
         engine.held,

@@ -9,6 +9,7 @@ from attrs import define, field
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.faces import CorruptBatchError
+from safeconsumer.worker.handlers import Failure
 from safeconsumer.worker.lanes import Indexes, Lane, LaneState
 from safeconsumer.worker.progress import Chunk, Progress, record_at
 from safeconsumer.worker.revocation import Revocation
@@ -21,24 +22,6 @@ if TYPE_CHECKING:
 FIRST_PACE = 0.02
 
 
-@define(eq=False, kw_only=True)
-class Letter:
-    """
-    A record that failed for good, and whose dead letter is its last step.
-
-    Attributes:
-        error: the handler's exception.
-        attempts: how often the handler was called.
-        tries: how often the sink has failed.
-        is_brief: whether the letter was too large.
-    """
-
-    error: BaseException
-    attempts: int
-    tries: int = 0
-    is_brief: bool = False
-
-
 @define(eq=False)
 class Failed:
     """
@@ -49,13 +32,15 @@ class Failed:
         answer: what a batch reported of it, until the record before it is through: the
             task, its index there, the error, and when that was.
         blocks_since: since when it blocks its lane, as it failed for good; None: not.
-        letter: what is left to be done is its dead letter; None: call the handler.
+        letter: why it is a dead letter, which is its last step; None: call the handler.
+        tries: how often the taker of dead letters has failed with it.
     """
 
     count: int = 0
     answer: "tuple[Task, int, BaseException, float] | None" = None
     blocks_since: float | None = None
-    letter: Letter | None = None
+    letter: Failure | None = None
+    tries: int = 0
 
 
 @define(eq=False, kw_only=True)

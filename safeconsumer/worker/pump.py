@@ -32,11 +32,11 @@ def _hand_out(_records: object, _context: object) -> None:
     """Do nothing: a pump's records are handed out, and no handler is called."""
 
 
-class _Lent(ConsumerClient):
+class _LentConsumer(ConsumerClient):
     """
-    The consumer of a pump: it is not closed at the end, but its owner's again.
+    The consumer of a pump: its program has it again behind the block, open.
 
-    Its journal has what it polls and commits, and no handlers.
+    The journal has the polls and commits of the pump, and no calls of handlers.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - checked
@@ -45,16 +45,15 @@ class _Lent(ConsumerClient):
         self.journal = None
 
     def lend(self) -> None:
-        """Note who has records of it in hand before it is lent."""
+        """Remember who tells which records the program is at, until the pump ends."""
         self._busy_before = self.membership.busy
 
     def leave(self, _timeout: float, last: Sequence[Dropped]) -> None:
         """Return to the first record of each partition that is not done."""
         group, owned = self.membership, self.membership.owned()
-        # Its owner polls again. A batch that was not waited for is still worked on.
+        # The program polls again. A batch that was not waited for is still worked on.
         before, own = self._busy_before, group.busy
         group.busy = (lambda: {*before(), *own()}) if own() else before
-        group.refuse_others(None)
         group.read_with(self.readers.key, self.readers.value)
         takeover = group.ledger.dispatcher.takeover
         if takeover is not None and takeover.hook is None:
@@ -88,8 +87,9 @@ class Pump:
             deserializers are called where batches are handed out: their exceptions are
             failures of the record, see :class:`DeserializationError`. In the block
             ``commit``, ``commit_async`` and ``group_metadata`` raise
-            :class:`HandlersCannotRunError`, and ``poll`` and iteration
-            :class:`ConcurrentPollError`.
+            :class:`CommitRefusedError`, ``poll`` and iteration
+            :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and ``assign``
+            :class:`ConsumerInUseError`.
         order: ``unordered`` hands out batches of one partition side by side;
             ``partition`` hands out the next one when the one before is answered, so
             that failed records come before those behind them.
@@ -147,7 +147,7 @@ class Pump:
             breaker=breaker,
             on_event=on_event,
         )
-        self._client = client = _Lent(consumer)
+        self._client = client = _LentConsumer(consumer)
         runtime = Runtime(choose=self._choose, policy={"quantum": client.most})
         self._worker = Worker._of(options, client, runtime)  # noqa: SLF001 - ours
         self._is_stop_asked = False

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from attrs import evolve
+
 from safeconsumer._checks import is_number
 from safeconsumer.errors.base import (
     DeadLetterLimitError,
@@ -15,15 +17,15 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import is_final, is_too_large
 from safeconsumer.worker.durations import Durations
-from safeconsumer.worker.handlers import Pause, Reject, RetryLater, StopWorker
+from safeconsumer.worker.handlers import Failure, Pause, Reject, RetryLater, StopWorker
 from safeconsumer.worker.lanes import Indexes, Lane, LaneState
 from safeconsumer.worker.outages import (
-    Barred,
+    OutageFailure,
     Outages,
     PlaceHold,
     scope_of,
 )
-from safeconsumer.worker.partition import Epoch, Letter
+from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.retry import Failing
@@ -291,7 +293,7 @@ class Schedule:
         if isinstance(error, Pause) and error.scope != "key":
             self._tell_pause(task, index, error)
             return  # its hold exists, and it waits with the others
-        if isinstance(error, Barred):
+        if isinstance(error, OutageFailure):
             self._tell_retry(task, index, error.error, error.seconds)
             return  # its hold exists, too
         known = task.epoch.fail(record_at(task.chunk, index).offset)
@@ -337,7 +339,7 @@ class Schedule:
                 self._tell_retry(task, index, error, delay, together)
             case Pause():
                 self._pause(lane, task, index, error, late)
-            case Barred():
+            case OutageFailure():
                 self.queue.put_first(lane)
                 self._tell_retry(task, index, error.error, error.seconds, together)
             case StopWorker():
@@ -415,7 +417,7 @@ class Schedule:
         )
         known = lane.epoch.fail(record.offset)
         known.blocks_since = self._clock()
-        letter = Letter(error=error, attempts=task.attempt)
+        letter = Failure(error=error, attempts=task.attempt)
         if then == "dead_letter":
             known.letter = letter
             self._kept.append(error)
@@ -465,14 +467,15 @@ class Schedule:
     def _letter_failed(self, task: Task, error: BaseException) -> None:
         lane, letter, index = task.lane, task.letter, task.indexes[0]
         assert letter is not None  # noqa: S101 - its task was one of a letter
+        known = lane.epoch.fail(record_at(task.chunk, index).offset)
         about = {**_where(task, index), "error": partial(shown, error)}
         lane.state = LaneState.FAILED
         if is_too_large(error) and not letter.is_brief:
-            letter.is_brief = True
+            known.letter = evolve(letter, is_brief=True)
             self.queue.put_first(lane)
         elif is_final(error):
             then, place = self._policy.on_exhausted, _place(task, index)
-            about |= {"attempt": letter.tries + 1, "delay": None, "then": then}
+            about |= {"attempt": known.tries + 1, "delay": None, "then": then}
             self._tell(worker_events.DeadLetterFailed, **about)
             self._dispose(lane, then, partial(_failed, place, letter, error))
         elif isinstance(error, HandlersCannotRunError) or not isinstance(
@@ -480,11 +483,11 @@ class Schedule:
         ):
             self._stop_for(error)
         else:
-            letter.tries += 1
-            delay = self._policy.retry.delay(letter.tries, self._policy.draw())
+            known.tries += 1
+            delay = self._policy.retry.delay(known.tries, self._policy.draw())
             delay = max(_SHORTEST, delay)
             self.queue.sleep(lane, delay)
-            about |= {"attempt": letter.tries, "delay": delay, "then": "retry"}
+            about |= {"attempt": known.tries, "delay": delay, "then": "retry"}
             self._tell(worker_events.DeadLetterFailed, **about)
 
     # ------------------------------------------------------------ events
@@ -509,7 +512,7 @@ class Schedule:
 
 
 def _failed(
-    place: str, letter: Letter, refused: BaseException | None = None
+    place: str, letter: Failure, refused: BaseException | None = None
 ) -> RecordFailedError:
     also, else_ = "", "dead_letter or on_exhausted='skip'"
     if refused is not None:
@@ -524,7 +527,7 @@ def _failed(
     return error
 
 
-def _too_many(why: str, place: str, letter: Letter) -> DeadLetterLimitError:
+def _too_many(why: str, place: str, letter: Failure) -> DeadLetterLimitError:
     message = (
         f"{why}; the last is {place}, which stays where it is: {shown(letter.error)}; "
         f"mend what makes records fail, or set max_ratio=None"

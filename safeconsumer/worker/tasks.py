@@ -6,8 +6,9 @@ from typing import TypeAlias
 
 from attrs import frozen
 
+from safeconsumer.worker.handlers import Failure
 from safeconsumer.worker.lanes import Indexes, Lane
-from safeconsumer.worker.partition import Epoch, Letter
+from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk
 
 Place: TypeAlias = tuple[Chunk, int]
@@ -36,7 +37,7 @@ class Task:
     tried: int | None = None
     bundle: Sequence[tuple[Lane, Indexes]] = ()
     places: Sequence[Place] = ()
-    letter: Letter | None = None
+    letter: Failure | None = None
 
     @property
     def lanes(self) -> Collection[Lane]:

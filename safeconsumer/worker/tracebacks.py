@@ -4,6 +4,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from opcode import opmap
 from types import FrameType
 from typing import Any
 
@@ -63,9 +64,12 @@ def _frames(error: BaseException) -> list[str]:
 
 
 # Before 3.13 to clear the frame of a generator or a coroutine that waits would end it: an
-# error may come from a task that has caught it, and goes on.
-_WAITING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_SKIPPED = 0 if sys.version_info >= (3, 13) else _WAITING
+# error may come from a task that has caught it, and goes on. It waits at a yield, as
+# CPython's own _PyGen_yf() finds; so does one into which an exception was thrown, such as
+# a cancellation, and that one is not cleared.
+_CAN_WAIT = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_ENDS_IF_CLEARED = sys.version_info < (3, 13)
+_YIELD = opmap["YIELD_VALUE"]
 
 
 def forget_locals(error: BaseException) -> None:
@@ -73,15 +77,21 @@ def forget_locals(error: BaseException) -> None:
     Let an error that is kept not keep the local variables of the calls it came through.
 
     It does the same for its causes and its parts. Its traceback stays as it is, as text.
-    Calls that are still running keep theirs, and so do coroutines before Python 3.13.
+    Calls that are still running keep theirs, and coroutines that wait.
     """
     for one in _with_causes(error):
         for frame, _ in traceback.walk_tb(one.__traceback__):
-            if not frame.f_code.co_flags & _SKIPPED:
-                try:
-                    frame.clear()
-                except RuntimeError:  # it is running, or it waits
-                    continue
+            if _ENDS_IF_CLEARED and _may_wait(frame):
+                continue
+            try:
+                frame.clear()
+            except RuntimeError:  # it is running, or it waits
+                continue
+
+
+def _may_wait(frame: FrameType) -> bool:
+    code = frame.f_code
+    return bool(code.co_flags & _CAN_WAIT) and code.co_code[frame.f_lasti] == _YIELD
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

@@ -22,12 +22,7 @@ from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.handlers import (
-    Handle,
-    HandleBatch,
-    MakeLifespan,
-    commits_alone,
-)
+from safeconsumer.worker.handlers import Handle, HandleBatch, MakeLifespan
 from safeconsumer.worker.health import Report, Stats, snapshot
 from safeconsumer.worker.options import Options, OrderName, Runtime, build
 from safeconsumer.worker.queue import OnExhausted
@@ -69,8 +64,9 @@ class Worker:
             thread-safe. Their exceptions are failures of the record, see
             :class:`DeserializationError`. While the worker has it, every commit of
             somebody else (``commit``, ``commit_async``, and ``group_metadata`` for a
-            producer's transactions) raises :class:`CommitRefusedError`, and every other poll
-            :class:`ConcurrentPollError`; nothing was done then.
+            producer's transactions) raises :class:`CommitRefusedError`, every other poll
+            :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and ``assign``
+            :class:`ConsumerInUseError`; nothing was done then.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; it must be a coroutine function with
             ``executor="asyncio"``. Its return value is ignored; an exception is a
@@ -197,7 +193,6 @@ class Worker:
         self._schedule, self._runner = parts.schedule, parts.runner
         self._tracer = parts.tracer
         self._state = State.NEW
-        self._stop_obeying: Callable[[], None] = _nothing
         self._stops = 0
         self._given_up = 0
         self._asked_at: float | None = None
@@ -306,8 +301,11 @@ class Worker:
             raise WorkerStateError(message)
 
     def _live(self) -> Report:
-        with contextlib.suppress(TakenOver):  # then another thread has closed it
-            self._do_all()
+        try:
+            with contextlib.suppress(TakenOver):  # then another thread has closed it
+                self._do_all()
+        finally:
+            self._client.release()
         outcome = self._outcome()
         if isinstance(outcome, BaseException):
             raise outcome
@@ -339,7 +337,7 @@ class Worker:
                 self._client.membership.consumed.has, self._options.dead_letter
             )
             self._client.membership.read_with(None, None)
-            self._client.membership.refuse_others(commits_alone)
+            self._client.membership.take(self._client)
             if self._client.journal is not None:
                 self._client.journal.works(self._options.order, self.running)
             self._engine.begin(self._schedule)
@@ -468,11 +466,12 @@ class Worker:
         self._client.membership.busy = self._engine.held.busy
         ledger.lookers.append(obey)
 
-        def stop_obeying() -> None:
-            self._stop_obeying = _nothing
-            ledger.lookers.remove(obey)
-
-        self._stop_obeying = stop_obeying
+    def _stop_obeying(self) -> None:
+        lookers = self._client.membership.ledger.lookers
+        with contextlib.suppress(
+            ValueError
+        ):  # another thread has ended it, or it fails
+            lookers.remove(self._schedule.queue.obey)
 
     def _work(self) -> None:
         self._look_for_a_stop()  # stopped before it began, it joins no group
@@ -536,6 +535,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - raised by _outcome()
             self._error = self._error or error
         finally:
+            self._client.release()
             self._name_hook()
             self._emit.takeover.over.set()
             self._closed.set()

@@ -281,16 +281,20 @@ class Coroutines:
         assert self._loop is not None  # noqa: S101 - its thread was started there
         slot.stack = functools.partial(tracebacks.of_thread, threading.get_ident())
         try:
-            try:
-                outcome = call_sink(self._schedule.queue.policy.sink, task, slot)
-            except BaseException as error:  # noqa: BLE001 - our own: the sink's were caught
-                outcome = broken(task, error)
-            self._complete(outcome, slot)
+            # No variable has the outcome: the traceback of a sink's error leads back to
+            # this frame, and would keep the sink's variables until the next collection.
+            self._complete(self._outcome_of_sink(task, slot), slot)
         except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
             end_slot(slot, self._schedule, error)
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._take_back, slot)
+
+    def _outcome_of_sink(self, task: Task, slot: Slot) -> Outcome:
+        try:
+            return call_sink(self._schedule.queue.policy.sink, task, slot)
+        except BaseException as error:  # noqa: BLE001 - our own: the sink's were caught
+            return broken(task, error)
 
     async def _work(self, task: Task, slot: Slot) -> None:
         try:
@@ -374,7 +378,12 @@ def in_copied_context(
             waits_for = run(step, value)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # it is the coroutine's
+        finally:
+            # As in call_each(), no variable has the error when this ends.
+            value = None
         try:
             step, value = coroutine.send, (yield waits_for)
         except BaseException as error:  # noqa: BLE001 - the coroutine gets it
             step, value = coroutine.throw, error
+        finally:
+            del waits_for  # a future that has failed has the error, too

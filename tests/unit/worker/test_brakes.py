@@ -501,7 +501,7 @@ def test_a_hold_that_was_interrupted_is_settled_by_the_next_turn(
     """W9: whether it came to stand or not, it is placed, and it is lifted."""
     client = ConsumerClient(consumer)
     client.hold(OWNERS, {})
-    place = consumer.pause_all
+    place = consumer.pause
 
     def interrupted(*targets, **wish):
         if stands:
@@ -510,7 +510,7 @@ def test_a_hold_that_was_interrupted_is_settled_by_the_next_turn(
 
     for wanted in ({(DRAIN, None): "planted"}, {}):
         with monkeypatch.context() as patch:
-            patch.setattr(consumer, "pause_all", interrupted)
+            patch.setattr(consumer, "pause", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 client.hold(OWNERS, {(DRAIN, None): "planted"})
         client.hold(OWNERS, wanted)
