@@ -23,7 +23,7 @@ from safeconsumer.worker.lanes import Order
 from tests.harness.processes import forked
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import OTHER, bench
-from tests.harness.worker.fake_client import FakeRecord
+from tests.harness.worker.desk import Record
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -179,7 +179,7 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
         os.kill(child.process.pid, signal.SIGKILL)
         wait_for(lambda: child.has_spoken(0.0), "its end")
         epoch = made.held.open(OTHER, 1, 0, 0)
-        made.schedule.admit(epoch, made.held.admit(epoch, [FakeRecord(*OTHER, 3)]))
+        made.schedule.admit(epoch, made.held.admit(epoch, [Record(*OTHER, 3)]))
         made.wait(lambda: not made.held.records, "another process to do the next")
     assert handle.calls() == [0, 1, 2, 3]
 
@@ -505,7 +505,7 @@ def test_a_process_is_dead_although_its_fork_lives(tmp_path):
 
 
 @frozen
-class LargeRecord(FakeRecord):
+class LargeRecord(Record):
     """More than a pipe takes while nobody reads from it."""
 
     load: bytes = bytes(4_000_000)

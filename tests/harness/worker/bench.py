@@ -20,9 +20,8 @@ from safeconsumer.worker.queue import QUANTUM, Policy, Queue
 from safeconsumer.worker.results import Schedule
 from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
-from tests.harness.worker.fake_client import FakeRecord
+from tests.harness.worker.desk import TP, Record
 
-TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("other", 0)
 EXECUTORS = ("thread", "asyncio", "process")
 
@@ -67,7 +66,7 @@ class Bench:
     def admit(self, count):
         """Give it the first records of its partition."""
         epoch = self.held.open(TP, 1, 0, 0)
-        records = [FakeRecord(*TP, offset) for offset in range(count)]
+        records = [Record(*TP, offset) for offset in range(count)]
         chunk = self.held.admit(epoch, records)
         self.schedule.admit(epoch, chunk)
 

@@ -34,6 +34,7 @@ from tests.sim.worker.working import (
     filled,
     in_both,
     in_thread,
+    planted_once,
     put,
     quick,
     taken,
@@ -277,18 +278,6 @@ def test_an_interrupt_passes_over_nothing(lab, method):
     lab.until(lambda: committed(lab) == [6, 6])
     again.stop()
     assert [handler.offsets(n) for n in (0, 1)] == [[*range(6)]] * 2
-
-
-def planted_once(call, error):
-    """Return what raises the first time, and works afterwards."""
-    left = [error]
-
-    def once(*given, **named):
-        if left:
-            raise left.pop()
-        return call(*given, **named)
-
-    return once
 
 
 @pytest.mark.contract("W4", "W12")

@@ -5,18 +5,27 @@ import threading
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import Limits, Retry, RetryLater, SafeConsumer, events
+from safeconsumer import Limits, Reject, Retry, RetryLater, SafeConsumer, events
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.loop import BUSY_POLL
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import COOPERATIVE
-from tests.sim.worker.working import Handler, Working, filled, in_both, put
+from tests.sim.worker.working import (
+    Handler,
+    Working,
+    consumer,
+    filled,
+    in_both,
+    planted_once,
+    put,
+)
 
 BACKPRESSURE = "worker:backpressure"
 STICKY = {"partition_assignment_strategy": [COOPERATIVE]}
 SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
+ALL = {"max_poll_records": 20}
 
 
 @simulated(seeds=1)
@@ -213,6 +222,167 @@ def test_partitions_take_turns_by_key(lab):
     began = lab.now
     lab.until(lambda: handler.times("mine"))
     assert lab.now - began < 1
+
+
+# Partitions share the room; what waits in one that stands still makes room for others
+
+
+def standing(lab, *counts, **options):
+    """Start a worker of as many partitions, with so many records that nobody ends in each."""
+    for tp, count in zip(lab.topic("t", len(counts)), counts, strict=True):
+        put(lab, tp, *["stands"] * count)
+    options = {"limits": Limits(records=40), "settings": SMALL, **options}
+    return Working(lab, Handler(lab, stands=1000), **options)
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize(("busy", "share"), [(1, 20), (4, 8)])
+@simulated(seeds=1)
+def test_partitions_that_have_records_share_the_room(lab, busy, share):
+    """One share stays free; a poll is no larger, as all of it may be of one partition."""
+    run = standing(lab, *[100] * busy, *[0] * (4 - busy))
+    lab.sleep(3)
+    epochs = run.worker._engine.held.epochs
+    held = [epochs[tp].records for tp in lab.partitions("t")]
+    assert share <= max(held) < 2 * share
+    assert sum(held) <= 40
+
+
+@pytest.mark.contract("W1", "W9")
+@simulated(seeds=1)
+def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(lab):
+    """By anybody, as often as it likes: what does not fit comes again, once."""
+    filled(lab, 2, *["slow"] * 25, keys="abcd")
+    handler, limits = Handler(lab, slow=0.3), Limits(records=20)
+    run = Working(lab, handler, order="key", limits=limits, settings=SMALL)
+    poll, held = run.consumer.poll, run.worker._engine.held
+
+    def lifted(**how):
+        assert held.records <= 20
+        run.consumer.resume_all(owner=BACKPRESSURE)
+        return poll(**how)
+
+    run.consumer.poll = lifted
+    run.done(50)
+    assert run.stop().refetched > 0
+    assert [sorted(handler.offsets(n)) for n in (0, 1)] == [[*range(25)]] * 2
+
+
+@pytest.mark.contract("W9")
+@simulated(seeds=1)
+def test_what_comes_in_a_new_ownership_was_not_held(lab):
+    """A partition's hold ends with its ownership: lost and regained within one poll, say."""
+    tps = lab.topic("t", 2)
+    put(lab, tps[0], *["stands"] * 100)
+    reading = consumer(lab, **SMALL)
+    reading.assign(tps)
+    limits = Limits(records=40)
+    run = Working(lab, Handler(lab, stands=1000), given=reading, limits=limits)
+    lab.until(lambda: BACKPRESSURE in run.worker.stats().paused)
+    lab.sleep(1)
+    poll, before = reading.poll, run.worker.stats().queued
+
+    def regained(**how):
+        reading.poll = poll
+        reading.assign(tps[1:])
+        reading.assign(tps)
+        return poll(**{**how, "timeout_ms": 10_000})
+
+    reading.poll = regained
+    lab.until(lambda: run.worker.stats().dropped)
+    assert before == 19
+    assert run.worker.stats().leaked == 0
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize("batch", [None, 20])
+@simulated(seeds=1)
+def test_blocked_records_keep_only_what_failed(lab, batch):
+    """W1: two partitions block, each with others before and behind; a third one's come."""
+    one, other, third = lab.topic("t", 3)
+    run = Working(
+        lab,
+        Handler(lab, stops=Reject("planted")),
+        batch=batch,
+        limits=Limits(records=20),
+        settings=SMALL,
+        on_exhausted="block",
+    )
+    run.owns(3)
+    for tp, values in ((one, ["stops"] * 9), (one, [""] * 91), (other, ["stops"] * 5)):
+        put(lab, tp, *values)
+        lab.sleep(3)
+    put(lab, third, *[""] * 5)
+    lab.until(lambda: lab.committed(third) == 5)
+
+
+@pytest.mark.contract("W4")
+@simulated(seeds=1)
+def test_an_interrupt_before_the_seek_passes_over_nothing(lab):
+    """W4: as a Ctrl-C between the two, and the drain that follows; nothing is committed."""
+    one, other = lab.topic("t", 2)
+    put(lab, one, *["slow"] * 40)
+    options = {"batch": 10, "order": "unordered", "concurrency": 1}
+    limits = Limits(records=20)
+    run = Working(lab, Handler(lab, slow=0.5), limits=limits, settings=ALL, **options)
+    lab.until(lambda: run.worker.stats().running == 10)
+    back = run.consumer._safe_go_back
+    run.consumer._safe_go_back = planted_once(back, KeyboardInterrupt())
+    run.consumer.pause(one, owner="ops")
+    put(lab, other, "")
+    assert isinstance(run.ends(), KeyboardInterrupt)
+    assert lab.committed(one) == 10
+
+
+@pytest.mark.contract("W1")
+@simulated(seeds=1)
+def test_a_record_larger_than_its_share_is_not_fetched_for_ever(lab):
+    """A blocked record keeps its partition from moving; the next one does not fit."""
+    one, _ = lab.topic("t", 2)
+    put(lab, one, "stops", *["x" * 10_000] * 4)
+    small = {**SMALL, "max_poll_records": 1, "max_partition_fetch_bytes": 1000}
+    run = Working(
+        lab,
+        Handler(lab, stops=Reject("planted")),
+        limits=Limits(records=20, bytes=8000),
+        settings=small,
+        on_exhausted="block",
+    )
+    lab.sleep(4)
+    assert 1 <= run.worker.stats().refetched <= 2
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize("why", ["the other is held", "its log is gone"])
+@simulated(seeds=1)
+def test_nothing_is_given_back_in_vain(lab, why):
+    """Held, the other wants no room; after a reset, what waits could not be fetched again."""
+    run = standing(lab, 20, 0, limits=Limits(records=20), settings=ALL)
+    lab.until(lambda: BACKPRESSURE in run.worker.stats().paused)
+    one, other = lab.partitions("t")
+    if why == "the other is held":
+        run.consumer.pause(other, owner="ops")
+    else:
+        run.worker._engine.held.epochs[one].is_adrift = True
+        run.consumer.pause(one, owner="ops")
+    put(lab, other, *[""] * 9)
+    lab.sleep(3)
+    assert run.worker.stats().refetched == 0
+
+
+@pytest.mark.contract("W9")
+@simulated(seeds=1)
+def test_holds_are_timed_by_their_owner(lab):
+    """While one is in force; it ends where a handler's thread lifts it."""
+    filled(lab, 1, *["slow"] * 11)
+    handler = Handler(lab, slow=lambda *_: 3.0 if len(handler.calls) == 1 else 0.0)
+    run = Working(lab, handler, limits=Limits(records=10), settings=SMALL)
+    run.done(11)
+    lab.sleep(5)
+    seconds = run.worker.stats().pause_seconds
+    assert {owner: round(one, 1) for owner, one in seconds.items() if one} == {
+        BACKPRESSURE: 3.0
+    }
 
 
 @simulated(seeds=1)
