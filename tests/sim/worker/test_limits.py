@@ -25,7 +25,7 @@ from tests.sim.worker.working import (
 BACKPRESSURE = "worker:backpressure"
 STICKY = {"partition_assignment_strategy": [COOPERATIVE]}
 SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
-ALL = {"max_poll_records": 20}
+TWENTY = {"max_poll_records": 20}
 
 
 @simulated(seeds=1)
@@ -227,23 +227,19 @@ def test_partitions_take_turns_by_key(lab):
 # Partitions share the room; what waits in one that stands still makes room for others
 
 
-def standing(lab, *counts, **options):
-    """Start a worker of as many partitions, with so many records that nobody ends in each."""
-    for tp, count in zip(lab.topic("t", len(counts)), counts, strict=True):
-        put(lab, tp, *["stands"] * count)
-    options = {"limits": Limits(records=40), "settings": SMALL, **options}
-    return Working(lab, Handler(lab, stands=1000), **options)
-
-
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize(("busy", "share"), [(1, 20), (4, 8)])
 @simulated(seeds=1)
 def test_partitions_that_have_records_share_the_room(lab, busy, share):
     """One share stays free; a poll is no larger, as all of it may be of one partition."""
-    run = standing(lab, *[100] * busy, *[0] * (4 - busy))
+    made = lab.topic("t", 4)
+    for tp in made[:busy]:
+        put(lab, tp, *["stands"] * 100)
+    handler, limits = Handler(lab, stands=1000), Limits(records=40)
+    run = Working(lab, handler, limits=limits, settings=SMALL)
     lab.sleep(3)
     epochs = run.worker._engine.held.epochs
-    held = [epochs[tp].records for tp in lab.partitions("t")]
+    held = [epochs[tp].records for tp in made]
     assert share <= max(held) < 2 * share
     assert sum(held) <= 40
 
@@ -324,7 +320,9 @@ def test_an_interrupt_before_the_seek_passes_over_nothing(lab):
     put(lab, one, *["slow"] * 40)
     options = {"batch": 10, "order": "unordered", "concurrency": 1}
     limits = Limits(records=20)
-    run = Working(lab, Handler(lab, slow=0.5), limits=limits, settings=ALL, **options)
+    run = Working(
+        lab, Handler(lab, slow=0.5), limits=limits, settings=TWENTY, **options
+    )
     lab.until(lambda: run.worker.stats().running == 10)
     back = run.consumer._safe_go_back
     run.consumer._safe_go_back = planted_once(back, KeyboardInterrupt())
@@ -357,14 +355,14 @@ def test_a_record_larger_than_its_share_is_not_fetched_for_ever(lab):
 @simulated(seeds=1)
 def test_nothing_is_given_back_in_vain(lab, why):
     """Held, the other wants no room; after a reset, what waits could not be fetched again."""
-    run = standing(lab, 20, 0, limits=Limits(records=20), settings=ALL)
+    one, other = lab.topic("t", 2)
+    put(lab, one, "stops", *[""] * 19)
+    run = stopping(lab, limit=20, polls=20)
     lab.until(lambda: BACKPRESSURE in run.worker.stats().paused)
-    one, other = lab.partitions("t")
     if why == "the other is held":
         run.consumer.pause(other, owner="ops")
     else:
         run.worker._engine.held.epochs[one].is_adrift = True
-        run.consumer.pause(one, owner="ops")
     put(lab, other, *[""] * 9)
     lab.sleep(3)
     assert run.worker.stats().refetched == 0
@@ -373,16 +371,17 @@ def test_nothing_is_given_back_in_vain(lab, why):
 @pytest.mark.contract("W9")
 @simulated(seeds=1)
 def test_holds_are_timed_by_their_owner(lab):
-    """While one is in force; it ends where a handler's thread lifts it."""
+    """While one is in force: it ends where a handler's thread lifts it, in a long poll."""
     filled(lab, 1, *["slow"] * 11)
     handler = Handler(lab, slow=lambda *_: 3.0 if len(handler.calls) == 1 else 0.0)
-    run = Working(lab, handler, limits=Limits(records=10), settings=SMALL)
+    reading, limits = consumer(lab, "t", **SMALL), Limits(records=10)
+    poll = reading.poll
+    reading.poll = lambda **how: lab.sleep(4) or poll(**how)
+    run = Working(lab, handler, given=reading, limits=limits)
     run.done(11)
-    lab.sleep(5)
     seconds = run.worker.stats().pause_seconds
-    assert {owner: round(one, 1) for owner, one in seconds.items() if one} == {
-        BACKPRESSURE: 3.0
-    }
+    taken = {owner: round(one, 1) for owner, one in seconds.items() if one}
+    assert taken == {BACKPRESSURE: 3.0}
 
 
 @simulated(seeds=1)
