@@ -1,6 +1,7 @@
 """An executor with a schedule before it, and neither a consumer nor a broker."""
 
 import math
+import multiprocessing
 import threading
 import time
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ from tests.harness.worker.desk import TP, Record
 
 OTHER = TopicPartition("other", 0)
 EXECUTORS = ("thread", "asyncio", "process")
+
+# A process that a test starts is ready at once: it need not import all this by itself.
+multiprocessing.set_forkserver_preload([__name__])
 
 
 def _hold_nothing(*_hold):
@@ -71,11 +75,21 @@ class Bench:
         self.schedule.admit(epoch, chunk)
 
     def wait(self, is_so, what):
-        """Turn until it is so, and until all events of it are there."""
+        """
+        Turn until it is so, and until all events of it are there.
+
+        Raises:
+            HandlersCannotRunError: handlers cannot run any more, so it never will be.
+        """
 
         def turned():
             self.schedule.turn()
-            return is_so() and not self.schedule.under_way
+            fatal = self.schedule.fatal  # first: it may be what is waited for
+            if is_so():
+                return not self.schedule.under_way
+            if fatal is not None:
+                raise fatal
+            return False
 
         def seen():
             return f"{self.held.records} held, {self.events}"
@@ -109,7 +123,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     order=None,
     timeout=None,
     lifespan=None,
-    start_seconds=30.0,
+    start_seconds=600.0,
     **policy,
 ):
     """Run handlers so, until the block ends."""
