@@ -9,7 +9,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
-from tests.broker.worker.handlers import InBatches, Recording
+from tests.broker.worker.handlers import Recording
 from tests.harness.audit.telling import check, findings_of, read
 from tests.harness.waiting import wait_for
 
@@ -125,21 +125,6 @@ def test_workers_that_come_and_go_are_clean(lab, journals, tmp_path, protocol):
     )
     second.end()
     assert journals.broken() == set()
-
-
-@pytest.mark.parametrize("order", ["partition", "unordered"])
-def test_batches_have_an_entry_each(lab, journals, tmp_path, order):
-    """W4, W5, W7: some of a batch fail, come again by themselves, and are skipped."""
-    count = journals.produce(["", "fail=1", "", "fail", "reject"] * 8)
-    running = journals.run(
-        InBatches(tmp_path), order=order, batch=5, on_exhausted="skip"
-    )
-    running.wait_done(count)
-    running.end()
-    assert journals.broken() == set()
-    said = [one for one in journals.entries() if one.event == "handle"]
-    assert any(one["batch"] is not None for one in said)
-    assert lab.committed() == {0: 40, 1: 40}
 
 
 def test_what_a_process_took_with_it(lab, journals, tmp_path):

@@ -57,11 +57,10 @@ class Slow:
     def calls(self):
         return [*map(int, (self.folder / "calls").read_text().split())]
 
-    def __call__(self, given, _context):
-        for record in given if isinstance(given, list) else [given]:
-            self.note(record)
-            if record.offset == self.at:
-                threading.Event().wait()
+    def __call__(self, record, _context):
+        self.note(record)
+        if record.offset == self.at:
+            threading.Event().wait()
 
 
 def test_only_the_record_that_takes_too_long_fails(tmp_path):
@@ -198,16 +197,6 @@ def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
         wait_for(handle.is_free, "its end", limit=20.0)
     finally:
         (tmp_path / "go").touch()
-
-
-def test_a_batch_that_takes_too_long_is_tried_record_by_record(tmp_path):
-    """W7: nobody can tell whose fault it was; only the one that is slow alone has failed."""
-    handle = Slow(tmp_path)
-    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
-    with bench("process", handle, batch=4, **how) as made:
-        made.finish(4)
-        assert [*failed(made)] == [2]
-    assert sorted(handle.calls()) == [0, 0, 1, 1, 2, 2, 3]
 
 
 @frozen

@@ -33,7 +33,7 @@ from safeconsumer import (
     StopWorker,
     Worker,
 )
-from safeconsumer.errors import MissingExtraError, WorkerSettingError
+from safeconsumer.errors import MissingExtraError
 from safeconsumer.worker import Context, Tracing
 from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
@@ -545,11 +545,3 @@ def import_again(monkeypatch, room, name):
     importlib.import_module(f"{room}.{name}")
     monkeypatch.delitem(sys.modules, f"{room}.{name}")
     monkeypatch.delattr(sys.modules[room], name)
-
-
-def test_impossible_settings_are_refused():
-    """A provider that provides nothing, and a parent that is neither here nor there."""
-    with pytest.raises(WorkerSettingError, match="provider must be"):
-        Tracing(provider=object())
-    with pytest.raises(WorkerSettingError, match="parent must be"):
-        Tracing(parent="link")

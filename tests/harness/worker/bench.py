@@ -123,7 +123,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     order=None,
     timeout=None,
     lifespan=None,
-    start_seconds=600.0,
+    start_seconds=1e12,
     **policy,
 ):
     """Run handlers so, until the block ends."""

@@ -579,28 +579,10 @@ def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
 
 @pytest.mark.contract("W1")
 @in_both
+@pytest.mark.parametrize("limit", ["records", "span"])
 @simulated(seeds=1)
-def test_a_single_partition_whose_room_is_less_than_a_batch(lab, executor):
+def test_a_batch_does_not_wait_for_more_than_a_limit_lets_come(lab, executor, limit):
     filled(lab, 1, *["v"] * 50)
-    run = Working(
-        lab,
-        Handler(lab, v=0.1),
-        executor=executor,
-        batch=50,
-        batch_within=WITHIN,
-        limits=Limits(records=10),
-        settings={"max_poll_records": 10},
-    )
-    run.done(40)
-    assert lab.now < WITHIN
-    run.stop()
-
-
-@pytest.mark.contract("W1")
-@in_both
-@simulated(seeds=1)
-def test_records_beyond_the_span_fill_no_batch(lab, executor):
-    filled(lab, 1, *["v"] * 40)
     run = Working(
         lab,
         Handler(lab, v=0.1),
@@ -608,9 +590,10 @@ def test_records_beyond_the_span_fill_no_batch(lab, executor):
         order="unordered",
         batch=50,
         batch_within=WITHIN,
-        limits=Limits(span=10),
+        limits=Limits(**{limit: 10}),
+        settings={"max_poll_records": 10},
     )
-    run.done(30)
+    run.done(40)
     assert lab.now < WITHIN
     run.stop()
 

@@ -91,6 +91,7 @@ def test_work_on_the_old_topic_commits_nothing_to_the_new_one(lab, executor, ord
     assert committed(lab) in ([None], [0], *([number] for number in range(26)))
     lab.until(lambda: committed(lab) == [25], 100.0)
     run.stop()
+    assert run.told(events.WorkDropped)
     new = values(handler)
     assert sorted(set(new)) == [*range(25)]
     assert len(new) == 25
@@ -121,19 +122,6 @@ def test_a_letter_of_the_old_topic_completes_nothing_of_the_new_one(lab):
     assert values(handler) == [*range(5)]
     places = [dict(one.headers)["dead-letter-offset"] for one in letters(lab)]
     assert sorted(places) in ([b"0", b"2"], [b"0"])
-
-
-@simulated(seeds=1, nightly=5)
-def test_its_dropped_work_is_told(lab):
-    filled(lab, 1, "slow", *OLD)
-    handler = Handler(lab, slow=10.0)
-    run = Working(lab, handler, settings=quick(metadata_max_age_ms=1000))
-    lab.until(lambda: handler.calls)
-    lab.sleep(3)
-    made_again(lab, 5)
-    lab.until(lambda: committed(lab) == [5], 100.0)
-    run.stop()
-    assert list(run.told(events.WorkDropped))
 
 
 @in_both_ways

@@ -243,21 +243,3 @@ def test_a_deserializer_of_two_workers_has_one_thread_at_a_time(lab, executor):
     assert sorted(set(seen)) == sorted(VALUES)
     for run in runs:
         run.stop()
-
-
-@simulated(seeds=1)
-def test_a_deserializer_that_raises_lets_the_next_record_in(lab):
-    filled(lab, 2, *VALUES)
-    calls = []
-
-    def fails_at_first(data):
-        calls.append(data)
-        if len(calls) <= 4:
-            message = "planted"
-            raise ConnectionError(message)
-        return data
-
-    settings = {"value_deserializer": fails_at_first}
-    run = Working(lab, lambda *_: None, settings=settings)
-    run.done(40)
-    assert run.stop().committed
