@@ -409,30 +409,13 @@ def test_a_sigterm_for_all_processes_at_once(lab, recording):
 
 
 EXIT = """
-import sys
-import time
 from pathlib import Path
-from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.worker import Retry
-from safeconsumer.worker.executors.base import Calls
-from safeconsumer.worker.executors import choose
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order
-from safeconsumer.worker.queue import Policy, Queue
-from safeconsumer.worker.results import Schedule
 from tests.broker.worker.handlers import Recording
+from tests.harness.worker.bench import bench
 
 if __name__ == "__main__":
-    tell = lambda *_, **__: None
-    lanes, policy = Lanes(Order.PARTITION), Policy(retry=Retry())
-    ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
-    queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, ledger)
-    schedule = Schedule(queue, tell, tell)
-    handle = Recording(Path())
-    calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
-    processes = choose("process", schedule, calls, 1)
-    processes.start()
-    processes._make_ready()
+    running = bench("process", Recording(Path()))
+    running.__enter__().runner._make_ready()
 """
 
 

@@ -6,32 +6,24 @@ import threading
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
-from attrs import define, field
 from kafka.structs import TopicPartition
 
-from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry, health
 from safeconsumer.worker.executors import choose
-from safeconsumer.worker.executors.base import Calls, Runner
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order
-from safeconsumer.worker.queue import QUANTUM, Policy, Queue
+from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.queue import QUANTUM
 from safeconsumer.worker.results import Schedule
 from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
-from tests.harness.worker.desk import TP, Record
+from tests.harness.worker.desk import TP, Desk
 
 OTHER = TopicPartition("other", 0)
 EXECUTORS = ("thread", "asyncio", "process")
 
 # A process that a test starts is ready at once: it need not import all this by itself.
 multiprocessing.set_forkserver_preload([__name__])
-
-
-def _hold_nothing(*_hold):
-    raise NotImplementedError
 
 
 class TellingSchedule(Schedule):
@@ -42,8 +34,8 @@ class TellingSchedule(Schedule):
     count may not have seen the events yet.
     """
 
-    def __init__(self, queue, emit):
-        super().__init__(queue, emit, _hold_nothing)
+    def __init__(self, *given):
+        super().__init__(*given)
         self._counting = threading.Lock()
         self.under_way = 0
 
@@ -58,21 +50,25 @@ class TellingSchedule(Schedule):
                 self.under_way -= 1
 
 
-@define(eq=False)
-class Bench:
-    """Handlers run in it as in a worker; somebody has to turn it."""
+class Bench(Desk):
+    """
+    A desk beside which handlers run as in a worker; somebody has to turn it.
 
-    held: Held
-    schedule: TellingSchedule
-    runner: Runner
-    events: list[Any] = field(factory=list)
+    Attributes:
+        runner: what runs them.
+    """
+
+    make_schedule = TellingSchedule
+
+    def __init__(self, order, **policy):
+        super().__init__(order, clock=time.monotonic, **policy)
+        assign_to(self.ledger, [TP, OTHER])
+        self.runner = None
 
     def admit(self, count):
         """Give it the first records of its partition."""
-        epoch = self.held.open(TP, 1, 0, 0)
-        records = [Record(*TP, offset) for offset in range(count)]
-        chunk = self.held.admit(epoch, records)
-        self.schedule.admit(epoch, chunk)
+        self.regain()
+        return super().admit(count)
 
     def wait(self, is_so, what):
         """
@@ -126,35 +122,31 @@ def bench(  # noqa: PLR0913 - what a worker takes
     start_seconds=1e12,
     **policy,
 ):
-    """Run handlers so, until the block ends."""
-    held, events = Held(time.monotonic), []
+    """
+    Run handlers so, until the block ends.
+
+    A process may take as long to start as a program can say, which is longer than the
+    system can wait at a time: a busy machine refuses no test.
+    """
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
     settings |= {
         "quantum": batch or QUANTUM,
         "is_batch": batch is not None,
         **policy,
     }
-
-    def emit(kind, **fields):
-        events.append(kind(**fields))
-
-    lanes = Lanes(order or (Order.KEY if batch is None else Order.PARTITION))
-    ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
-    assign_to(ledger, [TP, OTHER])
-    schedule = TellingSchedule(
-        Queue(held, lanes, Policy(**settings), time.monotonic, ledger), emit
-    )
+    usual = Order.KEY if batch is None else Order.PARTITION
+    made = Bench(order or usual, **settings)
     calls = Calls(
         handle=handle,
         is_batch=batch is not None,
         seconds=0.005,
         deadline=lambda: None,
-        emit=emit,
+        emit=made.emit,
         timeout=timeout,
         lifespan=lifespan,
         start_seconds=start_seconds,
     )
-    made = Bench(held, schedule, choose(executor, schedule, calls, count), events)
+    made.runner = choose(executor, made.schedule, calls, count)
     try:
         made.runner.start()
         wait_for(lambda: made.runner.wait_ready(0.1), "it to begin")

@@ -38,17 +38,25 @@ class Record:
 
 
 class Desk:
-    """A schedule for one partition, and the clock it looks at."""
+    """
+    A schedule for one partition, and the clock it looks at.
 
-    def __init__(self, order, key=None, breaker=None, records=0, **policy):
-        self.clock = Clock()
+    Attributes:
+        told: the kinds of all events, in their order.
+        events: the events.
+    """
+
+    make_schedule = Schedule
+
+    def __init__(self, order, key=None, breaker=None, records=0, clock=None, **policy):
+        self.clock = clock or Clock()
         self.held = Held(self.clock)
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
         assign_to(self.ledger, [TP])
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
         self.told = []
         self.events = []
-        self.schedule = Schedule(
+        self.schedule = self.make_schedule(
             Queue(
                 self.held,
                 Lanes(order),
