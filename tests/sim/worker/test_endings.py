@@ -334,17 +334,6 @@ def test_the_drain_is_counted_from_when_it_was_asked_for(lab):
     assert run.report.given_up == 1
 
 
-@simulated(seeds=1)
-def test_what_a_hook_raises_is_counted(lab):
-    lab.topic("t", 1, records=1)
-    run = Working(lab, Handler(lab), on_event=planted)
-    run.done(1)
-    assert run.stop().committed
-    (failures,) = run.worker.hook_failures.values()
-    assert failures > 1
-    assert run.worker.stats().hook_failures == failures
-
-
 class HangingHook:
     """Does not return for so many seconds, once it is told to, or with one kind of event."""
 

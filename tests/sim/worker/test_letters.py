@@ -228,6 +228,7 @@ def test_a_letter_that_no_try_can_send_goes_to_the_policy(lab, then, error):
 @pytest.mark.parametrize(
     ("then", "error"),
     [("stop", UNKNOWN_TOPIC), ("skip", UNKNOWN_TOPIC), ("block", NOT_ENOUGH_REPLICAS)],
+    ids=["stop", "skip", "block"],
 )
 @simulated(seeds=1)
 def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, error, executor):
@@ -647,23 +648,6 @@ def test_a_batch_that_fails_as_a_whole_is_no_success(lab):
     )
     assert isinstance(run.ends(), DeadLetterLimitError)
     assert len(letters.sent) <= 5
-
-
-@pytest.mark.contract("W7")
-@simulated(seeds=1)
-def test_a_poisoned_record_alone_in_a_topic_is_a_dead_letter(lab):
-    (tp,) = filled(lab, 1, "bad")
-    letters = Letters()
-    run = Working(
-        lab,
-        Handler(lab, bad=Reject("told to")),
-        dead_letter=DeadLetter(letters, "dead"),
-    )
-    run.done(1)
-    lab.sleep(10)
-    put(lab, tp, "good")
-    run.done(2)
-    assert (letters.sent, run.stop().dead_letters, committed(lab)) == ([b"bad"], 1, [2])
 
 
 @pytest.mark.contract("W7")

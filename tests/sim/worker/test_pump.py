@@ -191,28 +191,6 @@ def test_a_sink_that_takes_long_holds_up_no_batch(lab):
     assert (letters, committed(lab)) == ([1], [8])
 
 
-@pytest.mark.contract("W3")
-@simulated(seeds=1)
-def test_in_order_the_next_batch_waits_for_the_one_before(lab):
-    """W3: so that what failed comes before what stands behind it; others do not wait."""
-    with pumping(lab, 8, 2, order="partition") as pump:
-        first, other = taken(lab, pump, 8)
-        first.done([0, 1, 2])
-        other.done()
-        (second,) = taken(lab, pump, 4)
-        assert (second.partition, offsets(second)) == (other.partition, [4, 5, 6, 7])
-        second.done()
-        assert nothing(lab, pump, 1)
-        first.fail(ValueError(), 3)
-        (again,) = taken(lab, pump, 1)
-        assert offsets(again) == [3]
-        again.done()
-        (behind,) = taken(lab, pump, 4)
-        assert offsets(behind) == [4, 5, 6, 7]
-        behind.done()
-    assert committed(lab) == [8, 8]
-
-
 @pytest.mark.contract("W1")
 @ORDERS
 @simulated(seeds=1)
