@@ -137,36 +137,3 @@ def test_what_a_process_took_with_it(lab, journals, tmp_path):
     assert journals.broken() == set()
     handed = [one for one in journals.entries() if one.event == "handled"]
     assert [one["offset"] for one in handed if not one["ok"]] == [30, 30]
-
-
-@pytest.mark.parametrize("asks", [True, False])
-def test_what_had_begun_when_the_hold_came_is_no_start_under_it(
-    lab, journals, tmp_path, *, asks
-):
-    """
-    W10: the handler's first line may run after the pause returned that it preceded.
-
-    1. A place looks for holds, finds none, and calls the handler. 2. Another thread
-    pauses; the pause returns and is journaled. 3. The handler writes that it begins.
-    Without what ran at 2 nobody could tell it from a start under the hold.
-    """
-    journals.produce(["", ""])
-    writer = JournalWriter(journals.folder, member="worker", group=lab.group)
-    consumer = lab.consumer(journal=writer)
-    writing, first = writer.write, iter([True])
-
-    def write(event, fields):
-        if event == "handle" and next(first, False):
-            if not asks:
-                writer.running = None
-            consumer.pause(f"{fields['tp']}")
-        writing(event, fields)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "write", write)
-        running = lab.run(Recording(tmp_path), consumer, order="key")
-        running.wait_done(3)
-        consumer.resume_all(owner="app")
-        running.wait_done(4)
-        running.end()
-    assert journals.broken() == (set() if asks else {"W10"})

@@ -305,6 +305,37 @@ def test_an_outage_that_a_breaker_knows(lab, tmp_path, executor):
     assert broken(tmp_path) == set()
 
 
+@pytest.mark.contract("W10")
+@pytest.mark.parametrize("asks", [True, False])
+@simulated(seeds=1)
+def test_what_had_begun_when_the_hold_came_is_no_start_under_it(lab, tmp_path, *, asks):
+    """
+    W10: the handler's first line may run after the pause returned that it preceded.
+
+    1. A place looks for holds, finds none, and calls the handler. 2. Another thread
+    pauses; the pause returns and is journaled. 3. The handler writes that it begins.
+    Without what ran at 2 nobody could tell it from a start under the hold.
+    """
+    filled(lab, 2, "", "")
+    writer, first = JournalWriter(tmp_path, group=GROUP), iter([True])
+    writing = writer.write
+
+    def write(event, fields):
+        if event == "handle" and next(first, False):
+            if not asks:
+                writer.running = None
+            run.consumer.pause(fields["tp"])
+        writing(event, fields)
+
+    writer.write = write
+    run = journaled(lab, writer, Handler(lab))
+    run.done(3)
+    run.consumer.resume_all(owner="app")
+    run.done(4)
+    run.stop()
+    assert broken(tmp_path) == (set() if asks else {"W10"})
+
+
 # ------------------------------------------------------------ planted
 
 
