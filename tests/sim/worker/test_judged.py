@@ -7,7 +7,6 @@ import pytest
 from kafka.serializer import Deserializer
 
 from safeconsumer import (
-    Breaker,
     Commit,
     DeadLetter,
     Drain,
@@ -29,7 +28,6 @@ from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.test_letters import fails, producer
 from tests.sim.worker.test_rebalances import settled
-from tests.sim.worker.test_unreadable import TWICE, spoiled
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -273,36 +271,6 @@ def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
     run.stop()
     assert len(entries(tmp_path, "dropped")) == 1
     assert broken(tmp_path) - {"A2"} == set()
-
-
-@in_both
-@simulated(seeds=1, nightly=2)
-def test_a_batch_that_cannot_be_read_is_skipped(lab, tmp_path, executor):
-    """W7: each of its offsets is complete, and nothing behind them is out of order."""
-    spoiled(lab)
-    options = {**TWICE, "on_exhausted": "skip", "executor": executor}
-    run = journaled(lab, tmp_path, Handler(lab), **options)
-    lab.until(lambda: committed(lab) == [7, 7], 100.0)
-    run.stop()
-    said = [(one["offset"], one["why"]) for one in entries(tmp_path, "completed")]
-    assert said == [(2, "skipped"), (3, "skipped"), (4, "skipped")]
-    assert broken(tmp_path) - {"A2"} == set()
-
-
-@in_both
-@simulated(seeds=1, nightly=2)
-def test_an_outage_that_a_breaker_knows(lab, tmp_path, executor):
-    """W10, W11: its hold stops all but one record, which tries when the hold has ended."""
-    filled(lab, 2, *["down"] * 20)
-    breaker = Breaker(on=(ConnectionError,), failures=3, first=1.0)
-    handler = Handler(lab, down=ConnectionError("told to"))
-    run = journaled(lab, tmp_path, handler, executor=executor, breaker=breaker)
-    lab.until(lambda: run.worker.stats().breaker_opened)
-    lab.sleep(5.0)
-    handler.does.clear()
-    run.done(40)
-    run.stop()
-    assert broken(tmp_path) == set()
 
 
 @pytest.mark.contract("W10")

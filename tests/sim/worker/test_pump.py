@@ -8,7 +8,6 @@ import pytest
 from safeconsumer import (
     BatchFailure,
     Commit,
-    DeadLetter,
     Drain,
     Limits,
     Pause,
@@ -21,11 +20,9 @@ from safeconsumer import (
     events,
 )
 from safeconsumer.errors import (
-    CommitRefusedError,
     DeserializationError,
     RecordFailedError,
     UnansweredBatchError,
-    WorkerSettingError,
     WorkerStateError,
 )
 from safeconsumer.holds.hold import OUTAGE
@@ -508,34 +505,6 @@ def test_a_stop_ends_the_loop(lab, how, who):
         assert pump.is_stopping
         assert (list(pump) if how == "iterating" else pump.turn()) == []
     assert committed(lab) == [4 if who == "stop" else 0]
-
-
-@simulated(seeds=1)
-def test_what_nobody_answered_is_not_committed_by_the_loop(lab):
-    """W4: in the block; behind it the consumer is its owner's again."""
-    (tp,) = lab.topic("t", 1, records=20)
-    reading = consumer(lab, "t")
-
-    def loop():
-        with Pump(reading) as pump:
-            next(iter(pump)).done([0, 1])
-            reading.commit()
-
-    with pytest.raises(CommitRefusedError, match="commits what is done"):
-        loop()
-    assert committed(lab) == [2]
-    assert reading.position(tp) == 2
-    reading.commit()
-    assert committed(lab) == [2]
-    letters = DeadLetter(Sending(), "t")
-    with pytest.raises(WorkerSettingError, match="is consumed here"):
-        Pump(reading, dead_letter=letters)
-
-
-class Sending:
-    """A producer that nobody calls."""
-
-    def send(self, *_, **__): ...
 
 
 class Answers:

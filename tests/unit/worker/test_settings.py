@@ -178,6 +178,7 @@ def test_what_may_work_is_taken(settings):
         ({"enable_auto_commit": True}, {}, "enable_auto_commit"),
         ({}, {"retry": 3}, "retry must be a Retry"),
         ({}, {"order": "key"}, "'unordered' or 'partition'"),
+        ({}, {"dead_letter": DeadLetter(SENDS, "orders")}, "is consumed here"),
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
     ],
 )
