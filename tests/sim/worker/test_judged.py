@@ -12,7 +12,6 @@ from safeconsumer import (
     Drain,
     Limits,
     Pause,
-    Pump,
     Reject,
     Retry,
     RetryLater,
@@ -39,7 +38,6 @@ from tests.sim.worker.working import (
     in_both_ways,
     put,
     quick,
-    taken,
 )
 
 QUICK = Retry(attempts=2, first=0.01, jitter=False)
@@ -227,24 +225,6 @@ def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_end
 
 
 @in_both
-@simulated(seeds=1, nightly=2)
-def test_what_a_worker_gives_back_comes_again(lab, tmp_path, executor):
-    """Records that have no room, as its own hold was lifted; the rest is judged on."""
-    filled(lab, 2, *["slow"] * 40, keys="abcd")
-    how = {"executor": executor, "order": "key", "limits": Limits(records=20)}
-    handler = Handler(lab, slow=2.0)
-    run = journaled(lab, tmp_path, handler, {"max_poll_records": 10}, **how)
-    for _ in range(3):
-        lab.until(lambda: "worker:backpressure" in run.worker.stats().paused)
-        run.consumer.resume_all(owner="worker:backpressure")
-        lab.sleep(0.5)
-    lab.until(lambda: committed(lab) == [40, 40], 300.0)
-    run.stop()
-    assert [one for one in entries(tmp_path, "call") if one["op"] == "seek"]
-    assert broken(tmp_path) == set()
-
-
-@in_both
 @pytest.mark.parametrize("target", [8, 15])
 @simulated(seeds=1, nightly=2)
 def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
@@ -410,22 +390,4 @@ def test_workers_with_one_writer(lab, tmp_path):
     third = Working(lab, Handler(lab, slow=0.5), name="third", settings=settings)
     lab.until(lambda: committed(lab) == [10], 100.0)
     third.stop()
-    assert broken(tmp_path) == set()
-
-
-@simulated(seeds=1)
-def test_a_pump_writes_what_polls_returned_and_no_handlers(lab, tmp_path):
-    filled(lab, 2, *[""] * 10)
-    run = {}
-
-    def live():
-        with Pump(consumer(lab, "t", journal=tmp_path)) as pump:
-            for batch in taken(lab, pump, 20):
-                batch.done()
-            run["done"] = True
-
-    lab.start("pump", live)
-    lab.until(lambda: "done" in run)
-    lab.until(lambda: committed(lab) == [10, 10], 100.0)
-    assert entries(tmp_path, "working", "handle", "completed") == []
     assert broken(tmp_path) == set()

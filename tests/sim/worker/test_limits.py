@@ -12,6 +12,7 @@ from safeconsumer.worker.loop import BUSY_POLL
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import COOPERATIVE
+from tests.sim.worker.test_judged import broken, entries
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -245,12 +246,17 @@ def test_partitions_that_have_records_share_the_room(lab, busy, share):
 
 
 @pytest.mark.contract("W1", "W9")
-@simulated(seeds=1)
-def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(lab):
+@in_both
+@simulated(seeds=1, nightly=2)
+def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(
+    lab, tmp_path, executor
+):
     """By anybody, as often as it likes: what does not fit comes again, once."""
     filled(lab, 2, *["slow"] * 25, keys="abcd")
     handler, limits = Handler(lab, slow=0.3), Limits(records=20)
-    run = Working(lab, handler, order="key", limits=limits, settings=SMALL)
+    how = {"executor": executor, "order": "key", "limits": limits}
+    settings = {**SMALL, "journal": tmp_path}
+    run = Working(lab, handler, settings=settings, **how)
     poll, held = run.consumer.poll, run.worker._engine.held
 
     def lifted(**how):
@@ -262,6 +268,8 @@ def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(lab):
     run.done(50)
     assert run.stop().refetched > 0
     assert [sorted(handler.offsets(n)) for n in (0, 1)] == [[*range(25)]] * 2
+    assert [one for one in entries(tmp_path, "call") if one["op"] == "seek"]
+    assert broken(tmp_path) == set()
 
 
 @pytest.mark.contract("W9")

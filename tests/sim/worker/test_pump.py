@@ -28,6 +28,7 @@ from safeconsumer.errors import (
 from safeconsumer.holds.hold import OUTAGE
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
+from tests.sim.worker.test_judged import broken, entries
 from tests.sim.worker.working import (
     committed,
     consumer,
@@ -559,10 +560,10 @@ class Answers:
 @pytest.mark.contract("W3", "W4", "W5")
 @ORDERS
 @simulated(seeds=3, nightly=40)
-def test_whatever_is_answered_each_record_ends_once(lab, order):
-    """W3, W4, W5: in any order of answers, waits and holds, on two partitions."""
+def test_whatever_is_answered_each_record_ends_once(lab, tmp_path, order):
+    """W3, W4, W5: in any order of answers, waits and holds; its journal has no handlers."""
     dice = lab.rng
-    reading = consumer(lab, "t", **FOUR)
+    reading = consumer(lab, "t", journal=tmp_path, **FOUR)
     how = {"order": order, "on_exhausted": "skip", "reading": reading}
     with pumping(lab, 30, 2, **how) as pump:
         answers = Answers(lab, pump, order)
@@ -588,3 +589,5 @@ def test_whatever_is_answered_each_record_ends_once(lab, order):
             answers.take()
     assert committed(lab) == [30, 30]
     assert lab.members(GROUP) == 1
+    assert entries(tmp_path, "working", "handle") == []
+    assert broken(tmp_path) == set()
