@@ -23,7 +23,7 @@ from safeconsumer.worker.lanes import Order
 from tests.harness.processes import forked
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import OTHER, bench
-from tests.harness.worker.fake_client import FakeRecord
+from tests.harness.worker.desk import Record
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -57,11 +57,10 @@ class Slow:
     def calls(self):
         return [*map(int, (self.folder / "calls").read_text().split())]
 
-    def __call__(self, given, _context):
-        for record in given if isinstance(given, list) else [given]:
-            self.note(record)
-            if record.offset == self.at:
-                threading.Event().wait()
+    def __call__(self, record, _context):
+        self.note(record)
+        if record.offset == self.at:
+            threading.Event().wait()
 
 
 def test_only_the_record_that_takes_too_long_fails(tmp_path):
@@ -179,7 +178,7 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
         os.kill(child.process.pid, signal.SIGKILL)
         wait_for(lambda: child.has_spoken(0.0), "its end")
         epoch = made.held.open(OTHER, 1, 0, 0)
-        made.schedule.admit(epoch, made.held.admit(epoch, [FakeRecord(*OTHER, 3)]))
+        made.schedule.admit(epoch, made.held.admit(epoch, [Record(*OTHER, 3)]))
         made.wait(lambda: not made.held.records, "another process to do the next")
     assert handle.calls() == [0, 1, 2, 3]
 
@@ -198,16 +197,6 @@ def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
         wait_for(handle.is_free, "its end", limit=20.0)
     finally:
         (tmp_path / "go").touch()
-
-
-def test_a_batch_that_takes_too_long_is_tried_record_by_record(tmp_path):
-    """W7: nobody can tell whose fault it was; only the one that is slow alone has failed."""
-    handle = Slow(tmp_path)
-    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
-    with bench("process", handle, batch=4, **how) as made:
-        made.finish(4)
-        assert [*failed(made)] == [2]
-    assert sorted(handle.calls()) == [0, 0, 1, 1, 2, 2, 3]
 
 
 @frozen
@@ -420,30 +409,13 @@ def test_a_sigterm_for_all_processes_at_once(lab, recording):
 
 
 EXIT = """
-import sys
-import time
 from pathlib import Path
-from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.worker import Retry
-from safeconsumer.worker.calls import Calls
-from safeconsumer.worker.executors import choose
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order
-from safeconsumer.worker.queue import Policy, Queue
-from safeconsumer.worker.results import Schedule
 from tests.broker.worker.handlers import Recording
+from tests.harness.worker.bench import bench
 
 if __name__ == "__main__":
-    tell = lambda *_, **__: None
-    lanes, policy = Lanes(Order.PARTITION), Policy(retry=Retry())
-    ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
-    queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, ledger)
-    schedule = Schedule(queue, tell, tell)
-    handle = Recording(Path())
-    calls = Calls(handle=handle, deadline=tell, emit=tell)
-    processes = choose("process", schedule, calls, 1)
-    processes.start()
-    processes._make_ready()
+    running = bench("process", Recording(Path()))
+    running.__enter__().runner._make_ready()
 """
 
 
@@ -505,7 +477,7 @@ def test_a_process_is_dead_although_its_fork_lives(tmp_path):
 
 
 @frozen
-class LargeRecord(FakeRecord):
+class LargeRecord(Record):
     """More than a pipe takes while nobody reads from it."""
 
     load: bytes = bytes(4_000_000)

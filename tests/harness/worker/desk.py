@@ -1,6 +1,6 @@
 """A schedule on a desk: no broker, no threads, and time stands still."""
 
-from attrs import frozen
+from attrs import field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
@@ -13,35 +13,50 @@ from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome
-from tests.harness.holds.lab import assign_to
-from tests.harness.worker.fake_client import Clock, FakeRecord
+from tests.harness.holds.lab import Clock, assign_to
 
 TP = TopicPartition("orders", 0)
+KEYS = 3
 
 
-@frozen(kw_only=True)
-class KeyedRecord(FakeRecord):
-    """A record with a key of its own."""
+@frozen
+class Record:
+    """The attributes of a record that a worker reads; by default there are three keys."""
 
-    given: bytes
+    topic: str
+    partition: int
+    offset: int
+    key: bytes = field()
+    leader_epoch: int = 0
+    serialized_key_size: int = 1
+    serialized_value_size: int = 100
+    serialized_header_size: int = -1
 
-    @property
-    def key(self):
-        return self.given
+    @key.default
+    def _of_its_offset(self):
+        return b"%d" % (self.offset % KEYS)
 
 
 class Desk:
-    """A schedule for one partition, and the clock it looks at."""
+    """
+    A schedule for one partition, and the clock it looks at.
 
-    def __init__(self, order, key=None, breaker=None, records=0, **policy):
-        self.clock = Clock()
+    Attributes:
+        told: the kinds of all events, in their order.
+        events: the events.
+    """
+
+    make_schedule = Schedule
+
+    def __init__(self, order, key=None, breaker=None, records=0, clock=None, **policy):
+        self.clock = clock or Clock()
         self.held = Held(self.clock)
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
         assign_to(self.ledger, [TP])
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
         self.told = []
         self.events = []
-        self.schedule = Schedule(
+        self.schedule = self.make_schedule(
             Queue(
                 self.held,
                 Lanes(order),
@@ -76,11 +91,10 @@ class Desk:
         return chunk
 
     def _record(self, offset):
-        record = FakeRecord(*TP, offset)
+        record = Record(*TP, offset)
         if self.key is None:
             return record
-        key = self.key(record)
-        return KeyedRecord(*TP, offset, given=str(key).encode())
+        return Record(*TP, offset, key=str(self.key(record)).encode())
 
     @property
     def failures(self):

@@ -202,36 +202,6 @@ def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
 
 
 @pytest.mark.contract("W7")
-@simulated(seeds=1)
-def test_a_topic_that_cannot_be_written_now(lab):
-    refuses = lab.cluster.fail("Produce", error=NOT_ENOUGH_REPLICAS)
-    one, other = lab.topic("t", 2)
-    put(lab, one, "", "reject", "")
-    put(lab, other, "", "")
-    run = Working(
-        lab,
-        Handler(lab, reject=Reject("told to")),
-        dead_letter=DeadLetter(
-            producer(lab, retries=0, enable_idempotence=False), "dead"
-        ),
-        limits=Limits(age=3.0),
-        retry=Retry(first=1.0, most=2.0, jitter=False),
-    )
-    run.done(3)
-    lab.sleep(8)
-    failed = run.told(events.DeadLetterFailed)
-    assert [one.attempt for one in failed][:3] == [1, 2, 3]
-    assert [one.delay for one in failed][:3] == [1.0, 2.0, 2.0]
-    assert "t:0 offset 1" in str(run.worker.healthy().reasons)
-    assert committed(lab) == [1, 2]
-    refuses.end()
-    run.done(5)
-    assert run.stop().dead_letters == 1
-    assert len(letters(lab)) == 1
-    assert committed(lab) == [3, 2]
-
-
-@pytest.mark.contract("W7")
 @pytest.mark.parametrize("error", [INVALID_TOPIC, NOT_AUTHORIZED])
 @pytest.mark.parametrize("then", ["stop", "skip", "block"])
 @simulated(seeds=1)
@@ -256,11 +226,15 @@ def test_a_letter_that_no_try_can_send_goes_to_the_policy(lab, then, error):
 
 @pytest.mark.contract("W7")
 @in_both
-@pytest.mark.parametrize("then", ["stop", "skip", "block"])
+@pytest.mark.parametrize(
+    ("then", "error"),
+    [("stop", UNKNOWN_TOPIC), ("skip", UNKNOWN_TOPIC), ("block", NOT_ENOUGH_REPLICAS)],
+    ids=["stop", "skip", "block"],
+)
 @simulated(seeds=1)
-def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, executor):
+def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, error, executor):
     """W7: for ten times as long as all attempts take; and no attempt is used up."""
-    away = lab.cluster.fail("Produce", error=UNKNOWN_TOPIC)
+    away = lab.cluster.fail("Produce", error=error)
     retry = Retry(attempts=3, first=1.0, most=2.0, jitter=False)
     to = producer(lab, retries=0, enable_idempotence=False)
     run = working(
@@ -270,13 +244,16 @@ def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, executor):
         retry=retry,
         on_exhausted=then,
         executor=executor,
+        limits=Limits(age=3.0),
     )
     run.done(1)
     lab.sleep(30)
     assert run.error is None
     failed = run.told(events.DeadLetterFailed)
     assert len(failed) > 9
+    assert [(one.attempt, one.delay) for one in failed[:3]] == [(1, 1), (2, 2), (3, 2)]
     assert {one.then for one in failed} == {"retry"}
+    assert "t:0 offset 1" in str(run.worker.healthy().reasons)
     assert committed(lab) == [1]
     away.end()
     run.done(5)
@@ -675,23 +652,6 @@ def test_a_batch_that_fails_as_a_whole_is_no_success(lab):
     )
     assert isinstance(run.ends(), DeadLetterLimitError)
     assert len(letters.sent) <= 5
-
-
-@pytest.mark.contract("W7")
-@simulated(seeds=1)
-def test_a_poisoned_record_alone_in_a_topic_is_a_dead_letter(lab):
-    (tp,) = filled(lab, 1, "bad")
-    letters = Letters()
-    run = Working(
-        lab,
-        Handler(lab, bad=Reject("told to")),
-        dead_letter=DeadLetter(letters, "dead"),
-    )
-    run.done(1)
-    lab.sleep(10)
-    put(lab, tp, "good")
-    run.done(2)
-    assert (letters.sent, run.stop().dead_letters, committed(lab)) == ([b"bad"], 1, [2])
 
 
 @pytest.mark.contract("W7")

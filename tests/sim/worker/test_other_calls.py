@@ -32,30 +32,6 @@ from tests.sim.worker.working import (
 
 
 @pytest.mark.contract("W4")
-@pytest.mark.parametrize("call", ["commit", "commit_async"])
-@simulated(seeds=1)
-def test_a_commit_by_a_handler_passes_no_record_over(lab, call):
-    """As a handler that was ported from a loop does; then the process is killed."""
-    (tp,) = filled(lab, 1, "slow", *["commits"] * 4, keys="abcde")
-
-    def commits(record, _context):
-        offsets = {tp: OffsetAndMetadata(record.offset + 1, "", -1)}
-        with suppress(CommitRefusedError):
-            getattr(first.consumer, call)(offsets)
-
-    handler = Handler(lab, slow=60.0, commits=commits)
-    first = Working(lab, handler, order="key", settings={"session_timeout_ms": 6000})
-    lab.until(lambda: len(handler.calls) == 5)
-    lab.sleep(1)
-    lab.kill(first.process)
-    again = Handler(lab)
-    second = Working(lab, again, name="b", order="key")
-    lab.until(lambda: committed(lab) == [5])
-    second.stop()
-    assert again.offsets() == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.contract("W4")
 @simulated(seeds=1)
 def test_a_poll_by_a_hook_takes_no_record_away(lab):
     """A worker's hook runs between two of its polls, on the thread that polls."""
@@ -473,6 +449,8 @@ def test_commits_work_again_behind_the_block_of_a_pump(lab):
     reading = consumer(lab, "t", max_poll_records=2)
     with Pump(reading) as pump:
         taken(lab, pump, 2)[0].done()
+        with pytest.raises(CommitRefusedError, match="commits what is done"):
+            reading.commit()
     (records,) = reading.poll(5000).values()
     assert [one.offset for one in records] == [2, 3]
     for commit in (reading.commit, lambda: reading.commit(END), reading.commit_async):

@@ -1,9 +1,10 @@
-"""Progress, marks and retries: pure decisions of the worker."""
+"""Progress, marks, retries and durations: pure decisions of the worker."""
 
 from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safeconsumer.worker.durations import BOUNDS, Durations
 from safeconsumer.worker.progress import OVERHEAD_BYTES, Chunk, Progress, Watermark
 from safeconsumer.worker.retry import Failing, Retry
 from safeconsumer.worker.watermarks import Limits, Load, credit, marks
@@ -143,6 +144,18 @@ def test_waits_stay_within_their_bounds(failures, draw):
     full = min(30.0, 0.5 * 2.0 ** (failures - 1))
     assert full / 2 <= retry.delay(failures, draw) <= full
     assert full == Retry(jitter=False).delay(failures, draw)
+
+
+def test_durations_are_counted_by_their_mean():
+    """Each of a hand-over as an even part; a bound belongs to what is below it."""
+    durations = Durations()
+    durations.add(0.4, 8)
+    durations.add(0.3, 1)
+    durations.add(1000.0, 1)
+    taken = durations.histogram()
+    assert (taken.count, taken.total) == (10, 1000.7)
+    counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
+    assert {bound: n for bound, n in counted.items() if n} == {0.05: 8, 0.5: 1, None: 1}
 
 
 def test_limits_of_dead_letters():

@@ -356,25 +356,6 @@ def test_it_holds_the_topic_and_says_why():
     assert desk.work() == []
 
 
-def test_a_try_in_vain_holds_the_topic_for_longer():
-    """Each time, and none of them is an attempt."""
-    desk = broken(Order.PARTITION, retry=_RETRY)
-    for wait in (10.0, 30.0, 60.0, 60.0):
-        desk.pass_time(wait - 0.1)
-        assert desk.work() == []
-        desk.pass_time(0.1)
-        task = claim(desk)
-        assert task.attempt == 2
-        fail(desk, DOWN, task)
-    (hold,) = desk.ledger.view().holds
-    assert hold.reason == (
-        "ConnectionError('down'), 2 times in a row; 4 tries have failed since"
-    )
-    desk.pass_time(60.0)
-    assert desk.work() == [0, 1, 2, 3, 4, 5]
-    assert desk.schedule.outages.opened == 1
-
-
 def test_who_lifts_the_hold_closes_it():
     """All goes on at once; as many failures as before open it again."""
     desk = broken()
@@ -488,18 +469,6 @@ def test_a_failure_of_what_is_being_taken_away_counts():
     assert desk.work() == []
     desk.pass_time(10.0)
     assert desk.work() == [0, 1, 2, 3, 4, 5]
-
-
-def test_a_try_in_vain_of_what_is_being_taken_away_counts():
-    """W11: as any other; the next one tries later."""
-    desk = broken()
-    desk.pass_time(10.0)
-    task = claim(desk)
-    desk.schedule.queue.drop_queued([desk.epoch])
-    fail(desk, DOWN, task)
-    (hold,) = desk.ledger.view().holds
-    assert hold.expires_at == desk.clock.now + 30.0
-    desk.held.close(desk.epoch)
 
 
 def test_a_failure_before_the_hold_is_placed_opens_it_no_second_time():
