@@ -5,8 +5,8 @@ import json
 import pytest
 from kafka.admin import ACLOperation, ResourceType
 
+from safeconsumer import Control
 from safeconsumer.cli.errors import Status
-from safeconsumer.group.settings import names
 from tests.harness.brokers import choice
 from tests.harness.group.secured import allow
 from tests.harness.members import Polled
@@ -114,7 +114,7 @@ def test_doctor_says_who_has_rights_of_operators(story):
     assert "written by: User:alice; deleted by: super users only" in well.stdout
     not_named = story.run("operator", "doctor", "--operators", "User:bob")
     assert not_named.exit_code == Status.FAILED
-    assert "PROBLEM  User:alice can place and lift operators' holds" in not_named.stdout
+    assert "PROBLEM  User:alice can place and lift holds" in not_named.stdout
     topic = story.team.settings.holds_topic
     deleting = ACLOperation.DELETE, ACLOperation.ALTER_CONFIGS
     story.grant(
@@ -125,7 +125,7 @@ def test_doctor_says_who_has_rights_of_operators(story):
     )
     bad = story.run("operator", *expected)
     assert bad.exit_code == Status.FAILED
-    assert "PROBLEM  User:* can place and lift operators' holds" in bad.stdout
+    assert "PROBLEM  User:* can place and lift holds" in bad.stdout
     assert "User:eve can delete it" in bad.stdout
     assert "User:eve can change its settings" in bad.stdout
     assert "PROBLEM  User:*" in story.run("operator", "doctor").stdout
@@ -135,7 +135,7 @@ def test_doctor_says_who_has_rights_of_operators(story):
 
 def test_doctor_looks_at_settings_that_lose_holds(story):
     story.prefix = f"short-{story.team.group}-"
-    name = names(story.prefix)[0]
+    name = Control.prefixed(story.prefix).holds_topic
     story.team.create(name, {"cleanup.policy": "compact", "delete.retention.ms": "1000",
                              "max.message.bytes": "100"})  # fmt: skip
     ended = story.run("operator", "doctor")
