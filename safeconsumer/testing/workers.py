@@ -436,7 +436,7 @@ class _Here:
         if self._bench.is_endless():
             return Outcome(task=task, left=task.indexes)
         context = context_of(task, self._calls.deadline, self._state)
-        given = {index: task.chunk.records[index] for index in task.indexes}
+        given = [*task.records]
         if self._calls.is_batch:
             outcome = call_batch(self._handle, task, self.slots[0], context)
         else:

@@ -11,7 +11,7 @@ from safeconsumer.worker.dead_letters import checked_sink
 from safeconsumer.worker.executors import ExecutorName, choose
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
-from safeconsumer.worker.lanes import Lanes, Order
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options
 from safeconsumer.worker.queue import QUANTUM, Policy, Queue
@@ -77,7 +77,7 @@ def assembled(options: Options, client: ConsumerClient, around: Surroundings) ->
     sink = checked_sink(options.dead_letter, config["group_id"])
     queue = Queue(
         engine.held,
-        Lanes(Order(options.order)),
+        Order(options.order),
         _policy(options, {"sink": sink, **around.policy}),
         clock,
         client.membership.ledger,

@@ -7,7 +7,6 @@ from operator import itemgetter
 from queue import SimpleQueue
 from typing import Any
 
-from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
@@ -17,10 +16,8 @@ from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors.base import end_slot
 from safeconsumer.worker.handlers import BatchFailure
-from safeconsumer.worker.lanes import Indexes
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.results import Schedule
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.tasks import Indexes, Outcome, Task
 
 
 class Ticket:
@@ -65,8 +62,7 @@ class Ticket:
         if error is None or before or indexes is not None:
             self._end(failed=sorted(self._failed.items(), key=itemgetter(0)))
         else:  # any of these may be the cause
-            part = evolve(self.task, indexes=new)
-            outcome = batch_failed(part, error, 0.0)
+            outcome = batch_failed(self.task, error, 0.0, new)
             self._end(outcome.failed, outcome.left, is_suspect=outcome.is_suspect)
 
     def give_back(self) -> None:
@@ -92,7 +88,7 @@ class Ticket:
         is_suspect: bool = False,
     ) -> None:
         task = self.task
-        finished = [index for index in task.indexes if task.chunk.done[index]]
+        finished = [index for index in task.indexes if task.records[index] is None]
         self._schedule.complete(
             [
                 Outcome(
@@ -320,8 +316,8 @@ class HandOut:
         batches.append(Batch(ticket, read, self._dropped))
 
     def _read(self, ticket: Ticket) -> list[tuple[int, Any]]:
-        chunk, indexes = ticket.task.chunk, ticket.task.indexes
-        raw = [(index, record_at(chunk, index)) for index in indexes]
+        task = ticket.task
+        raw = [(index, task.record(index)) for index in task.indexes]
         if not self._readers:
             return raw
         read: list[tuple[int, Any]] = []

@@ -20,8 +20,7 @@ from safeconsumer.worker.handlers import (
     Reject,
     WorkerControl,
 )
-from safeconsumer.worker.lanes import Indexes
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.tasks import Indexes, Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 StackOf: TypeAlias = Callable[[], str | None]
@@ -85,7 +84,7 @@ def call_each(
     handle: Handler, task: Task, slot: Slot, context: Context, seconds: float
 ) -> Outcome:
     """Call the handler record by record, for about so many seconds."""
-    records, done, indexes = task.chunk.records, task.chunk.done, task.indexes
+    records, indexes = task.records, task.indexes
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
     until = began + seconds
@@ -105,7 +104,6 @@ def call_each(
             answer = apart().run(handle, records[index], context)
             if answer is not None:
                 refuse_undone(answer)
-            done[index] = 1  # first: an exception may come in between
             records[index] = None
             now = clock()
             if now > until:
@@ -115,7 +113,7 @@ def call_each(
             count = len(indexes)
     except BaseException as error:  # noqa: BLE001 - any error is this record's
         # It is counted, as an exception from outside may come between two records.
-        count = sum([done[index] for index in indexes])
+        count = task.done()
         failed = [(index, blamed(error)) for index in indexes[count : count + 1]]
         before, now = now, clock()
         failing = now - before
@@ -134,7 +132,7 @@ def call_each(
 def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Outcome:
     """Call the handler with all records at once."""
     slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
-    records = [task.chunk.records[index] for index in task.indexes]
+    records = [*task.records]
     try:
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
@@ -230,9 +228,8 @@ def _is_of_one(error: BaseException) -> bool:
 
 def broken(task: Task, error: BaseException) -> Outcome:
     """Report that our own part of a call broke; records that are marked complete are."""
-    done = task.chunk.done
-    left = [index for index in task.indexes if not done[index]]
-    finished = [index for index in task.indexes if done[index]]
+    left = [index for index in task.indexes if task.records[index] is not None]
+    finished = [index for index in task.indexes if task.records[index] is None]
     message = f"what calls the handler broke: {shown(error)}"
     wrong = HandlersCannotRunError(message)
     wrong.__cause__ = error
@@ -244,9 +241,14 @@ def broken(task: Task, error: BaseException) -> Outcome:
     )
 
 
-def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
-    """Work out what a batch's exception means for each of its records."""
-    indexes = task.indexes
+def batch_failed(
+    task: Task,
+    error: BaseException,
+    seconds: float,
+    indexes: Indexes | None = None,
+) -> Outcome:
+    """Work out what an exception means for a batch's records; None: for all of them."""
+    indexes = task.indexes if indexes is None else indexes
     if isinstance(error, BatchFailure):
         return _partly_failed(task, error, seconds)
     is_suspect = bool(indexes[1:]) and _is_of_one(error)
@@ -267,8 +269,7 @@ def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
     if wrong is not None:  # none of its entries is used
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds)
-    bad = {task.indexes[at]: one for at, one in error.errors.items()}
-    good = [task.indexes[at] for at in spared(error, len(task.indexes))]
+    bad, good = error.errors, spared(error, len(task.indexes))
     for index in good:
         task.finish(index)
     failed = [(index, blamed(bad[index])) for index in task.indexes if index in bad]

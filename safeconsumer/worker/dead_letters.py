@@ -20,7 +20,6 @@ from safeconsumer.worker import forks
 from safeconsumer.worker.calls import Slot, blamed, is_async, refuse_undone
 from safeconsumer.worker.handlers import Reject
 from safeconsumer.worker.letters_format import written
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
@@ -70,7 +69,7 @@ def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
     (index,), letter = task.indexes, task.letter
     assert letter is not None  # noqa: S101 - its caller has looked
     assert sink is not None  # noqa: S101 - there is a letter for it
-    record = record_at(task.chunk, index)
+    record = task.record(index)
     failure = Failure(
         error=letter.error, attempts=letter.attempts, is_brief=letter.is_brief
     )

@@ -178,7 +178,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
             epoch.progress.span() for epoch in held.epochs.values() if epoch.records
         ]
         queued, running = held.records - held.running, held.running
-        running += held.outlived.total()
+        running += held.outlived()
         handler_seconds = schedule.durations.histogram()
         stopped = schedule.outages.stopped()
     return Stats(
@@ -342,7 +342,7 @@ def at_work(
         if not is_batch:
             at = indexes.index(index) if index in indexes else len(indexes)
             indexes = indexes[at : at + 1]
-        there = [task.chunk.records[at] for at in indexes]
+        there = [task.records[at] for at in indexes]
         offsets = [record.offset for record in there if record is not None]
         found.setdefault(task.epoch.tp, []).extend(offsets)
     return found
@@ -361,7 +361,7 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
         if told is not None and told[0] is task and told[1] == index:
             continue
         tp = task.epoch.tp
-        record, stack = task.chunk.records[index], slot.stack()
+        record, stack = task.records[index], slot.stack()
         if not is_at(slot, task, index):
             continue  # while the event before was taken, say
         about: dict[str, object] = {
@@ -378,6 +378,6 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
 def place(task: Task, index: int) -> str:
     """Name a record."""
     tp = task.epoch.tp
-    record = task.chunk.records[index]
+    record = task.records[index]
     where = "a finished record" if record is None else f"offset {record.offset}"
     return f"{tp.topic}:{tp.partition} {where}"

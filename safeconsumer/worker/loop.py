@@ -570,9 +570,8 @@ class Engine:
                 self.brakes.refetched += len(records) - len(fits)
             if not fits:
                 continue
-            chunk = self.held.admit(epoch, fits)
-            self.brakes.learn(chunk.sizes)
-            self._work.admit(epoch, chunk)
+            self.brakes.learn(self.held.admit(epoch, fits))
+            self._work.queue.admit(epoch)
 
     def _drop_unowned(self, records: Sequence[AnyRecord]) -> None:
         reason = LOST if self._group.is_lost() else REVOKED

@@ -13,7 +13,6 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, Row
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import Pause, WorkerControl, is_for_error
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
@@ -98,7 +97,7 @@ class Outages:
         tp, scope = task.epoch.tp, scope_of(task, pause)
         reason = pause.reason or (
             f"requested by the handler of {tp.topic}:{tp.partition} offset "
-            f"{record_at(task.chunk, index).offset}"
+            f"{task.record(index).offset}"
         )
         left = self._held_for(scope)
         if left >= pause.for_:

@@ -1,6 +1,6 @@
 """Turns each handler's result into a completion, a retry, a dead letter or a stop."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +16,7 @@ from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import is_final, is_too_large
 from safeconsumer.worker.durations import Durations
 from safeconsumer.worker.handlers import Pause, Reject, RetryLater, StopWorker
-from safeconsumer.worker.lanes import Indexes, Lane, LaneState
+from safeconsumer.worker.lanes import Lane, LaneState, Order
 from safeconsumer.worker.outages import (
     Barred,
     Outages,
@@ -24,7 +24,6 @@ from safeconsumer.worker.outages import (
     scope_of,
 )
 from safeconsumer.worker.partition import Epoch, Letter
-from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.retry import Failing
 from safeconsumer.worker.tasks import Outcome, Task
@@ -61,7 +60,7 @@ class Schedule:
     ) -> None:
         self.queue = queue
         self.outages = Outages(queue, self._tell, place, breaker)
-        self._held, self._lanes, self._policy = queue.held, queue.lanes, queue.policy
+        self._held, self._policy = queue.held, queue.policy
         self._clock = queue.clock
         self._emit = emit
         self._told: list[Told] = []
@@ -75,17 +74,6 @@ class Schedule:
         self.dead_letters = 0
         self.durations = Durations()
 
-    # ------------------------------------------------------------ records come
-
-    def admit(self, epoch: Epoch, chunk: Chunk) -> None:
-        """Queue a chunk. For the polling thread only."""
-        self.queue.obey_for(epoch)
-        found = self._lanes.sort(epoch, chunk)
-        with self._held.lock:
-            self.queue.make_all_ready(self._lanes.queue(chunk, found))
-            self.queue.look_again(epoch)
-            self.queue.wake_one()
-
     def turn(self) -> float:
         """
         Let lanes go on whose time has come. For the polling thread only.
@@ -93,7 +81,6 @@ class Schedule:
         Return the seconds until the next is due.
         """
         self.queue.look()
-        self.queue.clear_lanes()
         return self.queue.turn()
 
     # ------------------------------------------------------------ results
@@ -128,14 +115,22 @@ class Schedule:
         task, epoch = outcome.task, outcome.task.epoch
         if epoch.is_closed:
             self.queue.came_back(task)
-            self._held.outlived[epoch.tp] -= len(task.indexes)
             return
-        epoch.running -= len(task.indexes)
-        self._held.running -= len(task.indexes)
+        epoch.tasks.remove(task)
+        epoch.running -= len(task.records)
+        self._held.running -= len(task.records)
         if task.letter is not None:
             self._letter_tried(outcome)
-            self.queue.look_again(epoch)
-            return
+        else:
+            self._count(outcome)
+            if not epoch.revoked.is_set():
+                self._put_back(outcome)
+        for lane in self.queue.freed(epoch, task):
+            self._next(lane)
+        self.queue.wake_one()
+        self.queue.look_again(epoch)
+
+    def _count(self, outcome: Outcome) -> None:
         if outcome.finished:
             self._succeed(outcome)
         if outcome.failing:
@@ -143,18 +138,10 @@ class Schedule:
             # handled.
             left = len(outcome.left) if self._policy.is_batch else 0
             self.durations.add(outcome.failing, len(outcome.failed) + left)
-        if not task.bundle:
-            self._conclude(outcome)
-        elif len(outcome.finished) == len(task.indexes):
-            self._next_all(task.bundle)
-        else:
-            for part in _by_lane(outcome):
-                self._conclude(part)
-        self.queue.look_again(epoch)
 
     def _succeed(self, outcome: Outcome) -> None:
         task, epoch, count = outcome.task, outcome.task.epoch, len(outcome.finished)
-        self._held.release(epoch, task.chunk, outcome.finished)
+        self._held.release(epoch, task.ordinals_of(outcome.finished))
         self.failing = self.failing.succeeded(count)
         seconds = outcome.seconds - outcome.failing
         self.durations.add(seconds, count)
@@ -163,38 +150,29 @@ class Schedule:
         if task.tried is not None:
             epoch.failed.pop(task.tried, None)
 
-    def _conclude(self, outcome: Outcome) -> None:
-        lane = outcome.task.lane
-        if not lane.epoch.revoked.is_set():
-            self._put_back(outcome)
-        if lane.state in _FREE:
-            self._next(lane)
-
     def _put_back(self, outcome: Outcome) -> None:
         task, lane = outcome.task, outcome.task.lane
-        if outcome.failed and lane.is_shared and not outcome.is_suspect:
+        if not outcome.failed:
+            if outcome.left:
+                self.queue.put_back(task, outcome.left)
+            return
+        is_apart = self.queue.order is Order.KEY or self.queue.is_shared(lane)
+        if is_apart and not outcome.is_suspect:
             self._set_apart(outcome)
             return
         # In order: the first is dealt with now, the others after it, each by itself.
-        later = outcome.failed if outcome.is_suspect else outcome.failed[1:]
-        self._queue_again(lane, task, outcome.left)
-        self._queue_again(lane, task, [index for index, _ in later])
+        self.queue.put_back(task, outcome.left)
+        self.queue.put_back(task, [index for index, _ in outcome.failed])
+        index, error = outcome.failed[0]
         if outcome.is_suspect:
-            for index, _ in later:
-                lane.epoch.fail(record_at(task.chunk, index).offset)
-            index, error = later[0]
+            for one, _ in outcome.failed:
+                lane.epoch.fail(task.record(one).offset)
             assert isinstance(error, Exception)  # noqa: S101 - only these make suspects
-            self._tell_retry(task, index, error, 0.0, len(later))
-        elif outcome.failed:
-            for index, error in later:
-                self._keep_answer(task, index, error)
-            index, error = outcome.failed[0]
-            self._fail(lane, task, index, error, together=self._together(outcome))
-
-    @staticmethod
-    def _queue_again(lane: Lane, task: Task, indexes: Indexes) -> None:
-        for chunk, some in reversed([*task.runs(indexes)]):
-            lane.put_back(chunk, some)
+            self._tell_retry(task, index, error, 0.0, len(outcome.failed))
+            return
+        for one, later in outcome.failed[1:]:
+            self._keep_answer(task, one, later)
+        self._fail(lane, task, index, error, together=self._together(outcome))
 
     def _together(self, outcome: Outcome) -> int:
         # A batch about which nothing is known comes again as one.
@@ -204,31 +182,18 @@ class Schedule:
         # Each comes by itself; but records of one batch that were not begun stay
         # together, or the rest of a batch that is to come later would be tried again at
         # once.
-        task, epoch = outcome.task, outcome.task.epoch
-        for number, (index, error) in enumerate(outcome.failed, 1):
-            own, together = Lane(epoch, None), 1
-            epoch.apart.add(own)
-            if number == len(outcome.failed):
-                together = self._together(outcome)
-                rest = own if self._policy.is_batch else task.lane
-                self._queue_again(rest, task, outcome.left)
-            self._fail(own, task, index, error, together=together)
-            if own.state is LaneState.IDLE:
-                self._next(own)
-
-    def _next_all(self, bundle: Sequence[tuple[Lane, Indexes]]) -> None:
-        # As _next() for each, in line: there is one for nearly every record.
-        ready, idle = self.queue.ready, LaneState.IDLE
-        is_full = len(bundle[0][0].epoch.lanes) > self.queue.room_of_lanes()
-        for lane, _ in bundle:
-            if lane.runs:
-                lane.state = LaneState.READY
-                ready.append(lane)
-            elif is_full or not lane.is_light:
-                self.queue.let_go(lane)
-            else:
-                lane.state = idle
-        self.queue.wake_one()
+        task = outcome.task
+        lanes = [self.queue.own_lane(task, index) for index, _ in outcome.failed]
+        if self._policy.is_batch:
+            lanes[-1].put_back(task.ordinals_of(outcome.left))
+        else:
+            self.queue.put_back(task, outcome.left)
+        for lane, (index, error) in zip(lanes, outcome.failed, strict=True):
+            lane.put_back(task.ordinals_of([index]))
+            together = self._together(outcome) if lane is lanes[-1] else 1
+            self._fail(lane, task, index, error, together=together)
+            if lane.state is LaneState.RUNNING:
+                self._next(lane)
 
     # ------------------------------------------------------------ questions
 
@@ -273,17 +238,15 @@ class Schedule:
 
     def _next(self, lane: Lane) -> None:
         # The record in front may have been answered for already, in a batch.
-        while lane.epoch.failed and lane.runs:
+        while lane.epoch.failed and lane:
             known = lane.epoch.failed.get(lane.first_offset())
             if known is None or known.answer is None:
                 break
             (task, index, error, since), known.answer = known.answer, None
-            chunk, indexes = lane.runs.pop(0)
-            lane.put_back(chunk, indexes[1:])
             self._fail(lane, task, index, error, since)
-            if lane.state in _SEEN_TO:
+            if lane.state is not LaneState.RUNNING:
                 return
-        self.queue.next(lane)
+        self.queue.line_up(lane)
 
     def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
         # Keeps the error for a record behind another one that failed, until its turn
@@ -294,7 +257,7 @@ class Schedule:
         if isinstance(error, Barred):
             self._tell_retry(task, index, error.error, error.seconds)
             return  # its hold exists, too
-        known = task.epoch.fail(record_at(task.chunk, index).offset)
+        known = task.epoch.fail(task.record(index).offset)
         match error:
             case StopWorker():
                 self.is_stop_asked = True
@@ -318,7 +281,7 @@ class Schedule:
         Let a record wait, or give it up; its lane then waits, or goes on without it.
 
         Args:
-            lane: its lane, at whose front it will be.
+            lane: its lane, at whose front it is.
             task: the task in which it failed.
             index: its index in the task.
             error: the handler's exception.
@@ -327,9 +290,6 @@ class Schedule:
                 batch.
         """
         late = 0.0 if since is None else self._clock() - since
-        chunk, at = task.place(index)
-        lane.put_back(chunk, [at])
-        lane.state = LaneState.FAILED
         match error:
             case RetryLater() if is_number(error.after) and error.after >= 0:
                 delay = max(0.0, error.after - late)
@@ -342,14 +302,14 @@ class Schedule:
                 self._tell_retry(task, index, error.error, error.seconds, together)
             case StopWorker():
                 self.is_stop_asked = True
+                self.queue.block(lane)
             case Reject():
                 self._exhaust(lane, task, index, error)
-            case HandlersCannotRunError():
-                self._stop_for(error)
-            case Exception():
+            case Exception() if not isinstance(error, HandlersCannotRunError):
                 self._count_failure(lane, task, index, error, late)
             case _:
                 self._stop_for(error)
+                self.queue.block(lane)
 
     def _pause(
         self, lane: Lane, task: Task, index: int, pause: Pause, late: float
@@ -375,7 +335,7 @@ class Schedule:
     def _count_failure(
         self, lane: Lane, task: Task, index: int, error: Exception, late: float
     ) -> None:
-        known = lane.epoch.fail(record_at(task.chunk, index).offset)
+        known = lane.epoch.fail(task.record(index).offset)
         known.count += 1
         if self._policy.retry.is_final(known.count, error):
             self._exhaust(lane, task, index, error)
@@ -400,7 +360,7 @@ class Schedule:
     def _exhaust(
         self, lane: Lane, task: Task, index: int, error: BaseException
     ) -> None:
-        record, policy = record_at(task.chunk, index), self._policy
+        record, policy = task.record(index), self._policy
         self.failing = self.failing.failed()
         then, too_many = str(policy.on_exhausted), None
         if policy.sink is not None:
@@ -422,51 +382,47 @@ class Schedule:
             self.queue.put_first(lane)
         elif too_many is not None:
             self._stop_for(partial(_too_many, too_many, _place(task, index), letter))
+            self.queue.block(lane)
         else:
             self._dispose(lane, then, partial(_failed, _place(task, index), letter))
 
     def _dispose(self, lane: Lane, then: str, failed: Blame) -> None:
         # The record at the lane's front is passed over, or stops the worker, or stays.
         if then == "skip":
-            chunk, index = lane.first
-            lane.runs.pop(0)
+            (ordinal,) = lane.take(1, self._policy.span)
             self.skipped += 1
-            self._end(lane, chunk, index, SKIPPED)
-        elif then == "stop":
+            self._end(lane.epoch, ordinal, SKIPPED)
+            return  # and the lane goes on
+        self.queue.block(lane)
+        if then == "stop":
             self._stop_for(failed)
 
-    def _end(self, lane: Lane, chunk: Chunk, index: int, why: str) -> None:
+    def _end(self, epoch: Epoch, ordinal: int, why: str) -> None:
         # The record is complete although it failed; it is in no lane any more.
-        epoch, offset = lane.epoch, record_at(chunk, index).offset
+        offset = epoch.progress.record(ordinal).offset
         if self.journal is not None:
             self.journal.completes(epoch.tp, epoch.number, offset, why)
-        chunk.finish(index)
         epoch.failed.pop(offset, None)
-        self._held.release(epoch, chunk, [index])
-        lane.state = LaneState.IDLE
+        self._held.release(epoch, [ordinal])
 
     # ------------------------------------------------------------ dead letters
 
     def _letter_tried(self, outcome: Outcome) -> None:
         task, lane = outcome.task, outcome.task.lane
-        (index,) = task.indexes
         if outcome.finished:
             self.dead_letters += 1
-            self._end(lane, task.chunk, index, DEAD_LETTER)
+            self._end(lane.epoch, task.ordinals[0], DEAD_LETTER)
         elif not lane.epoch.revoked.is_set():
-            lane.put_back(task.chunk, task.indexes)
+            lane.put_back(task.ordinals)
             if outcome.failed:
                 self._letter_failed(task, outcome.failed[0][1])
             else:  # held since it was claimed
                 self.queue.put_first(lane)
-        if lane.state in _FREE:
-            self._next(lane)
 
     def _letter_failed(self, task: Task, error: BaseException) -> None:
         lane, letter, index = task.lane, task.letter, task.indexes[0]
         assert letter is not None  # noqa: S101 - its task was one of a letter
         about = {**_where(task, index), "error": partial(shown, error)}
-        lane.state = LaneState.FAILED
         if is_too_large(error) and not letter.is_brief:
             letter.is_brief = True
             self.queue.put_first(lane)
@@ -478,6 +434,7 @@ class Schedule:
             error, Exception
         ):
             self._stop_for(error)
+            self.queue.block(lane)
         else:
             letter.tries += 1
             delay = self._policy.retry.delay(letter.tries, self._policy.draw())
@@ -539,12 +496,8 @@ def _place(task: Task, index: int) -> str:
 
 # Seconds until the next try of a letter, at least: a sink may fail at once, for ever.
 _SHORTEST = 0.01
-# A lane whose last task came back and that does not wait; a shared one may have run
-# empty while tasks of it were still out.
-_FREE = frozenset({LaneState.RUNNING, LaneState.IDLE})
-_MOVING = frozenset({LaneState.RUNNING, LaneState.READY, LaneState.FILLING})
-# A lane whose first record has failed, and that waits, or runs by itself.
-_SEEN_TO = frozenset({LaneState.FAILED, LaneState.READY})
+# The state of a lane whose records could be worked on now, were there no holds.
+_MOVING = frozenset({LaneState.READY, LaneState.FILLING})
 
 
 def _of_record(task: Task, index: int) -> dict[str, object]:
@@ -554,18 +507,5 @@ def _of_record(task: Task, index: int) -> dict[str, object]:
 
 def _where(task: Task, index: int) -> dict[str, object]:
     tp = task.epoch.tp
-    offset = record_at(task.chunk, index).offset
+    offset = task.record(index).offset
     return {"partition": f"{tp.topic}:{tp.partition}", "offset": offset}
-
-
-def _by_lane(outcome: Outcome) -> Iterator[Outcome]:
-    # Yields the results of a bundle, lane by lane; finished records are counted
-    # already.
-    failed, left = dict(outcome.failed), set(outcome.left)
-    task = outcome.task
-    for lane, indexes in task.bundle:
-        yield Outcome(
-            task=Task(lane, task.chunk, indexes),
-            failed=[(index, failed[index]) for index in indexes if index in failed],
-            left=[index for index in indexes if index in left],
-        )

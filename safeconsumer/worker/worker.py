@@ -210,7 +210,7 @@ class Worker:
         parts = assembled(options, client, around)
         self._emit, self._engine = parts.emit, parts.engine
         self._schedule = parts.schedule
-        self._engine.departures.outlived = self._engine.held.outlived.total
+        self._engine.departures.outlived = self._engine.held.outlived
         if client.journal is not None:
             self._schedule.journal = HandlerJournal(
                 client.journal,

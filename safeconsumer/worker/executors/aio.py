@@ -295,7 +295,7 @@ class Coroutines:
 
     async def _run_batch(self, task: Task, slot: Slot, context: Context) -> Outcome:
         slot.index, slot.began = task.indexes[0], time.monotonic()
-        records = [task.chunk.records[index] for index in task.indexes]
+        records = [*task.records]
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
         try:
@@ -312,7 +312,7 @@ class Coroutines:
     async def _run_each(self, task: Task, slot: Slot, context: Context) -> Outcome:
         ours = asyncio.current_task()
         assert ours is not None  # noqa: S101 - it runs this
-        chunk, indexes, epoch = task.chunk, task.indexes, task.epoch
+        records, indexes, epoch = task.records, task.indexes, task.epoch
         began = now = time.monotonic()
         until = began + self._calls.seconds
         count, failing = 0, 0.0
@@ -322,10 +322,10 @@ class Coroutines:
                 slot.index, slot.began = index, now
                 if epoch.is_held:
                     break
-                answer = await Apart(self._call, chunk.records[index], context)
+                answer = await Apart(self._call, records[index], context)
                 if answer is not None:
                     refuse_undone(answer)
-                chunk.finish(index)
+                records[index] = None
                 count += 1
                 if ours.cancelling():
                     await self._clear_cancelling()

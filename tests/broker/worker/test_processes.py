@@ -428,14 +428,14 @@ from safeconsumer.worker import Retry
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors import choose
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from tests.broker.worker.handlers import Recording
 
 if __name__ == "__main__":
     tell = lambda *_, **__: None
-    lanes, policy = Lanes(Order.PARTITION), Policy(retry=Retry())
+    order, policy = Order.PARTITION, Policy(retry=Retry())
     ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
     queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, ledger)
     schedule = Schedule(queue, tell, tell)

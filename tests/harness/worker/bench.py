@@ -15,7 +15,7 @@ from safeconsumer.worker import Retry, health
 from safeconsumer.worker.executors import choose
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import QUANTUM, Policy, Queue
 from safeconsumer.worker.results import Schedule
 from tests.harness.holds.lab import assign_to
@@ -68,8 +68,8 @@ class Bench:
         """Give it the first records of its partition."""
         epoch = self.held.open(TP, 1, 0, 0)
         records = [FakeRecord(*TP, offset) for offset in range(count)]
-        chunk = self.held.admit(epoch, records)
-        self.schedule.admit(epoch, chunk)
+        self.held.admit(epoch, records)
+        self.schedule.queue.admit(epoch)
 
     def wait(self, is_so, what):
         """Turn until it is so, and until all events of it are there."""
@@ -125,11 +125,11 @@ def bench(  # noqa: PLR0913 - what a worker takes
     def emit(kind, **fields):
         events.append(kind(**fields))
 
-    lanes = Lanes(order or (Order.KEY if batch is None else Order.PARTITION))
+    order = order or (Order.KEY if batch is None else Order.PARTITION)
     ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
     assign_to(ledger, [TP, OTHER])
     schedule = TellingSchedule(
-        Queue(held, lanes, Policy(**settings), time.monotonic, ledger), emit
+        Queue(held, order, Policy(**settings), time.monotonic, ledger), emit
     )
     calls = Calls(
         handle=handle,

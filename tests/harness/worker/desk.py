@@ -8,8 +8,7 @@ from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Retry
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes
-from safeconsumer.worker.progress import record_at
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome
@@ -17,6 +16,13 @@ from tests.harness.holds.lab import assign_to
 from tests.harness.worker.fake_client import Clock, FakeRecord
 
 TP = TopicPartition("orders", 0)
+# Each order, and whether with batches; by key there are none.
+KINDS = [
+    (order, is_batch)
+    for order in Order
+    for is_batch in (False, True)
+    if not (is_batch and order is Order.KEY)
+]
 
 
 @frozen(kw_only=True)
@@ -44,7 +50,7 @@ class Desk:
         self.schedule = Schedule(
             Queue(
                 self.held,
-                Lanes(order),
+                order,
                 Policy(**settings),
                 self.clock,
                 self.ledger,
@@ -71,9 +77,9 @@ class Desk:
     def admit(self, count):
         records = [self._record(self._next + n) for n in range(count)]
         self._next += count
-        chunk = self.held.admit(self.epoch, records)
-        self.schedule.admit(self.epoch, chunk)
-        return chunk
+        self.held.admit(self.epoch, records)
+        self.schedule.queue.admit(self.epoch)
+        return records
 
     def _record(self, offset):
         record = FakeRecord(*TP, offset)
@@ -113,7 +119,7 @@ class Desk:
 
 def done_by(schedule, tasks):
     """Complete these, and return the offsets of their records."""
-    found = [record_at(task.chunk, at).offset for task in tasks for at in task.indexes]
+    found = [task.record(at).offset for task in tasks for at in task.indexes]
     schedule.complete([ended(task) for task in tasks])
     return found
 
@@ -123,3 +129,10 @@ def ended(task):
     if task.letter is None:
         return all_done(task, 0.0)
     return Outcome(task=task, finished=task.indexes)
+
+
+def incomplete(progress):
+    """Count one by one, in order, the records that are not released."""
+    ordinals = range(progress.admitted - progress.span(), progress.admitted)
+    found = zip(ordinals, progress.records(ordinals), strict=True)
+    return [ordinal for ordinal, record in found if record is not None]

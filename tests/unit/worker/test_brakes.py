@@ -12,7 +12,7 @@ from safeconsumer.holds.view import Holds
 from safeconsumer.worker import Commit, Drain, Limits, Reject, Retry, RetryLater
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.lanes import Lanes, Order
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.loop import BACKPRESSURE, DRAIN, OWNERS, Engine
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
@@ -20,7 +20,7 @@ from safeconsumer.worker.tasks import Outcome
 from safeconsumer.worker.watermarks import Load
 from tests.harness.kafka.offline import offline
 from tests.harness.worker import fake_client
-from tests.harness.worker.desk import done_by
+from tests.harness.worker.desk import KINDS, done_by
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient, FakeRecord
 
 A, B, C, _ = EVERY
@@ -54,7 +54,7 @@ class Loop:
         self.held, self.brakes = self.engine.held, self.engine.brakes
         settings = {"retry": Retry(), "quantum": quantum, **policy}
         self.queue = Queue(
-            self.held, Lanes(order), Policy(**settings), self.clock, self.client.ledger
+            self.held, order, Policy(**settings), self.clock, self.client.ledger
         )
         self.schedule = Schedule(
             self.queue, lambda *_kind, **_fields: None, self.client.pause
@@ -237,13 +237,13 @@ class Chance(Loop):
     def claim(self):
         for task in self.queue.claim():
             for index in task.indexes:
-                record = task.chunk.records[index]
+                record = task.record(index)
                 due = self.later.pop((task.epoch.tp, record.offset), 0.0)
                 assert due <= self.clock.now, "asked for later, and came at once"
             self.out.append(task)
 
     def answer(self, task):
-        tp, record = task.epoch.tp, task.chunk.records[task.indexes[0]]
+        tp, record = task.epoch.tp, task.record(0)
         if self.dice.random() < 0.6:
             error = self.dice.choice([RetryLater(20.0), ValueError()])
             if isinstance(error, RetryLater):
@@ -268,16 +268,14 @@ class Chance(Loop):
 
 
 @pytest.mark.contract("W1", "W3", "W4")
-@pytest.mark.parametrize("batch", [False, True])
-@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize(("order", "batch"), KINDS)
 def test_each_record_ends_once_whatever_is_forgotten(order, batch):
     """W1, W3, W4: by chance, in every order; what waits for its time keeps to it."""
     assert chances((3, 5), order, batch=batch) > 0
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("batch", [False, True])
-@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize(("order", "batch"), KINDS)
 def test_each_record_ends_once_by_many_chances(order, batch):
     assert chances(range(6, 30), order, batch=batch) > 0
 
@@ -318,7 +316,7 @@ def test_what_was_begun_is_kept_with_all_before_it(order, error):
     if not isinstance(error, RetryLater):
         loop.clock.now += 30
         loop.schedule.turn()  # its time has come, and it is its second attempt
-    record = last.chunk.records[last.indexes[0]]
+    record = last.record(0)
     offset = loop.held.give_back(epoch, Load(), 1)
     assert offset == record.offset + 1
     assert epoch.records == loop.held.records == offset

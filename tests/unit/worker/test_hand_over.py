@@ -1,6 +1,5 @@
-"""How work comes to threads: which wake, which lanes are kept, and what they look for."""
+"""How work comes to threads: which wake, and what they look for."""
 
-import itertools
 import sys
 import threading
 
@@ -14,10 +13,9 @@ from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.handlers import BatchFailure, RetryLater
 from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.queue import KEPT_LANES
 from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
-from tests.harness.worker.desk import TP, Desk
+from tests.harness.worker.desk import TP, Desk, done_by
 
 
 class Resting:
@@ -72,28 +70,19 @@ def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(request):
 
 
 @pytest.mark.contract("W1")
-def test_kept_lanes_are_bounded_and_make_room():
-    """W1: keys that never come again neither add up nor keep out those that do."""
-    keys = itertools.count()
-    desk = Desk(Order.KEY, key=lambda _: next(keys))
-    for _ in range(3):
-        desk.admit(KEPT_LANES)
-        desk.work()
-        desk.pass_time(0.0)
-        assert len(desk.epoch.lanes) <= KEPT_LANES
-    desk.key = lambda record: record.offset % 5
-    desk.admit(10)
+def test_keys_take_memory_only_while_they_are_busy():
+    """W1: keys that never come again do not add up, however large they are."""
+    desk = Desk(Order.KEY, key=lambda record: 1000 * str(record.offset % 7), records=50)
+    desk.epoch.pace = 0.0005  # two records for each
+    out = [task for _ in range(5) for task in desk.schedule.queue.claim()]
+    assert desk.epoch.busy
+    assert desk.epoch.lanes
+    done_by(desk.schedule, [out[1]])
+    desk.regain()
+    desk.admit(50)
+    done_by(desk.schedule, [out[0], *out[2:]])
     desk.work()
-    desk.admit(10)
-    assert desk.work()
-    assert {b"%d" % n for n in range(5)} <= desk.epoch.lanes.keys()
-
-
-def test_a_lane_whose_key_is_large_is_not_kept():
-    """W1: what it takes is counted by no limit."""
-    desk = Desk(Order.KEY, key=lambda _: 1000 * "x", records=3)
-    assert desk.work() == [0, 1, 2]
-    desk.pass_time(0.0)
+    assert not desk.epoch.busy
     assert not desk.epoch.lanes
 
 

@@ -27,7 +27,7 @@ from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tasks import Outcome, Task
 from tests.harness.signals import Places
-from tests.harness.worker.desk import TP, Desk, ended
+from tests.harness.worker.desk import TP, Desk, ended, incomplete
 from tests.sim.world import World
 
 INSIDE = (str(Path(worker.__file__).parent), ledger.__file__)
@@ -186,13 +186,13 @@ PAIRS = [
 
 
 def _recount(held, out):
-    open_ = [one.progress.incomplete() for one in held.epochs.values()]
-    if held.records != sum(map(len, open_)):
-        yield f"{held.records} are said to be held, {sum(map(len, open_))} are"
+    open_ = sum(len(incomplete(one.progress)) for one in held.epochs.values())
+    if held.records != open_:
+        yield f"{held.records} are said to be held, {open_} are"
     running = sum(len(task.indexes) for task in out if not task.epoch.is_closed)
     if held.running != running:
         yield f"{held.running} are said to run, {running} do"
-    taken = [(id(t.chunk), index) for t in out for index in t.indexes]
+    taken = [(id(t.epoch), ordinal) for t in out for ordinal in t.ordinals]
     if len(set(taken)) != len(taken):
         yield "a record was handed out twice"
 

@@ -16,7 +16,6 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import Slot, all_done, batch_failed
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Outcome
 from tests.harness.worker.desk import Desk, done_by
 
@@ -34,7 +33,7 @@ def claim(desk):
 def fail(desk, error, task=None):
     """Fail the first record of what is next, and give the rest back."""
     task = claim(desk) if task is None else task
-    first = record_at(task.chunk, task.indexes[0]).offset
+    first = task.record(task.indexes[0]).offset
     desk.schedule.complete(
         [Outcome(task=task, failed=[(task.indexes[0], error)], left=task.indexes[1:])]
     )
@@ -262,7 +261,7 @@ def test_a_batch_that_pauses_comes_again_as_one(order, scope):
     fail_batch(desk, Pause(60.0, scope))
     assert desk.work() == ([4, 5] if (order.value, scope) == _NO_HOLD else [])
     desk.pass_time(60.0)
-    assert list(claim(desk).indexes) == [0, 1, 2, 3]
+    assert list(claim(desk).ordinals) == [0, 1, 2, 3]
 
 
 def test_any_answer_of_a_batch_may_pause():
@@ -287,7 +286,7 @@ def test_records_that_pause_together_come_again_together():
     errors = {at: Pause(60.0) for at in (1, 2, 3)}
     fail_batch(desk, BatchFailure(errors))
     desk.pass_time(60.0)
-    assert list(claim(desk).indexes) == [1, 2, 3]
+    assert list(claim(desk).ordinals) == [1, 2, 3]
     assert [str(one.scope) for one in desk.ledger.view().holds] == []
 
 
@@ -440,7 +439,7 @@ def test_a_success_in_between_begins_the_count_anew():
     desk.pass_time(1.0)
     succeed(desk, claim(desk))
     task = claim(desk)
-    task.chunk.finish(task.indexes[0])
+    task.finish(task.indexes[0])
     failed = Outcome(
         task=task,
         finished=task.indexes[:1],
@@ -473,7 +472,7 @@ def test_a_batch_that_opens_it_comes_again_whole():
     fail_batch(desk, DOWN)
     assert desk.epoch.failed == {}
     desk.pass_time(5.0)
-    assert list(claim(desk).indexes) == [0, 1, 2]
+    assert list(claim(desk).ordinals) == [0, 1, 2]
 
 
 def test_a_failure_of_what_is_being_taken_away_counts():

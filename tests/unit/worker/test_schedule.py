@@ -13,9 +13,8 @@ from safeconsumer.worker.calls import (
     context_of,
 )
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Outcome
-from tests.harness.worker.desk import TP, Desk, done_by
+from tests.harness.worker.desk import KINDS, TP, Desk, done_by
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
@@ -80,13 +79,13 @@ def test_a_batch_that_rejects_each_is_given_up_whole():
     assert (desk.work(), desk.schedule.skipped) == ([], 2000)
 
 
-@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_a_batch_that_rejects_does_not_say_which(order):
     """W7: its records come one by one, and only the one that is meant has failed."""
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     while tasks := desk.schedule.queue.claim():
         for task in tasks:
-            is_meant = any(record_at(task.chunk, at).offset == 5 for at in task.indexes)
+            is_meant = any(task.record(at).offset == 5 for at in task.indexes)
             desk.schedule.complete(
                 [
                     batch_failed(task, Reject("planted"), 0.0)
@@ -140,14 +139,14 @@ def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for():
     desk.epoch.pace = 1e-6
     desk.admit(4)
     (old,) = desk.schedule.queue.claim()
-    assert len(old.bundle) == 4
+    assert len(old.keys) == 4
     desk.regain()
     desk.epoch.pace = 1e-6
     desk.admit(6)
     assert desk.work() == [4, 5]
     desk.schedule.complete([Outcome(task=old, left=old.indexes)])
     assert desk.work() == [0, 1, 2, 3]
-    assert not desk.held._left_behind
+    assert not desk.held.left_behind
 
 
 def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost():
@@ -171,7 +170,7 @@ def _sizes(desk):
     found = []
     while tasks := desk.schedule.queue.claim():
         for task in tasks:
-            found.append([record_at(task.chunk, i).offset for i in task.indexes])
+            found.append([task.record(i).offset for i in task.indexes])
             desk.schedule.complete([all_done(task, 0.0)])
     return found
 
@@ -186,7 +185,7 @@ def test_a_batch_has_records_of_several_polls(order):
     for _ in range(3):
         desk.admit(2)
     (task,) = desk.schedule.queue.claim()
-    assert [record_at(task.chunk, at).offset for at in task.indexes] == [*range(6)]
+    assert [task.record(at).offset for at in task.indexes] == [*range(6)]
     desk.schedule.complete([batch_failed(task, RetryLater(2.0), 0.0)])
     assert desk.work() == []
     desk.pass_time(2.0)
@@ -278,7 +277,7 @@ def test_what_waits_for_an_earlier_ownership_goes_with_its_own():
     desk.regain()
     desk.admit(3)
     (bad,) = desk.schedule.queue.claim()
-    assert bad.lane.key != left_behind.lane.key
+    assert bad.keys != left_behind.keys
     desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
     (running,) = desk.schedule.queue.claim()
     desk.schedule.queue.drop_queued([desk.epoch])
@@ -287,8 +286,7 @@ def test_what_waits_for_an_earlier_ownership_goes_with_its_own():
     desk.schedule.complete([all_done(running, 0.0)])
 
 
-@pytest.mark.parametrize("order", Order)
-@pytest.mark.parametrize("is_batch", [True, False])
+@pytest.mark.parametrize(("order", "is_batch"), KINDS)
 def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
     order, is_batch
 ):
@@ -333,8 +331,7 @@ def _leave(_desk):
     pass
 
 
-@pytest.mark.parametrize("order", Order)
-@pytest.mark.parametrize("is_batch", [True, False])
+@pytest.mark.parametrize(("order", "is_batch"), KINDS)
 @pytest.mark.parametrize("step", [_ask_for_later, _fail_for_good, _hang, _leave])
 def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
     """W1: no limit counts them any more, and what waits may wait for ever."""
@@ -344,7 +341,7 @@ def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
     for _ in range(3):
         chunks = [desk.admit(10), desk.admit(10)]
         step(desk)
-        before += [weakref.ref(one) for chunk in chunks for one in chunk.records[2:]]
+        before += [weakref.ref(one) for chunk in chunks for one in chunk[3:]]
         del chunks
         desk.regain()
         desk.pass_time(0.1)
@@ -360,7 +357,7 @@ def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order, collect)
     """W1: it has its task, which has the ended ownership; that keeps nothing."""
     desk = Desk(order, quantum=2, records=10)
     tasks = desk.schedule.queue.claim()
-    behind = [weakref.ref(one) for one in desk.admit(10).records]
+    behind = [weakref.ref(one) for one in desk.admit(10)]
     desk.regain()
     desk.pass_time(0.1)
     collect()
@@ -397,7 +394,8 @@ def test_only_lanes_within_the_span_are_woken():
     desk.schedule.complete([all_done(out[5], 0.0)])
     assert not desk.schedule.queue.ready
     desk.schedule.complete([all_done(out[0], 0.0)])
-    assert [lane.key for lane in desk.schedule.queue.ready] == [b"10"]
+    (ready,) = desk.schedule.queue.ready
+    assert next(iter(ready)) == 10
     desk.schedule.complete([all_done(one, 0.0) for one in out[1:5] + out[6:]])
     assert len(desk.work()) == 990
 
