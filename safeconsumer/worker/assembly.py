@@ -76,7 +76,7 @@ def assembled(options: Options, client: ConsumerClient, around: Surroundings) ->
     )
     sink = checked_sink(options.dead_letter, config["group_id"])
     queue = Queue(
-        engine.held,
+        engine.kept,
         Order(options.order),
         _policy(options, {"sink": sink, **around.policy}),
         clock,

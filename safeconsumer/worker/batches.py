@@ -49,7 +49,7 @@ class Ticket:
     ) -> None:
         """Take the answer for records: done, or an error; None: for all that have none."""
         self.threads.add(threading.get_ident())
-        with self._schedule.queue.held.lock:
+        with self._schedule.queue.kept.lock:
             new = self._take(indexes)
             for index in new if error is None else ():
                 self.task.finish(index)
@@ -67,7 +67,7 @@ class Ticket:
 
     def give_back(self) -> None:
         """Queue its open records again, in front: nobody works on it any more."""
-        with self._schedule.queue.held.lock:
+        with self._schedule.queue.kept.lock:
             new = self._take(None)
             left = sorted([*new, *self._failed])
         if new:

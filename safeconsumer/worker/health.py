@@ -172,13 +172,13 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         hook_failures: how often a hook for events, or the tracer, raised.
         last_poll_at: when the loop last turned.
     """
-    held, brakes = engine.held, engine.brakes
-    with held.lock:
+    kept, brakes = engine.kept, engine.brakes
+    with kept.lock:
         spans = [
-            epoch.progress.span() for epoch in held.epochs.values() if epoch.records
+            epoch.progress.span() for epoch in kept.epochs.values() if epoch.records
         ]
-        queued, running = held.records - held.running, held.running
-        running += held.outlived()
+        queued, running = kept.records - kept.running, kept.running
+        running += kept.outlived()
         handler_seconds = schedule.durations.histogram()
         stopped = schedule.outages.stopped()
     return Stats(
@@ -186,8 +186,8 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         partitions=len(spans),
         queued=queued,
         running=running,
-        bytes=held.bytes,
-        done=held.done,
+        bytes=kept.bytes,
+        done=kept.done,
         retries=schedule.retries,
         dead_letters=schedule.dead_letters,
         skipped=schedule.skipped,
@@ -200,7 +200,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         commits_failed=engine.commits.failed,
         commits_failing=engine.commits.failing(),
         commit_lag=engine.commits.lag(),
-        lag=None if lag is None else held.records + lag,
+        lag=None if lag is None else kept.records + lag,
         span=max(spans, default=0),
         pauses=schedule.outages.pauses,
         breaker_opened=schedule.outages.opened,
@@ -289,7 +289,7 @@ def examine(
     since = engine.brakes.stands_since()
     if since is not None and now - since >= age:
         reasons.append(
-            f"all room is taken by {engine.held.records:,} records, and none was "
+            f"all room is taken by {engine.kept.records:,} records, and none was "
             f"completed for {now - since:.1f} s"
         )
     for slot, task, index, seconds in stalled(slots, age, now):
@@ -300,7 +300,7 @@ def examine(
                 f"{place(task, index)}: its handler has run for {seconds:.1f} s\n"
                 f"{stack}".rstrip()
             )
-    for tp, offset, since in engine.held.blocking():
+    for tp, offset, since in engine.kept.blocking():
         if now - since >= age:
             reasons.append(
                 f"{tp.topic}:{tp.partition} offset {offset} failed for good "

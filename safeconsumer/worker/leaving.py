@@ -12,7 +12,7 @@ from safeconsumer.errors.base import SafeConsumerError
 from safeconsumer.events.base import Partitions
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
-from safeconsumer.worker.held import Dropped, Held
+from safeconsumer.worker.kept import Dropped, Kept
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.results import Schedule
@@ -37,7 +37,7 @@ class Commits:
     """
 
     _client: ConsumerClient
-    _held: Held
+    _kept: Kept
     _setting: Commit
     _emit: Callable[..., None]
     _clock: Callable[[], float]
@@ -185,9 +185,9 @@ class Commits:
 
     def lag(self) -> int:
         """Return how many offsets are complete and not committed yet."""
-        marks = self._held.watermarks()
+        marks = self._kept.watermarks()
         # Each is looked up once: the polling thread may change it meanwhile.
-        known = [(one.tp, one.committed) for one in tuple(self._held.epochs.values())]
+        known = [(one.tp, one.committed) for one in tuple(self._kept.epochs.values())]
         return sum(
             max(0, marks[tp].offset - committed)
             for tp, committed in known
@@ -216,8 +216,8 @@ class Commits:
     def _new_marks(
         self,
     ) -> tuple[Mapping[TopicPartition, Watermark], dict[TopicPartition, Epoch]]:
-        owners = {epoch.tp: epoch for epoch in self._held.epochs.values()}
-        marks = self._held.watermarks(owners.values())
+        owners = {epoch.tp: epoch for epoch in self._kept.epochs.values()}
+        marks = self._kept.watermarks(owners.values())
         return {
             tp: mark for tp, mark in marks.items() if mark.offset > owners[tp].committed
         }, owners
@@ -296,7 +296,7 @@ class Departures:
     """
 
     _group: Membership
-    _held: Held
+    _kept: Kept
     _commits: Commits
     _drain: Drain
     _emit: Callable[..., None]
@@ -370,7 +370,7 @@ class Departures:
     def _lose_all(self) -> None:
         if not self._is_stopping:
             self.tell()
-        self.drop(tuple(self._held.epochs.values()), LOST)
+        self.drop(tuple(self._kept.epochs.values()), LOST)
         self._departing = []
         if not self._is_stopping:  # otherwise keep the wait
             self._waiting = None
@@ -393,7 +393,7 @@ class Departures:
     def _holds_up(self, tp: TopicPartition) -> bool:
         # Records of it were handed out, or its floor must be committed before it
         # leaves.
-        epoch = self._held.epochs.get(tp)
+        epoch = self._kept.epochs.get(tp)
         return epoch is not None and (
             epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
         )
@@ -406,7 +406,7 @@ class Departures:
         self._owned = owned
         gone = [
             epoch
-            for tp, epoch in self._held.epochs.items()
+            for tp, epoch in self._kept.epochs.items()
             if owned.get(tp) is not epoch.ownership and epoch not in self._departing
         ]
         if not gone:
@@ -445,7 +445,7 @@ class Departures:
         if not self._commits_in_time(waiting):
             return
         is_partial = waiting.reason == REVOKED
-        leaving = self._departing if is_partial else self._held.epochs.values()
+        leaving = self._departing if is_partial else self._kept.epochs.values()
         self.tell(**self._commits.missing(leaving))
         self._waiting = None
         departing, self._departing = self._departing, []
@@ -476,7 +476,7 @@ class Departures:
 
     def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[Dropped]:
         """End epochs; return what they still held."""
-        dropped = [self._held.close(epoch) for epoch in epochs]
+        dropped = [self._kept.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
         records = sum(one.records for one in dropped)
         if records:

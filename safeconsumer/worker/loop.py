@@ -14,7 +14,7 @@ from safeconsumer.holds.view import covers
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import ConsumerClient, Polled
-from safeconsumer.worker.held import Dropped, Held
+from safeconsumer.worker.kept import Dropped, Kept
 from safeconsumer.worker.leaving import (
     LOST,
     MOVED,
@@ -60,13 +60,13 @@ class Brakes:
     def __init__(
         self,
         client: ConsumerClient,
-        held: Held,
+        kept: Kept,
         limits: Limits,
         clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._group = client.membership
-        self._held = held
+        self._kept = kept
         self._limits = limits
         self._clock = clock
         self._marks = watermarks.marks(limits)
@@ -82,7 +82,7 @@ class Brakes:
         self._lifted_at: float | None = None
         self.pause_seconds = dict.fromkeys(OWNERS, 0.0)
         self.refetched = 0
-        held.when_low = self._when_low
+        kept.when_low = self._when_low
 
     # ------------------------------------------------------------ holding
 
@@ -114,12 +114,12 @@ class Brakes:
         self._client.hold(OWNERS, wanted)
         self._wanted = frozenset(wanted)
         self._kept_out = frozenset(tp for _, tp in wanted)
-        self._held.low = self._marks.low if self._is_throttled else None
+        self._kept.low = self._marks.low if self._is_throttled else None
 
     def release(self) -> None:
         """Lift all of the worker's holds; none is placed afterwards."""
         self._count()
-        self._held.low = None
+        self._kept.low = None
         self._wanted, self._kept_out = frozenset(), frozenset()
         self._client.hold(OWNERS, {})
 
@@ -132,7 +132,7 @@ class Brakes:
         self._counted_at, self._lifted_at = now, None
 
     def _is_full(self) -> bool:
-        load = self._held.load
+        load = self._kept.load
         if self._is_throttled and not self._is_starving():
             return self._marks.is_throttled(load, was=True)
         # A poll for the last few records of room costs more than it brings.
@@ -145,7 +145,7 @@ class Brakes:
         return any(
             tp not in self._throttled
             and not covers(view, tp)
-            and self.work.is_starving(self._held.epochs.get(tp))
+            and self.work.is_starving(self._kept.epochs.get(tp))
             for tp in self._group.owned()
         )
 
@@ -163,11 +163,11 @@ class Brakes:
             for one, until in self._gave.items()
             if self._clock() < until and one.records and self.work.is_starving(one)
         }
-        is_little = not share.is_throttled(self._held.load, was=False)
+        is_little = not share.is_throttled(self._kept.load, was=False)
         if not self._throttled and not self._gave and is_little:
             return  # as long as all hold less than one share
         throttled = set()
-        for tp, epoch in self._held.epochs.items():
+        for tp, epoch in self._kept.epochs.items():
             load = watermarks.Load(epoch.records, epoch.bytes)
             is_over = share.is_throttled(load, was=tp in self._throttled)
             if tp in owned and (is_over or epoch in self._gave):
@@ -185,14 +185,14 @@ class Brakes:
         if not self._is_throttled or share is None or not self._is_starving():
             return
         for tp, ownership in self._group.owned().items():
-            epoch = self._held.epochs.get(tp)
+            epoch = self._kept.epochs.get(tp)
             if epoch is None or epoch.ownership is not ownership or not epoch.records:
                 continue
             if epoch.is_adrift:  # what it holds is not there any more
                 continue
             if epoch.is_held or self.work.is_starving(epoch):
                 before = epoch.records
-                offset = self._held.give_back(epoch, share.high, self.work.together)
+                offset = self._kept.give_back(epoch, share.high, self.work.together)
                 if offset is not None:
                     self.refetched += before - epoch.records
                     self._gave[epoch] = self._clock() + _GAVE_SECONDS
@@ -200,7 +200,7 @@ class Brakes:
 
     def _sharing(self) -> int:
         # How many partitions have records, as far as is known; held ones get no share.
-        epochs, view = self._held.epochs, self._group.ledger.peek()
+        epochs, view = self._kept.epochs, self._group.ledger.peek()
         here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
         there = {tp for tp in self._group.lagging() if not covers(view, tp)}
         return len(here | there)
@@ -223,7 +223,7 @@ class Brakes:
         While everything is held, this is the room that there will be when the low mark
         is reached and the hold is lifted, in the middle of the poll.
         """
-        load = self._marks.low if self._is_throttled else self._held.load
+        load = self._marks.low if self._is_throttled else self._kept.load
         return max(1, min(self._credit(load), self._most()))
 
     def _most(self) -> int:
@@ -235,8 +235,8 @@ class Brakes:
         return min(self._client.most, max(self._share.high.records, least))
 
     def fitting(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """Return those of the records that may be held now: the first ones."""
-        free = max(0, self._limits.records - self._held.records)
+        """Return those of the records that may be kept now: the first ones."""
+        free = max(0, self._limits.records - self._kept.records)
         return records if len(records) <= free else records[:free]
 
     def learn(self, sizes: Sequence[int]) -> None:
@@ -266,7 +266,7 @@ class Brakes:
 
         None if there is room, or others hold all that is here.
         """
-        epochs = tuple(self._held.epochs.values()) if self._is_throttled else ()
+        epochs = tuple(self._kept.epochs.values()) if self._is_throttled else ()
         moved = [one.moved_at for one in epochs if one.records and not one.is_held]
         return max(moved, default=None)
 
@@ -281,7 +281,7 @@ class Brakes:
         One of the partition alone ends with the ownership that it was placed in, which
         may have been lost, and another begun, in the poll.
         """
-        if (BACKPRESSURE, None) in self._wanted and self._held.low is not None:
+        if (BACKPRESSURE, None) in self._wanted and self._kept.low is not None:
             return True
         return self._placed_in.get(tp) is ownership and any(
             (owner, tp) in self._wanted for owner in (BACKPRESSURE, RETRY)
@@ -300,7 +300,7 @@ class Engine:
     Polls for a worker or a pump; the thread that calls :meth:`turn` owns the consumer.
 
     Attributes:
-        held: the records that are held.
+        kept: the records that are kept.
         brakes: places and lifts the holds of the limits.
         commits: commits what is complete.
         departures: waits for running work and drops what leaves.
@@ -309,7 +309,7 @@ class Engine:
         leaked: records that came for a partition that a hold of ours covered.
         gap: the longest time between two polls, in seconds, without drains.
         why_nothing: why no record can come; None if nothing is known to prevent it.
-        left: what it still held of each partition at its end.
+        left: what it still kept of each partition at its end.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -327,13 +327,13 @@ class Engine:
         self._group = client.membership
         self._clock = clock
         self._emit = emit
-        self.held = Held(clock)
-        self.brakes = Brakes(client, self.held, limits, clock)
-        self.commits = Commits(client, self.held, commit, emit, clock)
+        self.kept = Kept(clock)
+        self.brakes = Brakes(client, self.kept, limits, clock)
+        self.commits = Commits(client, self.kept, commit, emit, clock)
         self.departures = Departures(
-            self._group, self.held, self.commits, drain, emit, clock
+            self._group, self.kept, self.commits, drain, emit, clock
         )
-        self.unreadable = Unreadable(client, self.held, emit, clock)
+        self.unreadable = Unreadable(client, self.kept, emit, clock)
         self._work: Schedule
         self._begun: Mapping[TopicPartition, object] | None = None
         self._in_hand: Polled | None = {}
@@ -396,7 +396,7 @@ class Engine:
 
     def _look_for_topics(self) -> None:
         before = self.why_nothing
-        self.why_nothing = None if self.held.epochs else self._group.why_nothing()
+        self.why_nothing = None if self.kept.epochs else self._group.why_nothing()
         if self.why_nothing not in (None, before):
             self._emit(worker_events.NothingConsumed, reason=self.why_nothing)
 
@@ -421,7 +421,7 @@ class Engine:
         try:
             with suppress(Exception):  # then its owner must look after it
                 self._mend()
-            epochs = tuple(self.held.epochs.values())
+            epochs = tuple(self.kept.epochs.values())
             self.left = dropped = self.departures.drop(epochs, STOPPED)
             if self._group.is_lost():  # or was never one: then nothing is missing
                 return not self.commits.is_behind
@@ -453,17 +453,17 @@ class Engine:
         busy = (
             self.departures.deadline is not None
             or self.brakes.is_on
-            or self.held.records > self.held.running
+            or self.kept.records > self.kept.running
             or self._group.is_joining()
         )
         return max(0.001, min(BUSY_POLL if busy else CALM_POLL, self.soon))
 
     def _wait_idle(self, seconds: float) -> None:
-        self.held.idle.clear()
-        with self.held.lock:
+        self.kept.idle.clear()
+        with self.kept.lock:
             is_needed = self.departures.running() or self.commits.is_backing_off
         if is_needed:
-            self.held.idle.wait(seconds)
+            self.kept.idle.wait(seconds)
 
     # ------------------------------------------------------------ ownerships begin
 
@@ -478,7 +478,7 @@ class Engine:
             return False
         is_whole, is_new = True, False
         for tp, ownership in owned.items():
-            epoch = self.held.epochs.get(tp)
+            epoch = self.kept.epochs.get(tp)
             if epoch is not None and epoch.ownership is ownership:
                 continue
             records = polled.get(tp)
@@ -493,13 +493,13 @@ class Engine:
         return is_new
 
     def _open(self, tp: TopicPartition, ownership: object, start: int) -> Epoch:
-        before = self.held.epochs.get(tp)
+        before = self.kept.epochs.get(tp)
         if before is not None:
             has_moved = before.ownership is ownership
             if has_moved and self._work.journal is not None:
                 self._work.journal.drops(tp, start)
             self.departures.drop([before], MOVED if has_moved else REVOKED)
-        epoch = self.held.open(
+        epoch = self.kept.open(
             tp, ownership, self._group.losses, start, self._group.leader_epoch(tp)
         )
         epoch.reset = self._group.reset_number(tp)
@@ -509,7 +509,7 @@ class Engine:
     def _floorless(self) -> Iterable[TopicPartition]:
         return [
             tp
-            for tp, epoch in self.held.epochs.items()
+            for tp, epoch in self.kept.epochs.items()
             if not self.commits.has_floor(epoch)
         ]
 
@@ -518,14 +518,14 @@ class Engine:
         # floor any more. It goes on from the new position once all earlier records are
         # done.
         owned = self._group.owned()
-        for tp, epoch in tuple(self.held.epochs.items()):
+        for tp, epoch in tuple(self.kept.epochs.items()):
             number = self._group.reset_number(tp)
             if owned.get(tp) is not epoch.ownership or number == epoch.reset:
                 continue
             epoch.is_adrift = True
             records = polled.get(tp)
             start = records[0].offset if records else self._group.position(tp)
-            with self.held.lock:
+            with self.kept.lock:
                 done = epoch.progress.watermark().offset
             if start is not None and start < epoch.progress.next_offset:
                 if done < start:  # the log was cut back; what waits may be there still
@@ -535,7 +535,7 @@ class Engine:
                 self.commits.tell_begin(self._open(tp, epoch.ownership, first))
             elif start is not None and not epoch.records:
                 epoch.reset = number
-                with self.held.lock:
+                with self.kept.lock:
                     epoch.progress.reach(start, self._group.leader_epoch(tp))
                 self.commits.begin_again(epoch)
                 self.commits.tell_begin(epoch)
@@ -570,7 +570,7 @@ class Engine:
                 self.brakes.refetched += len(records) - len(fits)
             if not fits:
                 continue
-            self.brakes.learn(self.held.admit(epoch, fits))
+            self.brakes.learn(self.kept.admit(epoch, fits))
             self._work.queue.admit(epoch)
 
     def _drop_unowned(self, records: Sequence[AnyRecord]) -> None:
@@ -586,7 +586,7 @@ class Engine:
         for tp in in_hand.keys() - owned.keys():
             self._drop_unowned(in_hand[tp])
         for tp, ownership in owned.items():
-            epoch, records = self.held.epochs.get(tp), in_hand.get(tp, ())
+            epoch, records = self.kept.epochs.get(tp), in_hand.get(tp, ())
             if epoch is not None and epoch.ownership is ownership:
                 start = epoch.progress.next_offset
             elif records:
@@ -604,15 +604,15 @@ class Engine:
         # transaction's marker: the position is past them. All records that any poll
         # returned are admitted by now, so the position has passed no others.
         owned = self._group.owned()
-        for tp, epoch in self.held.epochs.items():
+        for tp, epoch in self.kept.epochs.items():
             if not epoch.records and owned.get(tp) is epoch.ownership:
                 position = self._group.position(tp)
                 if position is not None and position > epoch.progress.next_offset:
-                    with self.held.lock:
+                    with self.kept.lock:
                         epoch.progress.reach(position, self._group.leader_epoch(tp))
 
     def _epoch(self, tp: TopicPartition, ownership: object, first: AnyRecord) -> Epoch:
-        epoch = self.held.epochs.get(tp)
+        epoch = self.kept.epochs.get(tp)
         after = math.inf if epoch is None else epoch.progress.next_offset
         if epoch is None or epoch.ownership is not ownership or first.offset < after:
             return self._open(tp, ownership, first.offset)

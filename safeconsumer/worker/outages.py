@@ -129,7 +129,7 @@ class Outages:
             return outcome  # nearly always
         topic = outcome.task.epoch.tp.topic
         error = "" if named is None else _text(named)
-        with self._queue.held.lock:
+        with self._queue.kept.lock:
             seconds, is_new = self._judge(topic, error, is_well=bool(outcome.finished))
         is_held = self._hold(topic, seconds) if is_new else seconds > 0
         return self._barred(outcome, seconds) if is_held and error else outcome
@@ -192,7 +192,7 @@ class Outages:
             if not isinstance(error, Exception):
                 raise  # otherwise records fail as without a breaker
         finally:
-            with self._queue.held.lock:
+            with self._queue.kept.lock:
                 row.is_placed = True
                 if refused is None:
                     self.opened += row.holds == 1
@@ -233,7 +233,7 @@ class Outages:
         present owner reports it. One whose hold was lifted is left out, too.
         """
         now = self._queue.clock()
-        here = {tp.topic for tp, one in self._queue.held.epochs.items() if one.records}
+        here = {tp.topic for tp, one in self._queue.kept.epochs.items() if one.records}
         return {
             topic: row
             for topic, row in self._rows.items()
@@ -242,7 +242,7 @@ class Outages:
 
     def broken(self) -> list[str]:
         """Report which topics a breaker has stopped, and why. Any thread."""
-        with self._queue.held.lock:
+        with self._queue.kept.lock:
             now, stopped = self._queue.clock(), self.stopped()
         return [
             f"{topic}: stopped by a breaker: {row.reason}; "

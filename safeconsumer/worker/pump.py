@@ -14,7 +14,7 @@ from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors.base import Calls
-from safeconsumer.worker.held import Dropped
+from safeconsumer.worker.kept import Dropped
 from safeconsumer.worker.loop import CALM_POLL
 from safeconsumer.worker.options import Options
 from safeconsumer.worker.queue import OnExhausted
@@ -279,7 +279,7 @@ class Pump:
     @property
     def held_records(self) -> int:
         """How many records are out or wait to be handed out."""
-        return self._schedule.queue.held.records
+        return self._schedule.queue.kept.records
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
@@ -287,5 +287,5 @@ class Pump:
         return self._worker.hook_failures
 
     def __repr__(self) -> str:
-        held = self._schedule.queue.held
-        return f"Pump({len(held.epochs)} partitions, {held.records} records held)"
+        kept = self._schedule.queue.kept
+        return f"Pump({len(kept.epochs)} partitions, {kept.records} records held)"

@@ -14,7 +14,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import View, covers
 from safeconsumer.worker.dead_letters import Sink
-from safeconsumer.worker.held import Held
+from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.lanes import Lane, LaneState, Order
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Ordinals
@@ -68,7 +68,7 @@ class Queue:
 
     Nothing else changes the state of a lane; :class:`LaneState` has the table.
 
-    Methods that do not take the lock are called with it held: see ``held.py``.
+    Methods that do not take the lock are called with it held: see ``kept.py``.
 
     Attributes:
         ready: the lanes that may be handed out.
@@ -78,13 +78,13 @@ class Queue:
 
     def __init__(
         self,
-        held: Held,
+        kept: Kept,
         order: Order,
         policy: Policy,
         clock: Callable[[], float],
         ledger: PauseLedger,
     ) -> None:
-        self.held = held
+        self.kept = kept
         self.order = order
         self.policy = policy
         self.clock = clock
@@ -116,19 +116,19 @@ class Queue:
         In a signal handler that has interrupted the owner of the lock, it is done with
         the next claim.
         """
-        if self.held.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+        if self.kept.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
             self._seen = None
             return
-        with self.held.lock:
+        with self.kept.lock:
             self._seen = view = self.ledger.view()
-            for epoch in self.held.epochs.values():
+            for epoch in self.kept.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
                 self._bring_back(epoch)
 
     def obey_for(self, epoch: Epoch) -> None:
         """Obey the applied holds for an epoch that gets records; it may be a new one."""
         self.look()
-        with self.held.lock:
+        with self.kept.lock:
             if self._seen is not None and not epoch.is_closed:
                 epoch.is_held = covers(self._seen, epoch.tp)
 
@@ -141,7 +141,7 @@ class Queue:
     def admit(self, epoch: Epoch) -> None:
         """Queue the records that an epoch has got. For the polling thread only."""
         self.obey_for(epoch)
-        with self.held.lock:
+        with self.kept.lock:
             if epoch.main and epoch.main.state is LaneState.IDLE:
                 self._make_ready(epoch.main)
             self.look_again(epoch)
@@ -149,31 +149,31 @@ class Queue:
 
     def drop_queued(self, epochs: Iterable[Epoch]) -> None:
         """Forget the queued records of these epochs; running ones go on."""
-        with self.held.lock:
+        with self.kept.lock:
             for epoch in epochs:
                 epoch.drop_queued()
 
     def halt(self) -> None:
         """Hand out nothing until :meth:`go_on`."""
-        with self.held.lock:  # a claim is either counted before, or fails after
+        with self.kept.lock:  # a claim is either counted before, or fails after
             self._is_halted = True
 
     def go_on(self) -> None:
         """Hand out records again."""
-        with self.held.lock:
+        with self.kept.lock:
             self._is_halted = False
             self.wake_one()
 
     def end(self) -> None:
         """Hand out nothing any more; callers that wait in :meth:`wait_claim` get None."""
-        with self.held.lock:
+        with self.kept.lock:
             self._is_over = True
             while self._resting:
                 self._rouse()
 
     def listen(self, on_ready: Callable[[], None] | None) -> None:
         """Call ``on_ready`` when there is something to claim; None: not any more."""
-        with self.held.lock:
+        with self.kept.lock:
             self._on_ready = on_ready
 
     def turn(self) -> float:
@@ -183,8 +183,8 @@ class Queue:
         Return the seconds until the next is due.
         """
         now = self.clock()
-        with self.held.lock:
-            if self._closed != self.held.closed:
+        with self.kept.lock:
+            if self._closed != self.kept.closed:
                 self._forget_closed()
             while self._asleep and self._asleep[0][0] <= now:
                 _, _, lane = heapq.heappop(self._asleep)
@@ -201,7 +201,7 @@ class Queue:
     def _forget_closed(self) -> None:
         # Otherwise a lane that sleeps for an hour, or waits for a stuck handler, would
         # stay.
-        self._closed = self.held.closed
+        self._closed = self.kept.closed
         self._asleep = [one for one in self._asleep if not one[2].epoch.is_closed]
         heapq.heapify(self._asleep)
         self._filling = {
@@ -215,7 +215,7 @@ class Queue:
         """Wait for work and take it; None once the queue has ended."""
         while True:
             self.look()
-            with self.held.lock:
+            with self.kept.lock:
                 if self._is_over:
                     return None
                 tasks = self._claim()
@@ -226,7 +226,7 @@ class Queue:
     def claim(self) -> list[Task]:
         """Take work if there is some."""
         self.look()
-        with self.held.lock:
+        with self.kept.lock:
             return [] if self._is_over else self._claim()
 
     def _claim(self) -> list[Task]:
@@ -309,7 +309,7 @@ class Queue:
     def _note(self, task: Task) -> Task:
         task.epoch.tasks.add(task)
         task.epoch.running += len(task.records)
-        self.held.running += len(task.records)
+        self.kept.running += len(task.records)
         return task
 
     def is_shared(self, lane: Lane) -> bool:
@@ -430,7 +430,7 @@ class Queue:
 
     def came_back(self, task: Task) -> None:
         """Note that a task of an ownership that has ended is over."""
-        epoch = self.held.came_back(task)
+        epoch = self.kept.came_back(task)
         if epoch is None or not task.keys:
             return
         for lane in self.freed(epoch, task):
@@ -534,7 +534,7 @@ class Queue:
         ready = self.ready
         if not ready or self._is_halted:
             return
-        is_busy = self.held.running or self._coming
+        is_busy = self.kept.running or self._coming
         if ready.first.pace >= WORTH_WAKING or not is_busy:
             self.notify()
 
@@ -551,11 +551,11 @@ class Queue:
         alarm = threading.Lock()
         alarm.acquire()
         self._resting.append(alarm)
-        self.held.lock.release()
+        self.kept.lock.release()
         try:
             alarm.acquire()
         finally:
-            self.held.lock.acquire()
+            self.kept.lock.acquire()
             if alarm in self._resting:  # it was interrupted
                 self._resting.remove(alarm)
             else:

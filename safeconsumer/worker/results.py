@@ -60,11 +60,11 @@ class Schedule:
     ) -> None:
         self.queue = queue
         self.outages = Outages(queue, self._tell, place, breaker)
-        self._held, self._policy = queue.held, queue.policy
+        self._kept, self._policy = queue.kept, queue.policy
         self._clock = queue.clock
         self._emit = emit
         self._told: list[Told] = []
-        self._kept: list[BaseException] = []  # until their texts are made
+        self._errors: list[BaseException] = []  # until their texts are made
         self.journal: HandlerJournal | None = None
         self.failing = Failing(queue.policy.sample)
         self._fatal: BaseException | Blame | None = None
@@ -88,27 +88,27 @@ class Schedule:
     def complete(self, outcomes: Sequence[Outcome]) -> None:
         """Take over results; those of closed epochs change nothing."""
         outcomes = self.outages.decide(outcomes)
-        with self._held.lock:
+        with self._kept.lock:
             for outcome in outcomes:
                 self._complete(outcome)
-            if not self._held.running:
-                self._held.idle.set()
+            if not self._kept.running:
+                self._kept.idle.set()
             told = self._taken()
-            kept, self._kept = self._kept, []
+            errors, self._errors = self._errors, []
             is_quiet = any(
                 one.task.epoch.is_held and not one.task.epoch.running
                 for one in outcomes
             )
         self._tell_all(told)
-        for error in kept:
+        for error in errors:
             forget_locals(error)
-        self._held.tell_low()
+        self._kept.tell_low()
         if is_quiet:
             self.queue.ledger.wake()
 
     def fail(self, error: BaseException) -> None:
         """Stop the worker for this error, unless another error stops it already."""
-        with self._held.lock:
+        with self._kept.lock:
             self._stop_for(error)
 
     def _complete(self, outcome: Outcome) -> None:
@@ -118,7 +118,7 @@ class Schedule:
             return
         epoch.tasks.remove(task)
         epoch.running -= len(task.records)
-        self._held.running -= len(task.records)
+        self._kept.running -= len(task.records)
         if task.letter is not None:
             self._letter_tried(outcome)
         else:
@@ -141,7 +141,7 @@ class Schedule:
 
     def _succeed(self, outcome: Outcome) -> None:
         task, epoch, count = outcome.task, outcome.task.epoch, len(outcome.finished)
-        self._held.release(epoch, task.ordinals_of(outcome.finished))
+        self._kept.release(epoch, task.ordinals_of(outcome.finished))
         self.failing = self.failing.succeeded(count)
         seconds = outcome.seconds - outcome.failing
         self.durations.add(seconds, count)
@@ -200,7 +200,7 @@ class Schedule:
     def running(self, epochs: Iterable[Epoch] | None = None) -> int:
         """Return how many records handlers work on, of all epochs or of these."""
         if epochs is None:
-            return self._held.running
+            return self._kept.running
         return sum(epoch.running for epoch in epochs)
 
     def has_waiting(self, epoch: Epoch) -> bool:
@@ -218,7 +218,7 @@ class Schedule:
             return True
         if epoch.running:  # a shared lane may be empty, or wait, while tasks are out
             return False
-        with self._held.lock:
+        with self._kept.lock:
             return not any(lane.state in _MOVING for lane in epoch.all_lanes())
 
     # ------------------------------------------------------------ failures
@@ -263,7 +263,7 @@ class Schedule:
                 self.is_stop_asked = True
             case Exception() if not isinstance(error, HandlersCannotRunError):
                 known.answer = (task, index, error, self._clock())
-                self._kept.append(error)
+                self._errors.append(error)
             case _:
                 self._stop_for(error)
 
@@ -378,7 +378,7 @@ class Schedule:
         letter = Letter(error=error, attempts=task.attempt)
         if then == "dead_letter":
             known.letter = letter
-            self._kept.append(error)
+            self._errors.append(error)
             self.queue.put_first(lane)
         elif too_many is not None:
             self._stop_for(partial(_too_many, too_many, _place(task, index), letter))
@@ -403,7 +403,7 @@ class Schedule:
         if self.journal is not None:
             self.journal.completes(epoch.tp, epoch.number, offset, why)
         epoch.failed.pop(offset, None)
-        self._held.release(epoch, [ordinal])
+        self._kept.release(epoch, [ordinal])
 
     # ------------------------------------------------------------ dead letters
 

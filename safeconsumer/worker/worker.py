@@ -210,7 +210,7 @@ class Worker:
         parts = assembled(options, client, around)
         self._emit, self._engine = parts.emit, parts.engine
         self._schedule = parts.schedule
-        self._engine.departures.outlived = self._engine.held.outlived
+        self._engine.departures.outlived = self._engine.kept.outlived
         if client.journal is not None:
             self._schedule.journal = HandlerJournal(
                 client.journal,
@@ -485,14 +485,14 @@ class Worker:
         return failures
 
     def __repr__(self) -> str:
-        held = self._engine.held
-        return f"Worker({self._state.value}, {held.records} held, {held.done} done)"
+        kept = self._engine.kept
+        return f"Worker({self._state.value}, {kept.records} held, {kept.done} done)"
 
     # ------------------------------------------------------------ inside
 
     def _obey_others(self) -> None:
         ledger, obey = self._client.membership.ledger, self._schedule.queue.obey
-        self._client.membership.busy = self._engine.held.busy
+        self._client.membership.busy = self._engine.kept.busy
         ledger.lookers.append(obey)
 
         def stop_obeying() -> None:
@@ -614,7 +614,7 @@ class Worker:
         schedule, engine, error = self._schedule, self._engine, self._failure
         since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
-            done=engine.held.done,
+            done=engine.kept.done,
             dropped=engine.departures.dropped.total(),
             dropped_by_reason=dict(engine.departures.dropped),
             refetched=engine.brakes.refetched,

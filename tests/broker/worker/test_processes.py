@@ -173,14 +173,14 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
         kill_the_fork_server()
         wait_for(lambda: child._is_orphan, "it to be noticed")
         (tmp_path / "go").touch()
-        made.wait(lambda: not made.held.records, "all to be done")
+        made.wait(lambda: not made.kept.records, "all to be done")
         assert (failed(made), made.schedule.retries) == ({}, 0)
         assert [*made.runner._children.values()] == [child]
         os.kill(child.process.pid, signal.SIGKILL)
         wait_for(lambda: child.has_spoken(0.0), "its end")
-        epoch = made.held.open(OTHER, 1, 0, 0)
-        made.schedule.admit(epoch, made.held.admit(epoch, [FakeRecord(*OTHER, 3)]))
-        made.wait(lambda: not made.held.records, "another process to do the next")
+        epoch = made.kept.open(OTHER, 1, 0, 0)
+        made.schedule.admit(epoch, made.kept.admit(epoch, [FakeRecord(*OTHER, 3)]))
+        made.wait(lambda: not made.kept.records, "another process to do the next")
     assert handle.calls() == [0, 1, 2, 3]
 
 
@@ -427,7 +427,7 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors import choose
-from safeconsumer.worker.held import Held
+from safeconsumer.worker.kept import Held
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
@@ -470,7 +470,7 @@ def test_a_fork_of_the_program_that_ends_leaves_the_processes_alone(tmp_path):
         wait_for(handle.calls, "the call")
         assert forked(made.runner._kill) == 0
         (tmp_path / "go").touch()
-        made.wait(lambda: not made.held.records, "it to be done")
+        made.wait(lambda: not made.kept.records, "it to be done")
         assert failed(made) == {}
 
 
@@ -518,10 +518,10 @@ def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path):
         with bench("process", handler, count=1) as made:
             made.finish(2)
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-            epoch = made.held.open(OTHER, 1, 0, 0)
+            epoch = made.kept.open(OTHER, 1, 0, 0)
             records = [LargeRecord(*OTHER, offset) for offset in (2, 3)]
-            made.schedule.admit(epoch, made.held.admit(epoch, records))
-            made.wait(lambda: not made.held.records, "all to be done or given up")
+            made.schedule.admit(epoch, made.kept.admit(epoch, records))
+            made.wait(lambda: not made.kept.records, "all to be done or given up")
             assert not failed(made)
     finally:
         (tmp_path / "end").touch()

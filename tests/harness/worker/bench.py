@@ -14,7 +14,7 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry, health
 from safeconsumer.worker.executors import choose
 from safeconsumer.worker.executors.base import Calls, Runner
-from safeconsumer.worker.held import Held
+from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import QUANTUM, Policy, Queue
 from safeconsumer.worker.results import Schedule
@@ -59,16 +59,16 @@ class TellingSchedule(Schedule):
 class Bench:
     """Handlers run in it as in a worker; somebody has to turn it."""
 
-    held: Held
+    kept: Kept
     schedule: TellingSchedule
     runner: Runner
     events: list[Any] = field(factory=list)
 
     def admit(self, count):
         """Give it the first records of its partition."""
-        epoch = self.held.open(TP, 1, 0, 0)
+        epoch = self.kept.open(TP, 1, 0, 0)
         records = [FakeRecord(*TP, offset) for offset in range(count)]
-        self.held.admit(epoch, records)
+        self.kept.admit(epoch, records)
         self.schedule.queue.admit(epoch)
 
     def wait(self, is_so, what):
@@ -79,19 +79,19 @@ class Bench:
             return is_so() and not self.schedule.under_way
 
         def seen():
-            return f"{self.held.records} held, {self.events}"
+            return f"{self.kept.records} kept, {self.events}"
 
         wait_for(turned, what, seen=seen)
 
     def finish(self, count):
         """Give it so many records, and wait until all are done or given up."""
         self.admit(count)
-        self.wait(lambda: not self.held.records, "all to be done or given up")
+        self.wait(lambda: not self.kept.records, "all to be done or given up")
 
     def complaints(self):
         """Return what ``healthy()`` says of what runs handlers."""
         engine = SimpleNamespace(
-            held=self.held,
+            kept=self.kept,
             polled_at=math.inf,
             poll_timeout=0.0,
             why_nothing=None,
@@ -114,7 +114,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     **policy,
 ):
     """Run handlers so, until the block ends."""
-    held, events = Held(time.monotonic), []
+    kept, events = Kept(time.monotonic), []
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
     settings |= {
         "quantum": batch or QUANTUM,
@@ -129,7 +129,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
     assign_to(ledger, [TP, OTHER])
     schedule = TellingSchedule(
-        Queue(held, order, Policy(**settings), time.monotonic, ledger), emit
+        Queue(kept, order, Policy(**settings), time.monotonic, ledger), emit
     )
     calls = Calls(
         handle=handle,
@@ -141,7 +141,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
         lifespan=lifespan,
         start_seconds=start_seconds,
     )
-    made = Bench(held, schedule, choose(executor, schedule, calls, count), events)
+    made = Bench(kept, schedule, choose(executor, schedule, calls, count), events)
     try:
         made.runner.start()
         wait_for(lambda: made.runner.wait_ready(0.1), "it to begin")

@@ -7,7 +7,7 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Retry
 from safeconsumer.worker.calls import all_done
-from safeconsumer.worker.held import Held
+from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
@@ -41,7 +41,7 @@ class Desk:
 
     def __init__(self, order, key=None, breaker=None, records=0, **policy):
         self.clock = Clock()
-        self.held = Held(self.clock)
+        self.kept = Kept(self.clock)
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
         assign_to(self.ledger, [TP])
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
@@ -49,7 +49,7 @@ class Desk:
         self.events = []
         self.schedule = Schedule(
             Queue(
-                self.held,
+                self.kept,
                 order,
                 Policy(**settings),
                 self.clock,
@@ -60,7 +60,7 @@ class Desk:
             breaker,
         )
         self.ledger.lookers.append(self.schedule.queue.obey)
-        self.epoch = self.held.open(TP, 1, 0, 0)
+        self.epoch = self.kept.open(TP, 1, 0, 0)
         self.key = key
         self._next = 0
         if records:
@@ -77,7 +77,7 @@ class Desk:
     def admit(self, count):
         records = [self._record(self._next + n) for n in range(count)]
         self._next += count
-        self.held.admit(self.epoch, records)
+        self.kept.admit(self.epoch, records)
         self.schedule.queue.admit(self.epoch)
         return records
 
@@ -95,8 +95,8 @@ class Desk:
 
     def regain(self):
         """Lose the partition and get it back, from its first record on."""
-        self.held.close(self.epoch)
-        self.epoch = self.held.open(TP, self.epoch.number + 1, 0, 0)
+        self.kept.close(self.epoch)
+        self.epoch = self.kept.open(TP, self.epoch.number + 1, 0, 0)
         self._next = 0
 
     def pause(self, owner="app", for_=None):

@@ -40,7 +40,7 @@ class Counted:
         if engine._in_hand:
             return
         ended = stats.done + stats.dropped + stats.refetched
-        assert self.polled == ended + engine.held.records, stats
+        assert self.polled == ended + engine.kept.records, stats
         assert stats.dropped == sum(stats.dropped_by_reason.values())
         assert stats.dropped_by_reason.keys() <= REASONS
 

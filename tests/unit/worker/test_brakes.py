@@ -51,10 +51,10 @@ class Loop:
             emit=lambda *_kind, **_fields: None,
             clock=self.clock,
         )
-        self.held, self.brakes = self.engine.held, self.engine.brakes
+        self.kept, self.brakes = self.engine.kept, self.engine.brakes
         settings = {"retry": Retry(), "quantum": quantum, **policy}
         self.queue = Queue(
-            self.held, order, Policy(**settings), self.clock, self.client.ledger
+            self.kept, order, Policy(**settings), self.clock, self.client.ledger
         )
         self.schedule = Schedule(
             self.queue, lambda *_kind, **_fields: None, self.client.pause
@@ -108,7 +108,7 @@ def shared(limits, *, busy=4, most=10):
 def test_a_partition_uses_the_share_of_those_that_have_no_records():
     loop = shared(Limits(records=40), busy=1)
     loop.turn(20)
-    assert loop.held.records >= 20
+    assert loop.kept.records >= 20
 
 
 def test_a_poll_is_no_larger_than_a_share():
@@ -128,13 +128,13 @@ def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(who):
     What does not fit is polled again, and comes once.
     """
     full = shared(Limits(records=100), most=500)
-    held, client = full.held, full.client
+    kept, client = full.kept, full.client
     full.turn(10)
-    lift, late = held.when_low, [False]
-    held.when_low = lambda: late.append(True)
+    lift, late = kept.when_low, [False]
+    kept.when_low = lambda: late.append(True)
     while not late[-1]:
         full.schedule.complete([all_done(task, 0.001) for task in full.queue.claim()])
-        held.tell_low()
+        kept.tell_low()
     full.turn(40)  # it goes on by itself, until it is full again
     poll = client.poll
 
@@ -148,14 +148,14 @@ def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(who):
     client.poll = lifted
     for _ in range(len(late)):
         full.turn()
-        assert held.records <= 100
-    client.poll, held.when_low = poll, lift
+        assert kept.records <= 100
+    client.poll, kept.when_low = poll, lift
     for _ in range(500):
         full.turn()
         full.work()
-    ends = {tp: epoch.progress.next_offset for tp, epoch in held.epochs.items()}
+    ends = {tp: epoch.progress.next_offset for tp, epoch in kept.epochs.items()}
     assert ends == dict.fromkeys(EVERY, 1_000)
-    assert held.done == sum(ends.values())
+    assert kept.done == sum(ends.values())
 
 
 def test_what_comes_in_a_new_ownership_was_not_held():
@@ -196,7 +196,7 @@ class Chance(Loop):
             is_batch=batch,
         )
         self.given_back = []
-        self.give_back, self.held.give_back = self.held.give_back, self.note_given_back
+        self.give_back, self.kept.give_back = self.kept.give_back, self.note_given_back
         self.ended = defaultdict(list)
         self.out = []
         self.later = {}
@@ -219,7 +219,7 @@ class Chance(Loop):
             )
             self.clock.now += self.dice.choice([0.0, 0.0, 0.2])
             self.turn()
-        assert self.held.records <= 40
+        assert self.kept.records <= 40
 
     def note_given_back(self, *given):
         offset = self.give_back(*given)
@@ -263,7 +263,7 @@ class Chance(Loop):
             self.claim()
             while self.out:
                 self.answer(self.out.pop())
-            if self.held.done == LOG * len(EVERY):
+            if self.kept.done == LOG * len(EVERY):
                 return
 
 
@@ -295,7 +295,7 @@ def chances(seeds, order, *, batch):
             if order is Order.PARTITION:
                 assert ended == sorted(ended)
         assert sum(map(len, chance.ended.values())) + skipped == LOG * len(EVERY), seed
-        marks = chance.held.watermarks()
+        marks = chance.kept.watermarks()
         assert {tp: mark.offset for tp, mark in marks.items()} == dict.fromkeys(
             EVERY, LOG
         )
@@ -310,16 +310,16 @@ def test_what_was_begun_is_kept_with_all_before_it(order, error):
     loop = Loop(order=order)
     loop.client.log[A] = 10
     loop.turn(3)
-    epoch = loop.held.epochs[A]
+    epoch = loop.kept.epochs[A]
     *_, last = [task for _ in range(3) for task in loop.queue.claim()]
     loop.fail(last, error)
     if not isinstance(error, RetryLater):
         loop.clock.now += 30
         loop.schedule.turn()  # its time has come, and it is its second attempt
     record = last.record(0)
-    offset = loop.held.give_back(epoch, Load(), 1)
+    offset = loop.kept.give_back(epoch, Load(), 1)
     assert offset == record.offset + 1
-    assert epoch.records == loop.held.records == offset
+    assert epoch.records == loop.kept.records == offset
     assert epoch.progress.next_offset == offset
 
 
@@ -425,8 +425,8 @@ def test_what_waits_for_a_handler_of_before_is_not_begun():
         loop.client.log[A] = count
         loop.turn(3)
     assert loop.queue.claim() == []
-    epoch = loop.held.epochs[A]
-    assert loop.held.give_back(epoch, Load(5, 10**9), 20) is not None
+    epoch = loop.kept.epochs[A]
+    assert loop.kept.give_back(epoch, Load(5, 10**9), 20) is not None
 
 
 def test_a_partition_whose_shared_lane_is_empty_still_works():
@@ -436,7 +436,7 @@ def test_a_partition_whose_shared_lane_is_empty_still_works():
     loop.turn(2)
     (one,), _, _ = (loop.queue.claim() for _ in range(3))
     loop.schedule.complete([all_done(one, 0.001)])
-    assert not loop.schedule.is_starving(loop.held.epochs[A])
+    assert not loop.schedule.is_starving(loop.kept.epochs[A])
 
 
 # ------------------------------------------------------------ holds of its own

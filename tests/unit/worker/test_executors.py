@@ -142,7 +142,7 @@ def test_a_handler_that_is_cancelled_has_failed(executor, handle, batch):
         made.finish(4)
         assert made.schedule.fatal is None
         assert exhausted(made) == [1]
-        assert made.held.done == 4  # the one that was passed over counts as well
+        assert made.kept.done == 4  # the one that was passed over counts as well
 
 
 def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
@@ -255,7 +255,7 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
         assert "not ready within 0.5 s" in str(made.schedule.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
-        assert made.held.records == 2
+        assert made.kept.records == 2
     # A thread may be at its process still, which is on no list any more.
     wait_for(lambda: set(multiprocessing.active_children()) <= before, "its end")
 
@@ -294,8 +294,8 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkey
             wait_for(lambda: not stopping.is_alive(), "the stop")
         finally:
             go_on.set()
-        wait_for(lambda: not made.held.running, "the record to be given back")
-        assert (made.held.records, exhausted(made)) == (1, [])
+        wait_for(lambda: not made.kept.running, "the record to be given back")
+        assert (made.kept.records, exhausted(made)) == (1, [])
         if start_seconds >= 1:
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
@@ -312,10 +312,10 @@ def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(monkeypat
         child.process.join(30)
         made.schedule.queue.halt()
         runner.recall()
-        wait_for(lambda: not made.held.running, "the record to be given back")
+        wait_for(lambda: not made.kept.running, "the record to be given back")
         assert made.schedule.fatal is None
         assert exhausted(made) == []
-        assert (made.held.records, made.runner.slots[0].ended) == (1, None)
+        assert (made.kept.records, made.runner.slots[0].ended) == (1, None)
 
 
 @frozen
@@ -556,7 +556,7 @@ def test_an_error_that_only_the_child_knows_blames_its_record(handle, batch):
         assert (gone.offset, gone.attempt) == (15, 1)
         assert "RefusedError(15, 'poison')" in gone.error
         assert handle.__name__ in gone.traceback or batch
-        assert (made.held.done, made.schedule.retries) == (20, 0)
+        assert (made.kept.done, made.schedule.retries) == (20, 0)
 
 
 def test_a_task_that_refuses_to_end_holds_up_no_stop():

@@ -54,7 +54,7 @@ def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(request):
     desk.schedule.queue.halt()
     for _ in range(4):
         desk.admit(3)
-    with desk.held.lock:
+    with desk.kept.lock:
         desk.schedule.queue._is_halted = False
         for _ in range(4):
             desk.schedule.queue.wake_one()
@@ -62,7 +62,7 @@ def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(request):
             2,
             1,
         )
-    wait_for(lambda: not desk.held.records, "the work")
+    wait_for(lambda: not desk.kept.records, "the work")
     desk.schedule.queue.end()
     for thread in resting.threads:
         thread.join(10)
@@ -135,7 +135,7 @@ def test_records_of_one_partition_ask_about_no_other(monkeypatch):
     others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
     assign_to(desk.ledger, [TP, *others])
     for tp in others:
-        desk.held.open(tp, 1, 0, 0)
+        desk.kept.open(tp, 1, 0, 0)
     desk.admit(1)
     asked = []
 

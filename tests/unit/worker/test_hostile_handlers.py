@@ -139,10 +139,10 @@ def test_what_breaks_in_our_own_part_is_no_records_fault(monkeypatch):
     with bench("thread", Raising("two arguments")) as made:
         made.admit(2)
         wait_for(
-            lambda: len(calls) == 2 and not made.held.running, "both to be given back"
+            lambda: len(calls) == 2 and not made.kept.running, "both to be given back"
         )
         assert isinstance(made.schedule.fatal, HandlersCannotRunError)
-        assert (made.held.records, made.held.running) == (2, 0)
+        assert (made.kept.records, made.kept.running) == (2, 0)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
 
 
@@ -244,4 +244,4 @@ def test_what_has_not_run_is_not_done(executor, what, batch):
         wait_for(lambda: made.schedule.fatal, "the end to be told")
         assert isinstance(made.schedule.fatal, HandlersCannotRunError)
         assert "was returned, " in str(made.schedule.fatal)
-        assert (made.held.done, made.schedule.skipped) == (0, 0)
+        assert (made.kept.done, made.schedule.skipped) == (0, 0)

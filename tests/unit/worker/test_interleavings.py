@@ -128,7 +128,7 @@ class Step:
 def _drop(made):
     desk = made.desk
     desk.schedule.queue.drop_queued([desk.epoch])
-    desk.held.close(desk.epoch)
+    desk.kept.close(desk.epoch)
 
 
 def _break_and_try(made):
@@ -147,7 +147,7 @@ def _lift(made):
 
 def _ask(made):
     desk = made.desk
-    desk.held.watermarks()
+    desk.kept.watermarks()
     desk.schedule.running([desk.epoch])
     desk.schedule.is_starving(desk.epoch)
     desk.schedule.has_waiting(desk.epoch)
@@ -185,13 +185,13 @@ PAIRS = [
 ]
 
 
-def _recount(held, out):
-    open_ = sum(len(incomplete(one.progress)) for one in held.epochs.values())
-    if held.records != open_:
-        yield f"{held.records} are said to be held, {open_} are"
+def _recount(kept, out):
+    open_ = sum(len(incomplete(one.progress)) for one in kept.epochs.values())
+    if kept.records != open_:
+        yield f"{kept.records} are said to be held, {open_} are"
     running = sum(len(task.indexes) for task in out if not task.epoch.is_closed)
-    if held.running != running:
-        yield f"{held.running} are said to run, {running} do"
+    if kept.running != running:
+        yield f"{kept.running} are said to run, {running} do"
     taken = [(id(t.epoch), ordinal) for t in out for ordinal in t.ordinals]
     if len(set(taken)) != len(taken):
         yield "a record was handed out twice"
@@ -199,7 +199,7 @@ def _recount(held, out):
 
 def _check(made):
     desk = made.desk
-    yield from _recount(desk.held, made.out)
+    yield from _recount(desk.kept, made.out)
     before = len(made.out)
     if desk.ledger.view().holds.covers(TP):
         made.claim()
@@ -209,8 +209,8 @@ def _check(made):
     if desk.schedule.queue._is_over:
         return
     made.finish()
-    if desk.held.records or desk.held.running:
-        yield f"{desk.held.records} are never finished"
+    if desk.kept.records or desk.kept.running:
+        yield f"{desk.kept.records} are never finished"
     if not desk.epoch.is_closed and desk.epoch.failed:
         yield f"{desk.epoch} still knows of failures"
 

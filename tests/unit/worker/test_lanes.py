@@ -89,7 +89,7 @@ class Play:
             self.ended += given[:count]
 
     def lose(self):
-        mark = self.desk.held.watermarks()[TP].offset
+        mark = self.desk.kept.watermarks()[TP].offset
         self.desk.regain()
         assert mark <= self.came
         self.came, self.ended = 0, []
@@ -106,9 +106,9 @@ class Play:
                 self.ended += [] if done.epoch.is_closed else given
             self.desk.pass_time(1.0)
             self.claim()
-            if self.came >= RECORDS and not self.desk.held.records:
+            if self.came >= RECORDS and not self.desk.kept.records:
                 return
-        raise AssertionError(self.desk.held.records)
+        raise AssertionError(self.desk.kept.records)
 
 
 @pytest.mark.contract("W3", "W4")
@@ -132,9 +132,9 @@ def test_none_of_a_lane_overtakes_another_or_runs_beside_it(order, seeds):
         assert len(play.ended) + desk.schedule.skipped >= RECORDS, seed
         assert not desk.epoch.lanes, seed
         assert not desk.epoch.busy, seed
-        assert not desk.held.left_behind, seed
+        assert not desk.kept.left_behind, seed
         assert desk.epoch.main.state is LaneState.IDLE, seed
-        assert desk.held.watermarks()[TP].offset == RECORDS, seed
+        assert desk.kept.watermarks()[TP].offset == RECORDS, seed
 
 
 def test_one_module_changes_the_state_of_a_lane():

@@ -5,7 +5,7 @@ from kafka.errors import KafkaError
 
 from safeconsumer.worker import Commit, Limits
 from safeconsumer.worker.durations import BOUNDS, Durations
-from safeconsumer.worker.held import Held
+from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.loop import BACKPRESSURE, DRAIN, Brakes
 from safeconsumer.worker.partition import Epoch
@@ -39,20 +39,20 @@ def test_pauses_are_timed_by_their_owner():
     """While something is held in its name; what a handler's thread lifts ends there."""
     clock = Clock()
     client = FakeClient(clock, most=4)
-    held = Held(clock)
-    brakes = Brakes(client, held, Limits(records=4), clock)
+    kept = Kept(clock)
+    brakes = Brakes(client, kept, Limits(records=4), clock)
     brakes.work = Works()
     client.log[EVERY[0]] = 4
     client.rebalance(EVERY[0])
     while not (polled := client.poll(0.1, 4)):
         pass
-    held.admit(held.open(EVERY[0], 1, 0, 0), polled[EVERY[0]])
+    kept.admit(kept.open(EVERY[0], 1, 0, 0), polled[EVERY[0]])
     brakes.place(is_draining=True)
     clock.now += 2.0
     brakes.place(is_draining=False)
     clock.now += 1.0
-    held.records = 0
-    held.tell_low()
+    kept.records = 0
+    kept.tell_low()
     clock.now += 5.0
     brakes.place(is_draining=False)
     took = {
@@ -69,8 +69,8 @@ def clock():
 @pytest.fixture
 def commits(clock):
     """Make the commits of a client, which hold nothing yet."""
-    client, held = FakeClient(clock, most=4), Held(clock)
-    return Commits(client, held, Commit(), lambda *_, **__: None, clock)
+    client, kept = FakeClient(clock, most=4), Kept(clock)
+    return Commits(client, kept, Commit(), lambda *_, **__: None, clock)
 
 
 class Forgets(Epoch):
@@ -89,7 +89,7 @@ class Forgets(Epoch):
 
 def test_a_position_that_is_reset_while_the_lag_is_counted(commits):
     """A floor that is gone by the second look counts for nothing."""
-    commits._held.epochs[EVERY[0]] = epoch = Forgets(
+    commits._kept.epochs[EVERY[0]] = epoch = Forgets(
         EVERY[0], 1, 1, 0, Progress(7), 0.0
     )
     epoch.committed = 2
@@ -104,7 +104,7 @@ def test_for_how_long_no_commit_goes_through(commits, clock):
     Also where the first of an ownership fails, so that nothing of it is handled and no
     offset is complete.
     """
-    epoch = commits._held.open(EVERY[0], 1, 0, 7)
+    epoch = commits._kept.open(EVERY[0], 1, 0, 7)
 
     def refuse(*_):
         raise KafkaError
@@ -116,7 +116,7 @@ def test_for_how_long_no_commit_goes_through(commits, clock):
     commits.now()
     assert commits.failing() == 100.0
     assert commits.lag() == 0
-    commits._held.close(epoch)
+    commits._kept.close(epoch)
     clock.now += 100.0
     commits.turn()
     assert commits.failing() == 0
@@ -126,7 +126,7 @@ def test_a_late_answer_to_an_old_commit_takes_no_newer_one_back(commits, clock):
     """What is committed already would count as lag, and be committed again."""
     sent = []
     commits._client.commit_soon = lambda marks, then: sent.append((marks, then))
-    epoch = commits._held.open(EVERY[0], 1, 0, 0)
+    epoch = commits._kept.open(EVERY[0], 1, 0, 0)
     epoch.committed = 0
     for offset in (3, 7):
         epoch.progress.reach(offset)

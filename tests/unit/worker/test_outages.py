@@ -151,7 +151,7 @@ def test_a_pause_in_an_ownership_that_has_ended_holds_nothing():
     """What comes late changes nothing."""
     desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
-    desk.held.close(desk.epoch)
+    desk.kept.close(desk.epoch)
     fail(desk, Pause(60.0), task)
     assert not owners(desk)
     assert desk.events == []
@@ -166,9 +166,9 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope):
     fail(desk, Pause(60.0, scope=scope), task)
     assert owners(desk) == {OUTAGE}
     assert desk.work() == []
-    assert desk.held.running == 0
-    desk.held.close(desk.epoch)
-    assert desk.held.records == 0
+    assert desk.kept.running == 0
+    desk.kept.close(desk.epoch)
+    assert desk.kept.records == 0
 
 
 @EACH_ORDER
@@ -197,7 +197,7 @@ def test_a_letter_may_arrive_while_its_topic_is_paused():
     fail(desk, Pause(60.0))
     assert done_by(desk.schedule, letter) == [0]
     assert desk.work() == []
-    assert desk.held.done == 1
+    assert desk.kept.done == 1
     desk.pass_time(60.0)
     assert desk.work() == [1, 2]
 
@@ -276,7 +276,7 @@ def test_any_answer_of_a_batch_may_pause():
     assert desk.work() == []
     desk.pass_time(0.1)
     assert desk.work() == [1, 3]
-    assert (desk.schedule.skipped, desk.held.records) == (1, 0)
+    assert (desk.schedule.skipped, desk.kept.records) == (1, 0)
     assert not desk.epoch.failed
 
 
@@ -324,7 +324,7 @@ def test_a_pause_made_impossible_later_is_the_records_failure(scope):
     desk.work()
     desk.pass_time(1.0)
     desk.work()
-    assert not desk.held.records
+    assert not desk.kept.records
 
 
 def test_a_pause_comes_back_from_another_process():
@@ -498,7 +498,7 @@ def test_a_try_in_vain_of_what_is_being_taken_away_counts():
     fail(desk, DOWN, task)
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 30.0
-    desk.held.close(desk.epoch)
+    desk.kept.close(desk.epoch)
 
 
 def test_a_failure_before_the_hold_is_placed_opens_it_no_second_time():

@@ -66,7 +66,7 @@ def test_each_answer_of_a_batch_is_heeded(order):
     assert desk.work() == []
     desk.pass_time(0.2)
     assert desk.work() == [4]
-    assert (desk.schedule.skipped, desk.held.records) == (3, 0)
+    assert (desk.schedule.skipped, desk.kept.records) == (3, 0)
     assert not desk.epoch.failed
 
 
@@ -93,7 +93,7 @@ def test_a_batch_that_rejects_does_not_say_which(order):
                     else all_done(task, 0.0)
                 ]
             )
-    assert (desk.schedule.skipped, desk.held.records) == (1, 0)
+    assert (desk.schedule.skipped, desk.kept.records) == (1, 0)
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
@@ -102,7 +102,7 @@ def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order):
     desk = Desk(order, is_batch=True, quantum=4, records=4)
     _partly(desk, {0: RetryLater(5.0), 3: StopWorker()})
     assert desk.schedule.is_stop_asked
-    assert desk.held.records == 2
+    assert desk.kept.records == 2
 
 
 def test_letters_of_one_batch_go_in_order():
@@ -114,7 +114,7 @@ def test_letters_of_one_batch_go_in_order():
         assert task.letter is not None
         assert desk.schedule.queue.claim() == []
         assert done_by(desk.schedule, [task]) == [offset]
-    assert (desk.schedule.dead_letters, desk.held.records) == (2, 0)
+    assert (desk.schedule.dead_letters, desk.kept.records) == (2, 0)
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.KEY])
@@ -130,7 +130,7 @@ def test_a_regained_partition_waits_for_what_still_runs_of_it(order):
         assert desk.work() == others
     desk.schedule.complete([all_done(old, 0.0)])
     assert desk.work() == same
-    assert not desk.held.records
+    assert not desk.kept.records
 
 
 def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for():
@@ -146,7 +146,7 @@ def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for():
     assert desk.work() == [4, 5]
     desk.schedule.complete([Outcome(task=old, left=old.indexes)])
     assert desk.work() == [0, 1, 2, 3]
-    assert not desk.held.left_behind
+    assert not desk.kept.left_behind
 
 
 def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost():
@@ -190,11 +190,11 @@ def test_a_batch_has_records_of_several_polls(order):
     assert desk.work() == []
     desk.pass_time(2.0)
     _partly(desk, {1: ValueError("planted"), 4: Reject("planted")})
-    assert (desk.held.records, desk.held.running) == (2, 0)
-    assert desk.held.watermarks()[TP].offset == 1
+    assert (desk.kept.records, desk.kept.running) == (2, 0)
+    assert desk.kept.watermarks()[TP].offset == 1
     desk.pass_time(1.0)
-    assert (desk.work(), desk.schedule.skipped, desk.held.done) == ([1], 1, 6)
-    assert desk.held.watermarks()[TP].offset == 6
+    assert (desk.work(), desk.schedule.skipped, desk.kept.done) == ([1], 1, 6)
+    assert desk.kept.watermarks()[TP].offset == 6
 
 
 @in_both_orders
@@ -305,7 +305,7 @@ def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
     desk.schedule.queue.drop_queued([desk.epoch])
     assert done_by(desk.schedule, letter) == [0]
     assert desk.epoch.progress.watermark().offset == 1
-    assert (desk.held.records, desk.held.done, desk.schedule.dead_letters) == (1, 1, 1)
+    assert (desk.kept.records, desk.kept.done, desk.schedule.dead_letters) == (1, 1, 1)
     assert desk.work() == []
 
 

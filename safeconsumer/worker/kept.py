@@ -1,8 +1,8 @@
 """
-Keeps everything that a pump holds: one epoch per owned partition, and their sums.
+Keeps the records in memory: one epoch per owned partition, and their sums.
 
 The lock rule, for all data that the polling thread and handlers' threads share: it is
-changed, and iterated over, under :attr:`Held.lock` and never otherwise. That is the
+changed, and iterated over, under :attr:`Kept.lock` and never otherwise. That is the
 epochs and all in them (progress, lanes, counters, failures), the schedule's queues, and
 the events it is about to emit. Three things are done without it:
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @frozen
 class Dropped:
     """
-    The records that a closed epoch still held.
+    The records that a closed epoch still kept.
 
     Attributes:
         epoch: the closed epoch.
@@ -55,7 +55,7 @@ class Dropped:
         return self.epoch.tp
 
 
-class Held:
+class Kept:
     """
     The epochs of a pump, and the sums of their counters.
 
@@ -69,7 +69,7 @@ class Held:
         left_behind: by partition, the tasks of closed epochs that have not come back.
         done: records completed since the beginning.
         closed: how many epochs have ended.
-        low: call :attr:`when_low` once no more than this is held; None: do not call it.
+        low: call :attr:`when_low` once no more than this is kept; None: do not call it.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -91,7 +91,7 @@ class Held:
 
     @property
     def load(self) -> Load:
-        """The records and bytes that are held now."""
+        """The records and bytes that are kept now."""
         return Load(self.records, self.bytes)
 
     def open(
