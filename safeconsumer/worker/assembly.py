@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import checked_sink
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import ExecutorName, choose
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
@@ -15,7 +16,6 @@ from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options
 from safeconsumer.worker.queue import QUANTUM, Policy, Queue
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.retry import SAMPLE
 from safeconsumer.worker.settings import DeadLetter
 
@@ -37,7 +37,7 @@ class Surroundings:
 
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
-    choose: Callable[[ExecutorName, Schedule, Calls, int], Runner] = choose
+    choose: Callable[[ExecutorName, Decisions, Calls, int], Runner] = choose
     policy: Mapping[str, Any] = field(factory=dict)
 
 
@@ -48,7 +48,7 @@ class Parts:
     client: ConsumerClient
     emit: Emitter
     engine: Engine
-    schedule: Schedule
+    decisions: Decisions
 
 
 def assembled(options: Options, client: ConsumerClient, around: Surroundings) -> Parts:
@@ -82,8 +82,8 @@ def assembled(options: Options, client: ConsumerClient, around: Surroundings) ->
         clock,
         client.membership.ledger,
     )
-    schedule = Schedule(queue, emit, client.pause, options.breaker)
-    return Parts(client, emit, engine, schedule)
+    decisions = Decisions(queue, emit, client.pause, options.breaker)
+    return Parts(client, emit, engine, decisions)
 
 
 def _policy(options: Options, more: Mapping[str, Any]) -> Policy:
@@ -135,12 +135,12 @@ def calls_of(
     return Calls(
         handle=called,
         is_batch=options.is_batch,
-        seconds=parts.schedule.queue.policy.lane_seconds,
+        seconds=parts.decisions.queue.policy.lane_seconds,
         deadline=lambda: parts.engine.departures.deadline,
         emit=parts.emit,
         timeout=options.handler_timeout,
         lifespan=options.lifespan,
         start_seconds=max(START_SECONDS, options.limits.age),
         trace=tracer,
-        journal=parts.schedule.journal,
+        journal=parts.decisions.journal,
     )

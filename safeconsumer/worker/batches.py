@@ -13,10 +13,10 @@ from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import UnansweredBatchError
 from safeconsumer.worker.calls import Errors, Slot, batch_failed, blamed
 from safeconsumer.worker.dead_letters import call_sink
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors.base import end_slot
 from safeconsumer.worker.handlers import BatchFailure
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Indexes, Outcome, Task
 
 
@@ -32,10 +32,10 @@ class Ticket:
         threads: the threads that have answered for some of its records.
     """
 
-    def __init__(self, schedule: Schedule, task: Task) -> None:
+    def __init__(self, decisions: Decisions, task: Task) -> None:
         self.task = task
         self.threads: set[int] = set()
-        self._schedule = schedule
+        self._decisions = decisions
         self._open = dict.fromkeys(task.indexes)
         self._failed: dict[int, BaseException] = {}
 
@@ -49,7 +49,7 @@ class Ticket:
     ) -> None:
         """Take the answer for records: done, or an error; None: for all that have none."""
         self.threads.add(threading.get_ident())
-        with self._schedule.queue.kept.lock:
+        with self._decisions.queue.kept.lock:
             new = self._take(indexes)
             for index in new if error is None else ():
                 self.task.finish(index)
@@ -67,7 +67,7 @@ class Ticket:
 
     def give_back(self) -> None:
         """Queue its open records again, in front: nobody works on it any more."""
-        with self._schedule.queue.kept.lock:
+        with self._decisions.queue.kept.lock:
             new = self._take(None)
             left = sorted([*new, *self._failed])
         if new:
@@ -89,7 +89,7 @@ class Ticket:
     ) -> None:
         task = self.task
         finished = [index for index in task.indexes if task.records[index] is None]
-        self._schedule.complete(
+        self._decisions.complete(
             [
                 Outcome(
                     task=task,
@@ -224,7 +224,7 @@ class HandOut:
     back meanwhile. One thread asks.
 
     Args:
-        schedule: hands out the records, and takes the answers for them.
+        decisions: takes the answers for the records that its queue hands out.
         readers: the consumer's deserializers, called for what is asked for.
 
     Attributes:
@@ -233,8 +233,8 @@ class HandOut:
         begun: set once the worker has its consumer, or has ended.
     """
 
-    def __init__(self, schedule: Schedule, readers: Readers) -> None:
-        self._schedule = schedule
+    def __init__(self, decisions: Decisions, readers: Readers) -> None:
+        self._decisions = decisions
         self._readers = readers
         self._last: list[Ticket] = []
         self._is_asked_again = False
@@ -247,8 +247,8 @@ class HandOut:
 
     def start(self) -> None:
         """Let batches be asked for."""
-        self._schedule.queue.listen(self.ready.set)
-        if self._schedule.queue.policy.sink is not None:
+        self._decisions.queue.listen(self.ready.set)
+        if self._decisions.queue.policy.sink is not None:
             name = self.slots[0].name
             threading.Thread(target=self._bury, name=name, daemon=True).start()
         self.begun.set()
@@ -262,20 +262,20 @@ class HandOut:
 
     def stop(self, _seconds: float = 0.0) -> None:
         """Hand out nothing any more."""
-        self._schedule.queue.listen(None)
-        self._schedule.queue.end()
+        self._decisions.queue.listen(None)
+        self._decisions.queue.end()
         self._letters.put(None)
         self.ready.set()
         self.begun.set()
 
     def _bury(self) -> None:
         # As a worker's handler thread does with a letter.
-        sink, (slot,) = self._schedule.queue.policy.sink, self.slots
+        sink, (slot,) = self._decisions.queue.policy.sink, self.slots
         try:
             for task in iter(self._letters.get, None):
-                self._schedule.complete([call_sink(sink, task, slot)])
+                self._decisions.complete([call_sink(sink, task, slot)])
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
-            end_slot(slot, self._schedule, error)
+            end_slot(slot, self._decisions, error)
 
     # ------------------------------------------------------------ for who asks
 
@@ -290,7 +290,7 @@ class HandOut:
         self.ready.clear()
         batches: list[Batch] = []
         while len(batches) < most:
-            tasks = self._schedule.queue.claim()
+            tasks = self._decisions.queue.claim()
             if not tasks:
                 break
             for task in tasks:
@@ -301,7 +301,7 @@ class HandOut:
         return batches
 
     def _open(self, task: Task, batches: list[Batch]) -> None:
-        ticket = Ticket(self._schedule, task)
+        ticket = Ticket(self._decisions, task)
         try:
             read = self._read(ticket)
         except BaseException:  # a Ctrl-C, and no failure of the record
@@ -352,7 +352,7 @@ class HandOut:
             ticket = self._dropped.popleft()
             epoch = ticket.task.epoch
             if is_wrong and ticket.is_open and not epoch.revoked.is_set():
-                self._schedule.fail(_unanswered(epoch.tp))
+                self._decisions.fail(_unanswered(epoch.tp))
             ticket.give_back()
 
 

@@ -10,9 +10,9 @@ from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.client import UNREADABLE
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.durations import Histogram
 from safeconsumer.worker.loop import OWNERS, Engine
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Task
 from safeconsumer.worker.tracebacks import shown
 
@@ -150,7 +150,7 @@ class Stats:
 def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     state: str,
     engine: Engine,
-    schedule: Schedule,
+    decisions: Decisions,
     *,
     lag: int | None,
     alarms: Mapping[str, int],
@@ -166,7 +166,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     Args:
         state: the worker's state.
         engine: the worker's loop.
-        schedule: the worker's schedule.
+        decisions: what the worker has decided about results.
         lag: offsets that were not polled yet; None: not known.
         alarms: how often each event that warns of something happened.
         hook_failures: how often a hook for events, or the tracer, raised.
@@ -179,8 +179,8 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         ]
         queued, running = kept.records - kept.running, kept.running
         running += kept.outlived()
-        handler_seconds = schedule.durations.histogram()
-        stopped = schedule.outages.stopped()
+        handler_seconds = decisions.durations.histogram()
+        stopped = decisions.outages.stopped()
     return Stats(
         state=state,
         partitions=len(spans),
@@ -188,9 +188,9 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         running=running,
         bytes=kept.bytes,
         done=kept.done,
-        retries=schedule.retries,
-        dead_letters=schedule.dead_letters,
-        skipped=schedule.skipped,
+        retries=decisions.retries,
+        dead_letters=decisions.dead_letters,
+        skipped=decisions.skipped,
         dropped=engine.departures.dropped.total(),
         dropped_by_reason=dict(engine.departures.dropped),
         gone=engine.gone,
@@ -202,10 +202,10 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         commit_lag=engine.commits.lag(),
         lag=None if lag is None else kept.records + lag,
         span=max(spans, default=0),
-        pauses=schedule.outages.pauses,
-        breaker_opened=schedule.outages.opened,
+        pauses=decisions.outages.pauses,
+        breaker_opened=decisions.outages.opened,
         breaker_open=len(stopped),
-        paused=tuple(_paused(engine, schedule)),
+        paused=tuple(_paused(engine, decisions)),
         pause_seconds=dict(brakes.pause_seconds),
         handler_seconds=handler_seconds,
         poll_gap=engine.gap,
@@ -215,9 +215,9 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     )
 
 
-def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
+def _paused(engine: Engine, decisions: Decisions) -> Iterator[str]:
     yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
-    there = {hold.owner for hold in schedule.queue.ledger.peek().holds}
+    there = {hold.owner for hold in decisions.queue.ledger.peek().holds}
     yield from (owner for owner in (UNREADABLE, OUTAGE, BREAKER) if owner in there)
 
 

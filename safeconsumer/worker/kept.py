@@ -3,8 +3,8 @@ Keeps the records in memory: one epoch per owned partition, and their sums.
 
 The lock rule, for all data that the polling thread and handlers' threads share: it is
 changed, and iterated over, under :attr:`Kept.lock` and never otherwise. That is the
-epochs and all in them (progress, lanes, counters, failures), the schedule's queues, and
-the events it is about to emit. Three things are done without it:
+epochs and all in them (progress, lanes, counters, failures), the queue, and the
+events that ``Decisions`` is about to emit. Three things are done without it:
 
 - marking a record complete: one place of its task, by the thread that has the task;
 - reading one number or one reference, where a moment's delay changes nothing;

@@ -12,10 +12,10 @@ from safeconsumer.errors.base import SafeConsumerError
 from safeconsumer.events.base import Partitions
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.kept import Dropped, Kept
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain
 
 # Seconds; a refused commit is computed again and tried after this, or when one is due.
@@ -301,7 +301,7 @@ class Departures:
     _drain: Drain
     _emit: Callable[..., None]
     _clock: Callable[[], float]
-    work: Schedule = field(init=False)
+    work: Decisions = field(init=False)
     outlived: Callable[[], int] = lambda: 0
     dropped: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_REASONS, 0)))
     _waiting: _Waiting | None = None

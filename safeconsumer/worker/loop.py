@@ -14,6 +14,7 @@ from safeconsumer.holds.view import covers
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import ConsumerClient, Polled
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.kept import Dropped, Kept
 from safeconsumer.worker.leaving import (
     LOST,
@@ -26,7 +27,6 @@ from safeconsumer.worker.leaving import (
 )
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.records import AnyRecord
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain, Limits
 from safeconsumer.worker.unreadable import Unreadable
 
@@ -55,7 +55,7 @@ class Brakes:
         refetched: records that were given back, and come again.
     """
 
-    work: Schedule
+    work: Decisions
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class Engine:
             self._group, self.kept, self.commits, drain, emit, clock
         )
         self.unreadable = Unreadable(client, self.kept, emit, clock)
-        self._work: Schedule
+        self._work: Decisions
         self._begun: Mapping[TopicPartition, object] | None = None
         self._in_hand: Polled | None = {}
         self.soon = math.inf
@@ -348,7 +348,7 @@ class Engine:
 
     # ------------------------------------------------------------ its life
 
-    def begin(self, work: Schedule) -> None:
+    def begin(self, work: Decisions) -> None:
         """Take over the consumer."""
         self._work = self.brakes.work = self.departures.work = work
         work.queue.may_come = self.brakes.may_come

@@ -24,7 +24,7 @@ PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]
 _MOST_TEXT = 200
 
 
-class Barred(Exception):  # noqa: N818 - in the place of an error, for the schedule
+class Barred(Exception):  # noqa: N818 - in the place of an error, for Decisions
     """A record failed because of an outage that the breaker knows: it is no attempt."""
 
     def __init__(self, error: Exception, seconds: float) -> None:

@@ -12,9 +12,9 @@ from safeconsumer.holds.scope import Partition
 from safeconsumer.journal.format import SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import UNREADABLE, ConsumerClient
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.partition import Epoch, UnreadableBatch
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
 # Seconds, at least, between two looks at a batch that is not tried as a record is.
@@ -39,7 +39,7 @@ class Unreadable:
     _kept: Kept
     _emit: Callable[..., None]
     _clock: Callable[[], float]
-    work: Schedule = field(init=False)
+    work: Decisions = field(init=False)
 
     def note(self, error: CorruptBatchError) -> None:
         """Take over what a poll has raised."""

@@ -209,19 +209,19 @@ class Worker:
             called = readers.before(called, is_batch=options.is_batch)
         parts = assembled(options, client, around)
         self._emit, self._engine = parts.emit, parts.engine
-        self._schedule = parts.schedule
+        self._decisions = parts.decisions
         self._engine.departures.outlived = self._engine.kept.outlived
         if client.journal is not None:
-            self._schedule.journal = HandlerJournal(
+            self._decisions.journal = HandlerJournal(
                 client.journal,
-                self._schedule.fail,
+                self._decisions.fail,
                 Order(options.order),
                 is_batch=options.is_batch,
             )
         self._tracer = tracer_of(options)
         calls = calls_of(options, called, parts, self._tracer)
         self._runner = around.choose(
-            options.executor, self._schedule, calls, options.concurrency
+            options.executor, self._decisions, calls, options.concurrency
         )
         self._state = State.NEW
         self._stop_obeying: Callable[[], None] = _nothing
@@ -342,7 +342,7 @@ class Worker:
 
     @property
     def _failure(self) -> BaseException | None:
-        return self._error or self._schedule.fatal
+        return self._error or self._decisions.fatal
 
     def _outcome(self) -> Report | BaseException:
         error = self._failure
@@ -369,7 +369,7 @@ class Worker:
             self._client.membership.refuse_others(commits_alone)
             if self._client.journal is not None:
                 self._client.journal.works(self._options.order, self.running)
-            self._engine.begin(self._schedule)
+            self._engine.begin(self._decisions)
             self._runner.start()
             self._wait_ready()
             self._work()
@@ -430,7 +430,7 @@ class Worker:
         age = self._options.limits.age
         engine = self._engine
         broken = [
-            *self._schedule.outages.broken(),
+            *self._decisions.outages.broken(),
             *engine.commits.broken(age),
             *engine.unreadable.broken(age),
         ]
@@ -442,7 +442,7 @@ class Worker:
         return snapshot(
             state.value,
             self._engine,
-            self._schedule,
+            self._decisions,
             lag=self._client.membership.lag(),
             alarms=self._emit.counts.alarms,
             hook_failures=sum(self.hook_failures.values()),
@@ -491,7 +491,7 @@ class Worker:
     # ------------------------------------------------------------ inside
 
     def _obey_others(self) -> None:
-        ledger, obey = self._client.membership.ledger, self._schedule.queue.obey
+        ledger, obey = self._client.membership.ledger, self._decisions.queue.obey
         self._client.membership.busy = self._engine.kept.busy
         ledger.lookers.append(obey)
 
@@ -531,12 +531,12 @@ class Worker:
         self._runner.recall()
 
     def _turn(self) -> None:
-        self._engine.soon = self._schedule.turn()
+        self._engine.soon = self._decisions.turn()
         self._engine.turn()
         health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
     def _must_stop(self) -> bool:
-        is_asked = self._stops or self._schedule.is_stop_asked
+        is_asked = self._stops or self._decisions.is_stop_asked
         return bool(is_asked) or self._failure is not None
 
     def _is_finished(self) -> bool:
@@ -579,7 +579,7 @@ class Worker:
     def _close(self) -> None:
         committed = False
         self._ending.set()
-        self._schedule.queue.end()
+        self._decisions.queue.end()
         self._given_up = health.given_up(
             self._runner.slots, is_batch=self._options.is_batch
         )
@@ -611,7 +611,7 @@ class Worker:
         return self._stop_at + self._options.drain.shutdown + _END_SECONDS
 
     def _tell_end(self, *, committed: bool) -> None:
-        schedule, engine, error = self._schedule, self._engine, self._failure
+        decisions, engine, error = self._decisions, self._engine, self._failure
         since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
             done=engine.kept.done,
@@ -619,8 +619,8 @@ class Worker:
             dropped_by_reason=dict(engine.departures.dropped),
             refetched=engine.brakes.refetched,
             given_up=self._given_up,
-            dead_letters=schedule.dead_letters,
-            skipped=schedule.skipped,
+            dead_letters=decisions.dead_letters,
+            skipped=decisions.skipped,
             gone=engine.gone,
             committed=committed,
             seconds=self._clock() - since,

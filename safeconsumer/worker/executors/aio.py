@@ -25,10 +25,10 @@ from safeconsumer.worker.calls import (
     refuse_undone,
 )
 from safeconsumer.worker.dead_letters import call_sink
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
 from safeconsumer.worker.executors.lifespan import enter_async, not_left
 from safeconsumer.worker.handlers import Context, Handler
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
 
 # The part of the time to end that handlers and the lifespan get before they are
@@ -39,8 +39,8 @@ _FIRST_PART, _SECOND_PART = 0.7, 0.9
 class Coroutines:
     """Runs a given number of coroutines at a time, on one event loop."""
 
-    def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
-        self._schedule = schedule
+    def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
+        self._decisions = decisions
         self._calls = calls
         handle = forks.leaving_async(calls.handle)
         self._call = calls.around(in_time(handle, calls.timeout))
@@ -95,8 +95,8 @@ class Coroutines:
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True
-        self._schedule.queue.listen(None)
-        self._schedule.queue.end()
+        self._decisions.queue.listen(None)
+        self._decisions.queue.end()
         if self._loop is None:  # it has not begun, and ends when it does
             return
         with contextlib.suppress(RuntimeError):  # it has ended
@@ -126,7 +126,7 @@ class Coroutines:
         try:
             loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
-            self._schedule.fail(error)
+            self._decisions.fail(error)
 
     def _begin(self) -> None:
         # In the user's loop, tasks that handlers left behind go on as the user's own
@@ -162,11 +162,11 @@ class Coroutines:
         try:
             await stack.aclose()
         except BaseException as error:  # noqa: BLE001 - run() raises it
-            self._schedule.fail(not_left(error))
+            self._decisions.fail(not_left(error))
 
     async def _work_all(self) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this
-        self._schedule.queue.listen(self._wake)
+        self._decisions.queue.listen(self._wake)
         self._tasks = [
             self._loop.create_task(self._work_safely(slot)) for slot in self.slots
         ]
@@ -175,7 +175,7 @@ class Coroutines:
     def _fail(self, error: BaseException) -> None:
         if not self._is_over:
             for slot in self.slots:
-                end_slot(slot, self._schedule, error)
+                end_slot(slot, self._decisions, error)
 
     def _cancel(self) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this
@@ -202,7 +202,7 @@ class Coroutines:
     # ------------------------------------------------------------ waking
 
     def _wake(self) -> None:
-        # Called under the schedule's lock, by any thread: one call serves many records.
+        # Called under the lock of ``Kept``, by any thread: one call serves many records.
         if not self._is_woken:
             self._is_woken = True
             assert self._loop is not None  # noqa: S101 - it is listened from there
@@ -224,7 +224,7 @@ class Coroutines:
             await self._work(slot)
         except BaseException as error:
             if not self._is_over:
-                end_slot(slot, self._schedule, error)
+                end_slot(slot, self._decisions, error)
             raise
 
     async def _work(self, slot: Slot) -> None:
@@ -242,7 +242,7 @@ class Coroutines:
                 forget_cancelling(ours)
 
     async def _work_once(self, slot: Slot) -> None:
-        tasks = self._schedule.queue.claim()
+        tasks = self._decisions.queue.claim()
         if not tasks:
             waiting = asyncio.get_running_loop().create_future()
             self._idle.append(waiting)
@@ -254,7 +254,7 @@ class Coroutines:
             outcomes.append(await run(task, slot))
             if self._is_over:
                 return
-        self._schedule.complete(outcomes)
+        self._decisions.complete(outcomes)
         await asyncio.sleep(0)
 
     async def _bury(self, task: Task, slot: Slot) -> Outcome:
@@ -262,7 +262,7 @@ class Coroutines:
         ours, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert ours is not None  # noqa: S101 - it runs this
         answer: asyncio.Future[Outcome] = loop.create_future()
-        sink = self._schedule.queue.policy.sink
+        sink = self._decisions.queue.policy.sink
 
         def call() -> None:
             outcome = call_sink(sink, task, slot)

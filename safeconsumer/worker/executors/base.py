@@ -7,10 +7,10 @@ from attrs import frozen
 
 from safeconsumer.errors.base import HandlersCannotRunError
 from safeconsumer.worker.calls import Slot, surrounded
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import Handler
 from safeconsumer.worker.journal import HandlerJournal
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ END_SECONDS = 1.0
 
 
 class Runner(Protocol):
-    """Runs handlers on what a schedule hands out."""
+    """Runs handlers on what a queue hands out."""
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -90,9 +90,9 @@ class Calls:
         return None if self.timeout is None else self.timeout + _GRACE
 
 
-def end_slot(slot: Slot, schedule: Schedule, error: BaseException) -> None:
+def end_slot(slot: Slot, decisions: Decisions, error: BaseException) -> None:
     """Note that a slot runs nothing any more, and stop the worker for that reason."""
     slot.task, slot.ended = None, error
     wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error
-    schedule.fail(wrong)
+    decisions.fail(wrong)

@@ -25,12 +25,12 @@ from safeconsumer.errors.base import (
 )
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import Slot, StackOf
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
 from safeconsumer.worker.executors.serving import ENDS_LATE, serve
 from safeconsumer.worker.executors.threads import Threads
 from safeconsumer.worker.executors.travel import check_picklable
 from safeconsumer.worker.handlers import Context
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
@@ -149,9 +149,9 @@ class Processes(Threads):
 
     _ends_late = True
 
-    def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
+    def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
         here = evolve(calls, handle=self._ask, lifespan=None)
-        super().__init__(schedule, here, count)
+        super().__init__(decisions, here, count)
         check_picklable("the handler, with its deserializers,", calls.handle)
         self._duty = calls.handle, calls.lifespan
         self._limit = calls.timeout
@@ -201,7 +201,7 @@ class Processes(Threads):
             if place not in busy:
                 error = child.last_word(max(0.0, until - time.monotonic()))
                 if error is not None:
-                    self._schedule.fail(error)
+                    self._decisions.fail(error)
             child.process.join(max(0.0, until - time.monotonic()))
             child.kill()
             child.close()

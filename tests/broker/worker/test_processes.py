@@ -74,8 +74,8 @@ def test_only_the_record_that_takes_too_long_fails(tmp_path):
         assert "HandlerTimeoutError" in failed(made)[2]
         assert "longer than 0.3 s" in failed(made)[2]
         assert re.search(r"test_processes.py\D+\d+ in __call__", stack_of(made))
-        assert made.schedule.fatal is None
-        assert made.schedule.retries == 0
+        assert made.decisions.fatal is None
+        assert made.decisions.retries == 0
         # A killed process is no accident here.
         assert not [one for one in made.events if one.name == "worker_process_died"]
     assert handle.calls() == [*range(6)]
@@ -107,7 +107,7 @@ def test_no_handler_outlives_its_limit(handler, has_stack):
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
         assert (f" in {handler.__name__}" in stack_of(made)) is has_stack
-        assert made.schedule.fatal is None
+        assert made.decisions.fatal is None
 
 
 def goes_deep(_record, _context):
@@ -174,12 +174,12 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
         wait_for(lambda: child._is_orphan, "it to be noticed")
         (tmp_path / "go").touch()
         made.wait(lambda: not made.kept.records, "all to be done")
-        assert (failed(made), made.schedule.retries) == ({}, 0)
+        assert (failed(made), made.decisions.retries) == ({}, 0)
         assert [*made.runner._children.values()] == [child]
         os.kill(child.process.pid, signal.SIGKILL)
         wait_for(lambda: child.has_spoken(0.0), "its end")
         epoch = made.kept.open(OTHER, 1, 0, 0)
-        made.schedule.admit(epoch, made.kept.admit(epoch, [FakeRecord(*OTHER, 3)]))
+        made.decisions.admit(epoch, made.kept.admit(epoch, [FakeRecord(*OTHER, 3)]))
         made.wait(lambda: not made.kept.records, "another process to do the next")
     assert handle.calls() == [0, 1, 2, 3]
 
@@ -427,21 +427,21 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors import choose
-from safeconsumer.worker.kept import Held
+from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import Policy, Queue
-from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.decisions import Decisions
 from tests.broker.worker.handlers import Recording
 
 if __name__ == "__main__":
     tell = lambda *_, **__: None
     order, policy = Order.PARTITION, Policy(retry=Retry())
     ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
-    queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, ledger)
-    schedule = Schedule(queue, tell, tell)
+    queue = Queue(Kept(time.monotonic), order, policy, time.monotonic, ledger)
+    decisions = Decisions(queue, tell, tell)
     handle = Recording(Path())
     calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
-    processes = choose("process", schedule, calls, 1)
+    processes = choose("process", decisions, calls, 1)
     processes.start()
     processes._make_ready()
 """
@@ -499,7 +499,7 @@ def test_a_process_is_dead_although_its_fork_lives(tmp_path):
             made.finish(3)
             assert [*failed(made)] == [1]
             assert "ProcessDiedError" in failed(made)[1]
-            assert made.schedule.fatal is None
+            assert made.decisions.fatal is None
     finally:
         (tmp_path / "end").touch()
 
@@ -520,7 +520,7 @@ def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path):
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
             epoch = made.kept.open(OTHER, 1, 0, 0)
             records = [LargeRecord(*OTHER, offset) for offset in (2, 3)]
-            made.schedule.admit(epoch, made.kept.admit(epoch, records))
+            made.decisions.admit(epoch, made.kept.admit(epoch, records))
             made.wait(lambda: not made.kept.records, "all to be done or given up")
             assert not failed(made)
     finally:

@@ -1,4 +1,4 @@
-"""An executor with a schedule before it, and neither a consumer nor a broker."""
+"""An executor with a queue before it, and neither a consumer nor a broker."""
 
 import math
 import threading
@@ -12,12 +12,12 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry, health
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import choose
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import QUANTUM, Policy, Queue
-from safeconsumer.worker.results import Schedule
 from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
 from tests.harness.worker.fake_client import FakeRecord
@@ -31,9 +31,9 @@ def _hold_nothing(*_hold):
     raise NotImplementedError
 
 
-class TellingSchedule(Schedule):
+class TellingDecisions(Decisions):
     """
-    A schedule that knows how many results are being taken over.
+    Decisions that know how many results are being taken over.
 
     What came of a record is told after it is counted, so a thread that has seen the
     count may not have seen the events yet.
@@ -60,7 +60,7 @@ class Bench:
     """Handlers run in it as in a worker; somebody has to turn it."""
 
     kept: Kept
-    schedule: TellingSchedule
+    decisions: TellingDecisions
     runner: Runner
     events: list[Any] = field(factory=list)
 
@@ -69,14 +69,14 @@ class Bench:
         epoch = self.kept.open(TP, 1, 0, 0)
         records = [FakeRecord(*TP, offset) for offset in range(count)]
         self.kept.admit(epoch, records)
-        self.schedule.queue.admit(epoch)
+        self.decisions.queue.admit(epoch)
 
     def wait(self, is_so, what):
         """Turn until it is so, and until all events of it are there."""
 
         def turned():
-            self.schedule.turn()
-            return is_so() and not self.schedule.under_way
+            self.decisions.turn()
+            return is_so() and not self.decisions.under_way
 
         def seen():
             return f"{self.kept.records} kept, {self.events}"
@@ -128,7 +128,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     order = order or (Order.KEY if batch is None else Order.PARTITION)
     ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
     assign_to(ledger, [TP, OTHER])
-    schedule = TellingSchedule(
+    decisions = TellingDecisions(
         Queue(kept, order, Policy(**settings), time.monotonic, ledger), emit
     )
     calls = Calls(
@@ -141,7 +141,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
         lifespan=lifespan,
         start_seconds=start_seconds,
     )
-    made = Bench(kept, schedule, choose(executor, schedule, calls, count), events)
+    made = Bench(kept, decisions, choose(executor, decisions, calls, count), events)
     try:
         made.runner.start()
         wait_for(lambda: made.runner.wait_ready(0.1), "it to begin")

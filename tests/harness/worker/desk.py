@@ -1,4 +1,4 @@
-"""A schedule on a desk: no broker, no threads, and time stands still."""
+"""A queue and its decisions on a desk: no broker, no threads, and time stands still."""
 
 from attrs import frozen
 from kafka.structs import TopicPartition
@@ -7,10 +7,10 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Retry
 from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import Policy, Queue
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome
 from tests.harness.holds.lab import assign_to
 from tests.harness.worker.fake_client import Clock, FakeRecord
@@ -37,7 +37,7 @@ class KeyedRecord(FakeRecord):
 
 
 class Desk:
-    """A schedule for one partition, and the clock it looks at."""
+    """A queue, and its decisions, for one partition, and the clock it looks at."""
 
     def __init__(self, order, key=None, breaker=None, records=0, **policy):
         self.clock = Clock()
@@ -47,7 +47,7 @@ class Desk:
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
         self.told = []
         self.events = []
-        self.schedule = Schedule(
+        self.decisions = Decisions(
             Queue(
                 self.kept,
                 order,
@@ -59,7 +59,7 @@ class Desk:
             self.place,
             breaker,
         )
-        self.ledger.lookers.append(self.schedule.queue.obey)
+        self.ledger.lookers.append(self.decisions.queue.obey)
         self.epoch = self.kept.open(TP, 1, 0, 0)
         self.key = key
         self._next = 0
@@ -78,7 +78,7 @@ class Desk:
         records = [self._record(self._next + n) for n in range(count)]
         self._next += count
         self.kept.admit(self.epoch, records)
-        self.schedule.queue.admit(self.epoch)
+        self.decisions.queue.admit(self.epoch)
         return records
 
     def _record(self, offset):
@@ -108,19 +108,19 @@ class Desk:
     def work(self):
         """Complete all that can be claimed, and return which records these are."""
         found = []
-        while tasks := self.schedule.queue.claim():
-            found += done_by(self.schedule, tasks)
+        while tasks := self.decisions.queue.claim():
+            found += done_by(self.decisions, tasks)
         return sorted(found)
 
     def pass_time(self, seconds):
         self.clock.now += seconds
-        self.schedule.turn()
+        self.decisions.turn()
 
 
-def done_by(schedule, tasks):
+def done_by(decisions, tasks):
     """Complete these, and return the offsets of their records."""
     found = [task.record(at).offset for task in tasks for at in task.indexes]
-    schedule.complete([ended(task) for task in tasks])
+    decisions.complete([ended(task) for task in tasks])
     return found
 
 

@@ -12,10 +12,10 @@ from safeconsumer.holds.view import Holds
 from safeconsumer.worker import Commit, Drain, Limits, Reject, Retry, RetryLater
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.loop import BACKPRESSURE, DRAIN, OWNERS, Engine
 from safeconsumer.worker.queue import Policy, Queue
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome
 from safeconsumer.worker.watermarks import Load
 from tests.harness.kafka.offline import offline
@@ -36,7 +36,7 @@ class StandingEngine(Engine):
 
 
 class Loop:
-    """An engine and its schedule, turned by hand while time stands still."""
+    """An engine and its queue, turned by hand while time stands still."""
 
     def __init__(
         self, *owned, most=20, limits=ROOM, order=Order.PARTITION, quantum=1, **policy
@@ -56,15 +56,15 @@ class Loop:
         self.queue = Queue(
             self.kept, order, Policy(**settings), self.clock, self.client.ledger
         )
-        self.schedule = Schedule(
+        self.decisions = Decisions(
             self.queue, lambda *_kind, **_fields: None, self.client.pause
         )
-        self.engine.begin(self.schedule)
+        self.engine.begin(self.decisions)
         self.client.rebalance(*(owned or (A, B)))
 
     def turn(self, times=1):
         for _ in range(times):
-            self.schedule.turn()
+            self.decisions.turn()
             self.engine.turn()
             self.client.answer_all()
 
@@ -72,7 +72,7 @@ class Loop:
         """Complete all that can be claimed, and return the offsets."""
         found = []
         while tasks := self.queue.claim():
-            found += done_by(self.schedule, tasks)
+            found += done_by(self.decisions, tasks)
         return found
 
     def hold(self, tp):
@@ -86,7 +86,9 @@ class Loop:
     def fail(self, task, error):
         """Let the first record of a task fail, and give the others back."""
         first, *rest = task.indexes
-        self.schedule.complete([Outcome(task=task, failed=[(first, error)], left=rest)])
+        self.decisions.complete(
+            [Outcome(task=task, failed=[(first, error)], left=rest)]
+        )
 
     def fail_all(self, error):
         """Let the first record of each task that can be claimed fail."""
@@ -133,7 +135,7 @@ def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(who):
     lift, late = kept.when_low, [False]
     kept.when_low = lambda: late.append(True)
     while not late[-1]:
-        full.schedule.complete([all_done(task, 0.001) for task in full.queue.claim()])
+        full.decisions.complete([all_done(task, 0.001) for task in full.queue.claim()])
         kept.tell_low()
     full.turn(40)  # it goes on by itself, until it is full again
     poll = client.poll
@@ -250,7 +252,7 @@ class Chance(Loop):
                 self.later[tp, record.offset] = self.clock.now + 20.0
             self.fail(task, error)
         else:
-            self.ended[tp] += done_by(self.schedule, [task])
+            self.ended[tp] += done_by(self.decisions, [task])
 
     def finish(self):
         """Let all go on, and handle everything."""
@@ -288,7 +290,7 @@ def chances(seeds, order, *, batch):
         for _ in range(400):
             chance.step()
         chance.finish()
-        skipped = chance.schedule.skipped
+        skipped = chance.decisions.skipped
         for tp in EVERY:
             ended = chance.ended[tp]
             assert len(set(ended)) == len(ended)
@@ -315,7 +317,7 @@ def test_what_was_begun_is_kept_with_all_before_it(order, error):
     loop.fail(last, error)
     if not isinstance(error, RetryLater):
         loop.clock.now += 30
-        loop.schedule.turn()  # its time has come, and it is its second attempt
+        loop.decisions.turn()  # its time has come, and it is its second attempt
     record = last.record(0)
     offset = loop.kept.give_back(epoch, Load(), 1)
     assert offset == record.offset + 1
@@ -343,7 +345,7 @@ def test_an_interrupt_before_the_seek_passes_over_nothing():
         loop.turn(10)
     loop.engine.departures.stop(5.0)
     loop.turn()
-    loop.schedule.complete([all_done(task, 0.001) for task in tasks])
+    loop.decisions.complete([all_done(task, 0.001) for task in tasks])
     loop.turn(2)
     loop.engine.conclude()
     assert loop.client.committed[A] == len(tasks[0].indexes) == 10
@@ -435,8 +437,8 @@ def test_a_partition_whose_shared_lane_is_empty_still_works():
     loop.client.log[A] = 3
     loop.turn(2)
     (one,), _, _ = (loop.queue.claim() for _ in range(3))
-    loop.schedule.complete([all_done(one, 0.001)])
-    assert not loop.schedule.is_starving(loop.kept.epochs[A])
+    loop.decisions.complete([all_done(one, 0.001)])
+    assert not loop.decisions.is_starving(loop.kept.epochs[A])
 
 
 # ------------------------------------------------------------ holds of its own

@@ -86,7 +86,7 @@ def test_the_time_of_a_call_that_failed_is_no_other_records(
     pair = {"order": Order.PARTITION, "lane_seconds": 1.0, "batch": batch}
     with bench(executor, called, count=1, **pair, **ONCE) as made:
         made.finish(batch or 5)
-        taken = made.schedule.durations.histogram()
+        taken = made.decisions.durations.histogram()
     counted = dict(zip(BOUNDS, taken.counts, strict=False))
     assert {bound: count for bound, count in counted.items() if count} == expected
     assert taken.total == pytest.approx(0.6 if batch is None else 1.2)
@@ -140,7 +140,7 @@ def test_a_handler_that_is_cancelled_has_failed(executor, handle, batch):
     """W7: that is its record's failure, and no reason to stop."""
     with bench(executor, handle, batch=batch, **ONCE) as made:
         made.finish(4)
-        assert made.schedule.fatal is None
+        assert made.decisions.fatal is None
         assert exhausted(made) == [1]
         assert made.kept.done == 4  # the one that was passed over counts as well
 
@@ -154,7 +154,7 @@ def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
 
     with bench("asyncio", handle, count=1, **ONCE) as made:
         made.finish(4)
-        assert (made.schedule.fatal, exhausted(made)) == (None, [])
+        assert (made.decisions.fatal, exhausted(made)) == (None, [])
         assert [slot.ended for slot in made.runner.slots] == [None]
 
 
@@ -250,9 +250,9 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
     before = set(multiprocessing.active_children())
     with bench("process", handle, **ONCE) as made:
         made.admit(2)
-        made.wait(lambda: made.schedule.fatal, "it to be given up")
-        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
-        assert "not ready within 0.5 s" in str(made.schedule.fatal)
+        made.wait(lambda: made.decisions.fatal, "it to be given up")
+        assert isinstance(made.decisions.fatal, HandlersCannotRunError)
+        assert "not ready within 0.5 s" in str(made.decisions.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
         assert made.kept.records == 2
@@ -286,8 +286,8 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkey
         made.admit(1)
         wait_for(begun.is_set, "the start")
         if start_seconds < 1:
-            made.wait(lambda: made.schedule.fatal, "it to be given up")
-            assert "not started within 0.5 s" in str(made.schedule.fatal)
+            made.wait(lambda: made.decisions.fatal, "it to be given up")
+            assert "not started within 0.5 s" in str(made.decisions.fatal)
         stopping = threading.Thread(target=runner.stop, args=(0.3,))
         stopping.start()
         try:
@@ -310,10 +310,10 @@ def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(monkeypat
         wait_for(lambda: runner._children, "a process")
         (child,) = runner._children.values()
         child.process.join(30)
-        made.schedule.queue.halt()
+        made.decisions.queue.halt()
         runner.recall()
         wait_for(lambda: not made.kept.running, "the record to be given back")
-        assert made.schedule.fatal is None
+        assert made.decisions.fatal is None
         assert exhausted(made) == []
         assert (made.kept.records, made.runner.slots[0].ended) == (1, None)
 
@@ -344,7 +344,7 @@ def test_an_idle_process_that_is_killed_blames_no_record(tmp_path):
         child.process.join(10)
         made.finish(2)  # the same, and one more
         assert exhausted(made) == []
-        assert made.schedule.retries == 0
+        assert made.decisions.retries == 0
         died = [one for one in made.events if one.name == "worker_process_died"]
         assert [(one.exit_code, one.records) for one in died] == [(-9, 0)]
     assert [call[:2] for call in handle.calls()] == [[0, 1], [0, 1], [1, 1]]
@@ -399,9 +399,9 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
     with bench("process", HANGS, count=1, **ONCE) as made:
         setattr(made.runner, where, fail)
         made.admit(1)
-        made.wait(lambda: made.schedule.fatal, "it to be given up")
-        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
-        assert "RuntimeError('from outside')" in str(made.schedule.fatal)
+        made.wait(lambda: made.decisions.fatal, "it to be given up")
+        assert isinstance(made.decisions.fatal, HandlersCannotRunError)
+        assert "RuntimeError('from outside')" in str(made.decisions.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
         runner = made.runner
@@ -556,7 +556,7 @@ def test_an_error_that_only_the_child_knows_blames_its_record(handle, batch):
         assert (gone.offset, gone.attempt) == (15, 1)
         assert "RefusedError(15, 'poison')" in gone.error
         assert handle.__name__ in gone.traceback or batch
-        assert (made.kept.done, made.schedule.retries) == (20, 0)
+        assert (made.kept.done, made.decisions.retries) == (20, 0)
 
 
 def test_a_task_that_refuses_to_end_holds_up_no_stop():

@@ -1,5 +1,5 @@
 """
-Two threads on one schedule, with a switch from the one to the other at every place.
+Two threads on one queue, with a switch from the one to the other at every place.
 
 Whatever the order: nothing is raised, the counters are what a recount finds, no record
 is handed out twice, and what is owned is finished in the end.
@@ -49,12 +49,12 @@ class Scene:
     out: list[Task] = field(factory=list)
 
     def claim(self):
-        self.out += self.desk.schedule.queue.claim()
+        self.out += self.desk.decisions.queue.claim()
 
     def end(self, task, error=None):
         """Complete a task, or fail its first record."""
         self.out.remove(task)
-        self.desk.schedule.complete([_outcome(task, error)])
+        self.desk.decisions.complete([_outcome(task, error)])
 
     def of(self, attempt, which=0):
         """Return a task that is out and at this attempt: the first, or the last."""
@@ -72,7 +72,7 @@ class Scene:
 
     def finish(self):
         desk = self.desk
-        desk.schedule.queue.go_on()
+        desk.decisions.queue.go_on()
         desk.resume()
         _lift(self)
         for _ in range(20):
@@ -127,7 +127,7 @@ class Step:
 
 def _drop(made):
     desk = made.desk
-    desk.schedule.queue.drop_queued([desk.epoch])
+    desk.decisions.queue.drop_queued([desk.epoch])
     desk.kept.close(desk.epoch)
 
 
@@ -148,18 +148,18 @@ def _lift(made):
 def _ask(made):
     desk = made.desk
     desk.kept.watermarks()
-    desk.schedule.running([desk.epoch])
-    desk.schedule.is_starving(desk.epoch)
-    desk.schedule.has_waiting(desk.epoch)
+    desk.decisions.running([desk.epoch])
+    desk.decisions.is_starving(desk.epoch)
+    desk.decisions.has_waiting(desk.epoch)
 
 
 STEPS = (
     Step("admit", lambda made: made.desk.admit(3), is_polling=True),
-    Step("turn", lambda made: made.desk.schedule.turn(), is_polling=True),
+    Step("turn", lambda made: made.desk.decisions.turn(), is_polling=True),
     Step("drop", _drop, is_polling=True),
-    Step("halt", lambda made: made.desk.schedule.queue.halt(), is_polling=True),
-    Step("go on", lambda made: made.desk.schedule.queue.go_on(), is_polling=True),
-    Step("end", lambda made: made.desk.schedule.queue.end(), is_polling=True),
+    Step("halt", lambda made: made.desk.decisions.queue.halt(), is_polling=True),
+    Step("go on", lambda made: made.desk.decisions.queue.go_on(), is_polling=True),
+    Step("end", lambda made: made.desk.decisions.queue.end(), is_polling=True),
     Step("ask", _ask, is_polling=True),
     Step("pause", lambda made: made.desk.pause()),
     Step("resume", lambda made: made.desk.resume()),
@@ -206,7 +206,7 @@ def _check(made):
         is_ours = all(one.is_routine for one in desk.ledger.view().holds)
         if len(made.out) > before and not is_ours:
             yield "a held record was handed out"
-    if desk.schedule.queue._is_over:
+    if desk.decisions.queue._is_over:
         return
     made.finish()
     if desk.kept.records or desk.kept.running:

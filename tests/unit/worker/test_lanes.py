@@ -55,7 +55,7 @@ class Play:
             self.lose()
 
     def claim(self):
-        for task in self.desk.schedule.queue.claim():
+        for task in self.desk.decisions.queue.claim():
             running = [
                 self.lane(one)
                 for other in self.out
@@ -70,7 +70,7 @@ class Play:
         desk, count = self.desk, self.dice.randrange(len(task.records) + 1)
         given = [*task.records]
         if task.epoch.is_closed or count == len(given):
-            done_by(desk.schedule, [task])
+            done_by(desk.decisions, [task])
             count = len(given)
         else:
             for index in range(count):
@@ -84,7 +84,7 @@ class Play:
             outcome = Outcome(
                 task=task, finished=task.indexes[:count], failed=failed, left=rest
             )
-            desk.schedule.complete([outcome])
+            desk.decisions.complete([outcome])
         if not task.epoch.is_closed:
             self.ended += given[:count]
 
@@ -102,7 +102,7 @@ class Play:
             while self.out:
                 done = self.out.pop(0)
                 given = [*done.records]
-                done_by(self.desk.schedule, [done])
+                done_by(self.desk.decisions, [done])
                 self.ended += [] if done.epoch.is_closed else given
             self.desk.pass_time(1.0)
             self.claim()
@@ -129,7 +129,7 @@ def test_none_of_a_lane_overtakes_another_or_runs_beside_it(order, seeds):
         for offsets in lanes.values():
             assert offsets == sorted(offsets), seed
         desk = play.desk
-        assert len(play.ended) + desk.schedule.skipped >= RECORDS, seed
+        assert len(play.ended) + desk.decisions.skipped >= RECORDS, seed
         assert not desk.epoch.lanes, seed
         assert not desk.epoch.busy, seed
         assert not desk.kept.left_behind, seed

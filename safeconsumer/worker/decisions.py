@@ -1,4 +1,4 @@
-"""Turns each handler's result into a completion, a retry, a dead letter or a stop."""
+"""Decides what each handler's result means: complete, a retry, a dead letter or a stop."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -36,7 +36,7 @@ Blame: TypeAlias = "partial[Any]"
 Told: TypeAlias = tuple[Any, dict[str, object]]
 
 
-class Schedule:
+class Decisions:
     """
     Takes results back and decides about their records; every method on any thread.
 
