@@ -172,9 +172,9 @@ class Decisions:
             return
         for one, later in outcome.failed[1:]:
             self._keep_answer(task, one, later)
-        self._fail(lane, task, index, error, together=self._together(outcome))
+        self._fail(lane, task, index, error, records=self._records_again(outcome))
 
-    def _together(self, outcome: Outcome) -> int:
+    def _records_again(self, outcome: Outcome) -> int:
         # A batch about which nothing is known comes again as one.
         return 1 + len(outcome.left) if self._policy.is_batch else 1
 
@@ -190,8 +190,8 @@ class Decisions:
             self.queue.put_back(task, outcome.left)
         for lane, (index, error) in zip(lanes, outcome.failed, strict=True):
             lane.put_back(task.ordinals_of([index]))
-            together = self._together(outcome) if lane is lanes[-1] else 1
-            self._fail(lane, task, index, error, together=together)
+            records = self._records_again(outcome) if lane is lanes[-1] else 1
+            self._fail(lane, task, index, error, records=records)
             if lane.state is LaneState.RUNNING:
                 self._next(lane)
 
@@ -208,7 +208,7 @@ class Decisions:
         return bool(epoch.failed)
 
     @property
-    def together(self) -> int:
+    def retried_at_once(self) -> int:
         """How many records of one lane may come again as one."""
         return self._policy.quantum if self._policy.is_batch else 1
 
@@ -275,7 +275,7 @@ class Decisions:
         error: BaseException,
         since: float | None = None,
         *,
-        together: int = 1,
+        records: int = 1,
     ) -> None:
         """
         Let a record wait, or give it up; its lane then waits, or goes on without it.
@@ -286,7 +286,7 @@ class Decisions:
             index: its index in the task.
             error: the handler's exception.
             since: when it failed, on the clock; None for now.
-            together: how many come again with it, itself included; more than 1 for a
+            records: how many come again with it, itself included; more than 1 for a
                 batch.
         """
         late = 0.0 if since is None else self._clock() - since
@@ -294,12 +294,12 @@ class Decisions:
             case RetryLater() if is_number(error.after) and error.after >= 0:
                 delay = max(0.0, error.after - late)
                 self.queue.sleep(lane, delay)
-                self._tell_retry(task, index, error, delay, together)
+                self._tell_retry(task, index, error, delay, records)
             case Pause():
                 self._pause(lane, task, index, error, late)
             case Barred():
                 self.queue.put_first(lane)
-                self._tell_retry(task, index, error.error, error.seconds, together)
+                self._tell_retry(task, index, error.error, error.seconds, records)
             case StopWorker():
                 self.is_stop_asked = True
                 self.queue.block(lane)

@@ -178,7 +178,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
             epoch.progress.span() for epoch in kept.epochs.values() if epoch.records
         ]
         queued, running = kept.records - kept.running, kept.running
-        running += kept.outlived()
+        running += kept.left_running()
         handler_seconds = decisions.durations.histogram()
         stopped = decisions.outages.stopped()
     return Stats(

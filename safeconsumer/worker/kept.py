@@ -144,7 +144,7 @@ class Kept:
         epoch.moved_at = self._clock()
         self.done += count
 
-    def give_back(self, epoch: Epoch, most: Load, together: int) -> int | None:
+    def give_back(self, epoch: Epoch, most: Load, at_once: int) -> int | None:
         """
         Forget an epoch's last records that were not begun, until it holds ``most``.
 
@@ -153,13 +153,13 @@ class Kept:
         Args:
             epoch: an open epoch.
             most: how many records and bytes it may keep.
-            together: how many of a lane that failed come again as one.
+            at_once: how many of a lane that failed come again as one.
 
         Returns:
             The offset of the first one; None if none was forgotten.
         """
         with self.lock:
-            progress, first = epoch.progress, epoch.unbegun(together)
+            progress, first = epoch.progress, epoch.unbegun(at_once)
             end = progress.admitted
             while end > first and (
                 epoch.records > most.records or epoch.bytes > most.bytes
@@ -222,7 +222,7 @@ class Kept:
             del self.left_behind[tp]
         return self.epochs.get(tp)
 
-    def outlived(self) -> int:
+    def left_running(self) -> int:
         """Return how many records closed epochs have whose tasks have not come back."""
         with self.lock:
             left = self.left_behind.values()

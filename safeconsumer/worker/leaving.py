@@ -71,7 +71,7 @@ class Commits:
 
     def begin_again(self, epoch: Epoch) -> None:
         """Note that it goes on from its reset position, which is its new floor."""
-        epoch.is_adrift = False
+        epoch.has_lost_floor = False
         epoch.committed = -1
         self._due = min(self._due, self._clock())
 
@@ -89,7 +89,7 @@ class Commits:
 
     def has_floor(self, epoch: Epoch) -> bool:
         """Tell whether the group has a committed offset from which to repeat the epoch."""
-        return epoch.committed >= 0 and not epoch.is_adrift
+        return epoch.committed >= 0 and not epoch.has_lost_floor
 
     # ------------------------------------------------------------ committing
 
@@ -291,7 +291,6 @@ class Departures:
 
     Attributes:
         work: the object that works on the records.
-        outlived: counts the records of closed epochs that are waited for at the end.
         dropped: how many records were given up, by why.
     """
 
@@ -302,7 +301,6 @@ class Departures:
     _emit: Callable[..., None]
     _clock: Callable[[], float]
     work: Decisions = field(init=False)
-    outlived: Callable[[], int] = lambda: 0
     dropped: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_REASONS, 0)))
     _waiting: _Waiting | None = None
     _may_join: bool = False
@@ -338,8 +336,8 @@ class Departures:
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         epochs = self._departing if is_partial else None
-        gone = self.outlived() if self._is_stopping else 0
-        return self.work.running(epochs) + gone
+        running = self.work.running(epochs)
+        return running + self._kept.left_running() if self._is_stopping else running
 
     # ------------------------------------------------------------ joins
 

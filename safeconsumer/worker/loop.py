@@ -188,11 +188,13 @@ class Brakes:
             epoch = self._kept.epochs.get(tp)
             if epoch is None or epoch.ownership is not ownership or not epoch.records:
                 continue
-            if epoch.is_adrift:  # what it holds is not there any more
+            if epoch.has_lost_floor:  # what it holds is not there any more
                 continue
             if epoch.is_held or self.work.is_starving(epoch):
                 before = epoch.records
-                offset = self._kept.give_back(epoch, share.high, self.work.together)
+                offset = self._kept.give_back(
+                    epoch, share.high, self.work.retried_at_once
+                )
                 if offset is not None:
                     self.refetched += before - epoch.records
                     self._gave[epoch] = self._clock() + _GAVE_SECONDS
@@ -274,7 +276,7 @@ class Brakes:
         """Tell whether the last turn held something under this owner's name."""
         return any(holding[0] == owner for holding in self._wanted)
 
-    def leaks(self, tp: TopicPartition, ownership: object) -> bool:
+    def holds_back(self, tp: TopicPartition, ownership: object) -> bool:
         """
         Tell whether a hold covers the partition that nobody has lifted since.
 
@@ -305,7 +307,7 @@ class Engine:
         commits: commits what is complete.
         departures: waits for running work and drops what leaves.
         unreadable: decides about batches that cannot be read.
-        soon: seconds until the work wants the next turn.
+        due_in: seconds until the work wants the next turn.
         leaked: records that came for a partition that a hold of ours covered.
         gap: the longest time between two polls, in seconds, without drains.
         why_nothing: why no record can come; None if nothing is known to prevent it.
@@ -336,8 +338,8 @@ class Engine:
         self.unreadable = Unreadable(client, self.kept, emit, clock)
         self._work: Decisions
         self._begun: Mapping[TopicPartition, object] | None = None
-        self._in_hand: Polled | None = {}
-        self.soon = math.inf
+        self._unadmitted: Polled | None = {}
+        self.due_in = math.inf
         self.polled_at = clock()
         self.poll_timeout = CALM_POLL
         self.gap = 0.0
@@ -380,14 +382,14 @@ class Engine:
             is_draining=self.departures.is_draining,
             floorless=self._floorless(),
         )
-        self._in_hand = None  # unknown until room was made and the poll has returned
+        self._unadmitted = None  # unknown until room was made and the poll has returned
         if not self.departures.is_draining:
             self.brakes.make_room()
-        self._in_hand = polled = self._poll()
+        self._unadmitted = polled = self._poll()
         self.departures.settle()
         self._follow_resets(polled)
         self._admit(polled)
-        self._in_hand = {}
+        self._unadmitted = {}
         if not polled or self.commits.is_due():
             self._pass_gaps()
         self.departures.turn()
@@ -456,7 +458,7 @@ class Engine:
             or self.kept.records > self.kept.running
             or self._group.is_joining()
         )
-        return max(0.001, min(BUSY_POLL if busy else CALM_POLL, self.soon))
+        return max(0.001, min(BUSY_POLL if busy else CALM_POLL, self.due_in))
 
     def _wait_idle(self, seconds: float) -> None:
         self.kept.idle.clear()
@@ -522,7 +524,7 @@ class Engine:
             number = self._group.reset_number(tp)
             if owned.get(tp) is not epoch.ownership or number == epoch.reset:
                 continue
-            epoch.is_adrift = True
+            epoch.has_lost_floor = True
             records = polled.get(tp)
             start = records[0].offset if records else self._group.position(tp)
             with self.kept.lock:
@@ -554,7 +556,7 @@ class Engine:
                 continue
             if not records:
                 continue
-            if self.brakes.leaks(tp, owned[tp]):
+            if self.brakes.holds_back(tp, owned[tp]):
                 self.leaked += len(records)
             epoch = self._epoch(tp, owned[tp], records[0])
             epoch.unreadable = None
@@ -580,13 +582,13 @@ class Engine:
     def _mend(self) -> None:
         # Something was raised, for example by a Ctrl-C, while a poll's records were in
         # hand: the position is past them, so they are fetched again.
-        if not self._in_hand and self._in_hand is not None:
+        if not self._unadmitted and self._unadmitted is not None:
             return  # nearly always
-        in_hand, owned = self._in_hand or {}, self._group.owned()
-        for tp in in_hand.keys() - owned.keys():
-            self._drop_unowned(in_hand[tp])
+        unadmitted, owned = self._unadmitted or {}, self._group.owned()
+        for tp in unadmitted.keys() - owned.keys():
+            self._drop_unowned(unadmitted[tp])
         for tp, ownership in owned.items():
-            epoch, records = self.kept.epochs.get(tp), in_hand.get(tp, ())
+            epoch, records = self.kept.epochs.get(tp), unadmitted.get(tp, ())
             if epoch is not None and epoch.ownership is ownership:
                 start = epoch.progress.next_offset
             elif records:
@@ -597,7 +599,7 @@ class Engine:
             if position is not None and position > start:
                 self._client.go_back(tp, start)
                 self.brakes.refetched += sum(one.offset >= start for one in records)
-        self._in_hand = {}
+        self._unadmitted = {}
 
     def _pass_gaps(self) -> None:
         # Behind the last record there may be offsets without one, such as a

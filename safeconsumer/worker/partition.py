@@ -105,7 +105,7 @@ class Epoch:
             covers the partition, or the ownership has ended.
         committed: the offset that is committed for it; -1: none.
         reset: the number of the position's reset from which its floor is; 0: none.
-        is_adrift: whether there was another reset since, so that it has no floor.
+        has_lost_floor: whether there was another reset since, so that it has no floor.
     """
 
     tp: TopicPartition
@@ -131,7 +131,7 @@ class Epoch:
     is_held: bool = False
     committed: int = -1
     reset: int = 0
-    is_adrift: bool = False
+    has_lost_floor: bool = False
 
     def all_lanes(self) -> Iterator[Lane]:
         """Yield every lane, with records or without."""
@@ -177,17 +177,17 @@ class Epoch:
         self.ready.clear()
         self.failed.clear()
 
-    def unbegun(self, together: int) -> int:
+    def unbegun(self, at_once: int) -> int:
         """
         Return the ordinal from which on no record was begun.
 
         Args:
-            together: how many of a lane that failed come again as one.
+            at_once: how many of a lane that failed come again as one.
         """
         queued: set[int] = set()
         for lane in self.all_lanes():
             # What waits for its time, or forever, was begun before.
-            kept = together if lane.state is LaneState.FAILED else 0
+            kept = at_once if lane.state is LaneState.FAILED else 0
             if kept and lane.is_tried:
                 kept = 1  # it comes again by itself
             queued.update([*lane][kept:])

@@ -210,7 +210,6 @@ class Worker:
         parts = assembled(options, client, around)
         self._emit, self._engine = parts.emit, parts.engine
         self._decisions = parts.decisions
-        self._engine.departures.outlived = self._engine.kept.outlived
         if client.journal is not None:
             self._decisions.journal = HandlerJournal(
                 client.journal,
@@ -531,7 +530,7 @@ class Worker:
         self._runner.recall()
 
     def _turn(self) -> None:
-        self._engine.soon = self._decisions.turn()
+        self._engine.due_in = self._decisions.turn()
         self._engine.turn()
         health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
