@@ -8,11 +8,12 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import events as worker_events
+from safeconsumer.worker.brakes import OWNERS
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.client import UNREADABLE
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.durations import Histogram
-from safeconsumer.worker.loop import OWNERS, Engine
+from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.tasks import Task
 from safeconsumer.worker.tracebacks import shown
 

@@ -10,11 +10,12 @@ from safeconsumer import Lifetime, SafeConsumer
 from safeconsumer.holds.scope import partition
 from safeconsumer.holds.view import Holds
 from safeconsumer.worker import Commit, Drain, Limits, Reject, Retry, RetryLater
+from safeconsumer.worker.brakes import BACKPRESSURE, DRAIN, OWNERS
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.loop import BACKPRESSURE, DRAIN, OWNERS, Engine
+from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.tasks import Outcome
 from safeconsumer.worker.watermarks import Load

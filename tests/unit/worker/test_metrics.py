@@ -4,10 +4,10 @@ import pytest
 from kafka.errors import KafkaError
 
 from safeconsumer.worker import Commit, Limits
+from safeconsumer.worker.brakes import BACKPRESSURE, DRAIN, Brakes
 from safeconsumer.worker.durations import BOUNDS, Durations
 from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.leaving import Commits
-from safeconsumer.worker.loop import BACKPRESSURE, DRAIN, Brakes
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Progress
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
