@@ -250,7 +250,7 @@ def batch_failed(
     """Work out what an exception means for a batch's records; None: for all of them."""
     indexes = task.indexes if indexes is None else indexes
     if isinstance(error, BatchFailure):
-        return _partly_failed(task, error, seconds)
+        return _partly_failed(task, error, seconds, indexes)
     is_suspect = bool(indexes[1:]) and _is_of_one(error)
     blamed_for = indexes if is_suspect else indexes[:1]
     return Outcome(
@@ -263,22 +263,25 @@ def batch_failed(
     )
 
 
-def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
+def _partly_failed(
+    task: Task, error: BatchFailure, seconds: float, indexes: Indexes
+) -> Outcome:
     errors = getattr(error, "errors", None)  # it may have lost them in pickling
-    wrong = misfit(errors, len(task.indexes))
+    wrong = misfit(errors, len(indexes))
     if wrong is not None:  # none of its entries is used
         wrong.__cause__ = error
-        return batch_failed(task, wrong, seconds)
-    bad, good = error.errors, spared(error, len(task.indexes))
+        return batch_failed(task, wrong, seconds, indexes)
+    bad = {indexes[at]: one for at, one in error.errors.items()}
+    good = [indexes[at] for at in spared(error, len(indexes))]
     for index in good:
         task.finish(index)
-    failed = [(index, blamed(bad[index])) for index in task.indexes if index in bad]
+    failed = [(index, blamed(bad[index])) for index in indexes if index in bad]
     return Outcome(
         task=task,
         finished=good,
         failed=failed,
         seconds=seconds,
-        failing=seconds * len(failed) / len(task.indexes),
+        failing=seconds * len(failed) / len(indexes),
     )
 
 

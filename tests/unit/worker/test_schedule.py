@@ -79,6 +79,21 @@ def test_a_batch_that_rejects_each_is_given_up_whole():
     assert (desk.work(), desk.decisions.skipped) == ([], 2000)
 
 
+def test_an_error_for_some_of_a_batch_is_about_these_alone():
+    """W7: those that a pump's program has answered for already are not among them."""
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
+    (task,) = desk.decisions.queue.claim()
+    task.finish(0)
+    task.finish(2)
+    wrong = ValueError("planted")
+    outcome = batch_failed(task, BatchFailure({1: wrong}), 0.0, [1, 3])
+    assert (outcome.finished, outcome.failed) == ([1], [(3, wrong)])
+    desk.decisions.complete(
+        [Outcome(task=task, finished=[0, 1, 2], failed=[(3, wrong)])]
+    )
+    assert desk.failures == {3: 1}
+
+
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_a_batch_that_rejects_does_not_say_which(order):
     """W7: its records come one by one, and only the one that is meant has failed."""
