@@ -125,9 +125,11 @@ class Decisions:
             self._count(outcome)
             if not epoch.revoked.is_set():
                 self._put_back(outcome)
-        for lane in self.queue.freed(epoch, task):
+        freed = self.queue.freed(epoch, task)
+        for lane in freed:
             self._next(lane)
-        self.queue.wake_one()
+        if freed or outcome.failed or outcome.left:
+            self.queue.wake_one()  # otherwise the caller's thread may do the rest
         self.queue.look_again(epoch)
 
     def _count(self, outcome: Outcome) -> None:
