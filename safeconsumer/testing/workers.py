@@ -32,6 +32,7 @@ from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Calls, Slot, call_batch, call_each, context_of
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink, answered, call_sink
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.lifespan import (
     enter,
@@ -49,7 +50,6 @@ from safeconsumer.worker.handlers import (
 )
 from safeconsumer.worker.options import Options, OrderName, Runtime
 from safeconsumer.worker.queue import OnExhausted
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
@@ -398,10 +398,10 @@ class _Consumer:
 class _Here:
     """Runs handlers in this thread: what there is to do, whenever it is asked to."""
 
-    def __init__(self, bench: "_Bench", schedule: Schedule, calls: Calls) -> None:
+    def __init__(self, bench: "_Bench", decisions: Decisions, calls: Calls) -> None:
         self.slots = [Slot(_GROUP)]
-        self._bench, self._schedule, self._calls = bench, schedule, calls
-        self._called = calls.called(schedule.journal)
+        self._bench, self._decisions, self._calls = bench, decisions, calls
+        self._called = calls.called(decisions.journal)
         self._handle = bench.noting(self._called)
         self._around = ExitStack()
         self._state: Any = None
@@ -430,13 +430,13 @@ class _Here:
         try:
             self._around.close()
         except BaseException as error:  # noqa: BLE001 - run() raises it
-            self._schedule.fail(not_left(error))
+            self._decisions.fail(not_left(error))
 
     def work(self) -> bool:
         """Do what can be claimed; tell whether the handler was called."""
-        tasks = self._schedule.queue.claim()
+        tasks = self._decisions.queue.claim()
         for task in tasks:
-            self._schedule.complete([self._call(task)])
+            self._decisions.complete([self._call(task)])
         return any(task.letter is None for task in tasks)
 
     def _call(self, task: Task) -> Outcome:
@@ -445,8 +445,8 @@ class _Here:
         if self._bench.is_endless():
             return Outcome(task=task, left=task.indexes)
         context = context_of(task, self._calls.deadline, self._state)
-        given = {index: task.chunk.records[index] for index in task.indexes}
-        if self._schedule.queue.policy.is_batch:
+        given = [*task.records]
+        if self._decisions.queue.policy.is_batch:
             outcome = call_batch(self._handle, task, self.slots[0], context)
         else:
             outcome = call_each(self._handle, task, self.slots[0], context, 0.0)
@@ -539,9 +539,11 @@ class _Bench:
         self._conclude()
         return self.run
 
-    def _choose(self, _name: object, schedule: Schedule, calls: Calls, _: int) -> _Here:
-        self._schedule = schedule
-        self._runner = _Here(self, schedule, calls)
+    def _choose(
+        self, _name: object, decisions: Decisions, calls: Calls, _: int
+    ) -> _Here:
+        self._decisions = decisions
+        self._runner = _Here(self, decisions, calls)
         return self._runner
 
     # ------------------------------------------------------------ while a poll waits
@@ -552,8 +554,8 @@ class _Bench:
         if self._runner.work():
             self._waits = 0
             return
-        ledger, queue = self.consumer.ledger, self._schedule.queue
-        soon = min(self._schedule.turn(), ledger.seconds_to_next_expiry())
+        ledger, queue = self.consumer.ledger, self._decisions.queue
+        soon = min(self._decisions.turn(), ledger.seconds_to_next_expiry())
         if queue.ready:
             return
         self._waits += 1
@@ -583,7 +585,7 @@ class _Bench:
 
     def _fail(self, what: str) -> None:
         message = f"{what}, and records still come: give max_calls if that is meant"
-        self._schedule.fail(EndlessRunError(message))
+        self._decisions.fail(EndlessRunError(message))
 
     # ------------------------------------------------------------ notes
 
@@ -615,7 +617,7 @@ class _Bench:
 
     def bury(self, task: Task, slot: Slot) -> Outcome:
         """Call the sink, and note what it has taken."""
-        sink = self._schedule.queue.policy.sink
+        sink = self._decisions.queue.policy.sink
         assert sink is not None  # noqa: S101 - there is a letter for it
 
         def wait(record: Any, failure: Failure) -> None:  # noqa: ANN401 - upstream's
@@ -647,7 +649,7 @@ class _Bench:
         dead = [one.record for one in run.dead_letters]
         ended = {_place(one) for one in (*run.done, *dead, *run.skipped)}
         run.left += [one for place, one in every.items() if place not in ended]
-        run.is_stopped = self._schedule.is_stop_asked
+        run.is_stopped = self._decisions.is_stop_asked
 
 
 def _middle() -> float:

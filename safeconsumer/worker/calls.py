@@ -27,13 +27,12 @@ from safeconsumer.worker.handlers import (
     WorkerControl,
     is_async,
 )
-from safeconsumer.worker.lanes import Indexes
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.tasks import Indexes, Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 if TYPE_CHECKING:
+    from safeconsumer.worker.decisions import Decisions
     from safeconsumer.worker.journal import HandlerJournal
-    from safeconsumer.worker.results import Schedule
     from safeconsumer.worker.tracing import Tracer
 
 # Seconds for ending a handler at its limit, before its stall is reported.
@@ -81,12 +80,12 @@ class Slot:
     told: tuple[Task, int] | None = None
 
 
-def end_slot(slot: Slot, schedule: "Schedule", error: BaseException) -> None:
+def end_slot(slot: Slot, decisions: "Decisions", error: BaseException) -> None:
     """Note that a slot runs nothing any more, and stop the worker for that reason."""
     slot.task, slot.ended = None, error
     wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error
-    schedule.fail(wrong)
+    decisions.fail(wrong)
 
 
 def context_of(
@@ -190,7 +189,7 @@ def call_each(
     handle: Handler, task: Task, slot: Slot, context: Context, seconds: float
 ) -> Outcome:
     """Call the handler record by record, for about so many seconds."""
-    records, done, indexes = task.chunk.records, task.chunk.done, task.indexes
+    records, indexes = task.records, task.indexes
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
     until = began + seconds
@@ -209,7 +208,6 @@ def call_each(
             answer = fresh_context().run(handle, records[index], context)
             if answer is not None:
                 refuse_undone(answer)
-            done[index] = 1  # first: an exception may come in between
             records[index] = None
             now = clock()
             if now > until:
@@ -219,7 +217,7 @@ def call_each(
             count = len(indexes)
     except BaseException as error:  # noqa: BLE001 - any error is this record's
         # It is counted, as an exception from outside may come between two records.
-        count = sum([done[index] for index in indexes])
+        count = task.done()
         before, now = now, clock()
         # No variable has the error when this returns: its traceback has this frame, so
         # the handler's variables would stay until the garbage collector comes.
@@ -244,7 +242,7 @@ def call_each(
 def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Outcome:
     """Call the handler with all records at once."""
     slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
-    records = [task.chunk.records[index] for index in task.indexes]
+    records = [*task.records]
     try:
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
@@ -327,9 +325,8 @@ def _is_of_one(error: BaseException) -> bool:
 
 def broken(task: Task, error: BaseException) -> Outcome:
     """Report that our own part of a call broke; records that are marked complete are."""
-    done = task.chunk.done
-    left = [index for index in task.indexes if not done[index]]
-    finished = [index for index in task.indexes if done[index]]
+    left = [index for index in task.indexes if task.records[index] is not None]
+    finished = [index for index in task.indexes if task.records[index] is None]
     message = f"what calls the handler broke: {shown(error)}"
     wrong = HandlersCannotRunError(message)
     wrong.__cause__ = error
@@ -341,11 +338,16 @@ def broken(task: Task, error: BaseException) -> Outcome:
     )
 
 
-def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
-    """Work out what a batch's exception means for each of its records."""
-    indexes = task.indexes
+def batch_failed(
+    task: Task,
+    error: BaseException,
+    seconds: float,
+    indexes: Indexes | None = None,
+) -> Outcome:
+    """Work out what an exception means for a batch's records; None: for all of them."""
+    indexes = task.indexes if indexes is None else indexes
     if isinstance(error, BatchFailure):
-        return _partly_failed(task, error, seconds)
+        return _partly_failed(task, error, seconds, indexes)
     is_suspect = bool(indexes[1:]) and _is_of_one(error)
     blamed_for = indexes if is_suspect else indexes[:1]
     return Outcome(
@@ -358,23 +360,25 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
     )
 
 
-def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
+def _partly_failed(
+    task: Task, error: BatchFailure, seconds: float, indexes: Indexes
+) -> Outcome:
     errors = getattr(error, "errors", None)  # it may have lost them in pickling
-    wrong = misfit(errors, len(task.indexes))
+    wrong = misfit(errors, len(indexes))
     if wrong is not None:  # none of its entries is used
         wrong.__cause__ = error
-        return batch_failed(task, wrong, seconds)
-    bad = {task.indexes[at]: one for at, one in error.errors.items()}
-    good = [task.indexes[at] for at in spared(error, len(task.indexes))]
+        return batch_failed(task, wrong, seconds, indexes)
+    bad = {indexes[at]: one for at, one in error.errors.items()}
+    good = [indexes[at] for at in spared(error, len(indexes))]
     for index in good:
         task.finish(index)
-    failed = [(index, blamed(bad[index])) for index in task.indexes if index in bad]
+    failed = [(index, blamed(bad[index])) for index in indexes if index in bad]
     return Outcome(
         task=task,
         finished=good,
         failed=failed,
         seconds=seconds,
-        failing=seconds * len(failed) / len(task.indexes),
+        failing=seconds * len(failed) / len(indexes),
     )
 
 

@@ -18,7 +18,7 @@ from safeconsumer.events.log import log_event
 from safeconsumer.events.takeover import Takeover
 from safeconsumer.holds.hold import OUTAGES, WORKER, HoldKey, Lifetime, WorkerOwner
 from safeconsumer.holds.scope import ALL, Partition, Scope
-from safeconsumer.worker.held import Dropped
+from safeconsumer.worker.kept import Dropped
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
 

@@ -19,7 +19,6 @@ from safeconsumer.worker import forks
 from safeconsumer.worker.calls import Slot, blamed, refuse_undone
 from safeconsumer.worker.handlers import Failure, Reject, is_async
 from safeconsumer.worker.letters_format import written
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
@@ -51,7 +50,7 @@ def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
     (index,), failure = task.indexes, task.letter
     assert failure is not None  # noqa: S101 - its caller has looked
     assert sink is not None  # noqa: S101 - there is a letter for it
-    record = record_at(task.chunk, index)
+    record = task.record(index)
     slot.index, slot.began, slot.task = index, time.monotonic(), task
     try:
         if task.epoch.is_held:  # since it was claimed

@@ -12,10 +12,10 @@ from safeconsumer.errors.base import SafeConsumerError
 from safeconsumer.events.base import Partitions
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
-from safeconsumer.worker.held import Dropped, Held
+from safeconsumer.worker.decisions import Decisions
+from safeconsumer.worker.kept import Dropped, Kept
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain
 
 # Seconds; a refused commit is computed again and tried after this, or when one is due.
@@ -37,7 +37,7 @@ class Commits:
     """
 
     _client: ConsumerClient
-    _held: Held
+    _kept: Kept
     _setting: Commit
     _emit: Callable[..., None]
     _clock: Callable[[], float]
@@ -70,7 +70,7 @@ class Commits:
 
     def begin_again(self, epoch: Epoch) -> None:
         """Note that it goes on from its reset position, which is its new floor."""
-        epoch.is_adrift = False
+        epoch.has_lost_floor = False
         epoch.committed = -1
         self._due = min(self._due, self._clock())
 
@@ -88,7 +88,7 @@ class Commits:
 
     def has_floor(self, epoch: Epoch) -> bool:
         """Tell whether the group has a committed offset from which to repeat the epoch."""
-        return epoch.committed >= 0 and not epoch.is_adrift
+        return epoch.committed >= 0 and not epoch.has_lost_floor
 
     # ------------------------------------------------------------ committing
 
@@ -183,9 +183,9 @@ class Commits:
 
     def lag(self) -> int:
         """Return how many offsets are complete and not committed yet."""
-        marks = self._held.watermarks()
+        marks = self._kept.watermarks()
         # Each is looked up once: the polling thread may change it meanwhile.
-        known = [(one.tp, one.committed) for one in tuple(self._held.epochs.values())]
+        known = [(one.tp, one.committed) for one in tuple(self._kept.epochs.values())]
         return sum(
             max(0, marks[tp].offset - committed)
             for tp, committed in known
@@ -212,8 +212,8 @@ class Commits:
     def _new_marks(
         self,
     ) -> tuple[Mapping[TopicPartition, Watermark], dict[TopicPartition, Epoch]]:
-        owners = {epoch.tp: epoch for epoch in self._held.epochs.values()}
-        marks = self._held.watermarks(owners.values())
+        owners = {epoch.tp: epoch for epoch in self._kept.epochs.values()}
+        marks = self._kept.watermarks(owners.values())
         return {
             tp: mark for tp, mark in marks.items() if mark.offset > owners[tp].committed
         }, owners
@@ -291,12 +291,12 @@ class Departures:
     """
 
     _group: Membership
-    _held: Held
+    _kept: Kept
     _commits: Commits
     _drain: Drain
     _emit: Callable[..., None]
     _clock: Callable[[], float]
-    work: Schedule = field(init=False)
+    work: Decisions = field(init=False)
     dropped: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_REASONS, 0)))
     _waiting: _Waiting | None = None
     _may_join: bool = False
@@ -335,8 +335,8 @@ class Departures:
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         epochs = self._revoked if is_partial else None
-        left_over = self._held.outlived.total() if self._is_stopping else 0
-        return self.work.running(epochs) + left_over
+        running = self.work.running(epochs)
+        return running + self._kept.left_running() if self._is_stopping else running
 
     # ------------------------------------------------------------ joins
 
@@ -366,7 +366,7 @@ class Departures:
     def _lose_all(self) -> None:
         if not self._is_stopping:
             self.tell()
-        self.drop(tuple(self._held.epochs.values()), LOST)
+        self.drop(tuple(self._kept.epochs.values()), LOST)
         self._revoked = []
         if not self._is_stopping:  # otherwise keep the wait
             self._waiting = None
@@ -389,7 +389,7 @@ class Departures:
     def _holds_up(self, tp: TopicPartition) -> bool:
         # Records of it were handed out, or its floor must be committed before it
         # leaves.
-        epoch = self._held.epochs.get(tp)
+        epoch = self._kept.epochs.get(tp)
         return epoch is not None and (
             epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
         )
@@ -402,7 +402,7 @@ class Departures:
         self._owned = owned
         ended = [
             epoch
-            for tp, epoch in self._held.epochs.items()
+            for tp, epoch in self._kept.epochs.items()
             if owned.get(tp) is not epoch.ownership and epoch not in self._revoked
         ]
         if not ended:
@@ -440,7 +440,7 @@ class Departures:
         if not self._commits_in_time(waiting):
             return
         is_partial = waiting.reason == REVOKED
-        leaving = self._revoked if is_partial else self._held.epochs.values()
+        leaving = self._revoked if is_partial else self._kept.epochs.values()
         self.tell(**self._commits.missing(leaving))
         self._waiting = None
         revoked, self._revoked = self._revoked, []
@@ -471,7 +471,7 @@ class Departures:
 
     def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[Dropped]:
         """End epochs; return what they still held."""
-        dropped = [self._held.close(epoch) for epoch in epochs]
+        dropped = [self._kept.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
         records = sum(one.records for one in dropped)
         if records:

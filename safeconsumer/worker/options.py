@@ -14,6 +14,7 @@ from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import START_SECONDS, Calls
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, checked_sink
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors import (
     ExecutorName,
@@ -24,10 +25,9 @@ from safeconsumer.worker.executors import (
 )
 from safeconsumer.worker.handlers import Handle, HandleBatch, Handler, MakeLifespan
 from safeconsumer.worker.journal import HandlerJournal
-from safeconsumer.worker.lanes import Lanes, Order
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.queue import QUANTUM, OnExhausted, Policy, Queue
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.retry import SAMPLE
 from safeconsumer.worker.settings import (
     Commit,
@@ -199,7 +199,7 @@ class Runtime:
 
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
-    choose: Callable[[ExecutorName, Schedule, Calls, int], Runner] = choose
+    choose: Callable[[ExecutorName, Decisions, Calls, int], Runner] = choose
     policy: Mapping[str, Any] = field(factory=dict)
 
 
@@ -209,7 +209,7 @@ class WorkerParts:
 
     emit: Emitter
     engine: Engine
-    schedule: Schedule
+    decisions: Decisions
     tracer: "Tracer | None"
     runner: Runner
 
@@ -241,15 +241,15 @@ def build(options: Options, client: ConsumerClient, runtime: Runtime) -> WorkerP
     )
     order = Order(options.order)
     queue = Queue(
-        engine.held,
-        Lanes(order),
+        engine.kept,
+        order,
         _policy(options, runtime),
         runtime.clock,
         client.membership.ledger,
     )
-    schedule = Schedule(queue, emit, client.pause, options.breaker)
+    decisions = Decisions(queue, emit, client.pause, options.breaker)
     if client.journal is not None:
-        schedule.journal = HandlerJournal(client.journal, schedule.fail, order)
+        decisions.journal = HandlerJournal(client.journal, decisions.fail, order)
     tracer = None
     if options.trace is not False:
         from safeconsumer.worker.tracing import Tracer  # noqa: PLC0415  an extra's
@@ -268,8 +268,8 @@ def build(options: Options, client: ConsumerClient, runtime: Runtime) -> WorkerP
         start_seconds=max(START_SECONDS, options.limits.age),
         trace=tracer,
     )
-    runner = runtime.choose(options.executor, schedule, calls, options.concurrency)
-    return WorkerParts(emit, engine, schedule, tracer, runner)
+    runner = runtime.choose(options.executor, decisions, calls, options.concurrency)
+    return WorkerParts(emit, engine, decisions, tracer, runner)
 
 
 def _policy(options: Options, runtime: Runtime) -> Policy:

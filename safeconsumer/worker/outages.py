@@ -13,7 +13,6 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, FailureRow
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import Pause, WorkerControl, is_for_error
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
@@ -25,7 +24,7 @@ PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]
 _MOST_TEXT = 200
 
 
-class OutageFailure(Exception):  # noqa: N818 - in the place of an error, for the schedule
+class OutageFailure(Exception):  # noqa: N818 - in the place of an error, for Decisions
     """
     The failure of a record in an outage that the breaker knows: it is no attempt.
 
@@ -104,7 +103,7 @@ class Outages:
         tp, scope = task.epoch.tp, scope_of(task, pause)
         reason = pause.reason or (
             f"requested by the handler of {tp.topic}:{tp.partition} offset "
-            f"{record_at(task.chunk, index).offset}"
+            f"{task.record(index).offset}"
         )
         left = self._held_for(scope)
         if left >= pause.for_:
@@ -136,7 +135,7 @@ class Outages:
             return outcome  # nearly always
         topic = outcome.task.epoch.tp.topic
         error = "" if named is None else _text(named)
-        with self._queue.held.lock:
+        with self._queue.kept.lock:
             seconds, is_new = self._judge(topic, error, is_well=bool(outcome.finished))
         is_held = self._hold(topic, seconds) if is_new else seconds > 0
         return self._as_outage(outcome, seconds) if is_held and error else outcome
@@ -199,7 +198,7 @@ class Outages:
             if not isinstance(error, Exception):
                 raise  # otherwise records fail as without a breaker
         finally:
-            with self._queue.held.lock:
+            with self._queue.kept.lock:
                 row.is_placed = True
                 if refused is None:
                     self.opened += row.holds == 1
@@ -240,7 +239,7 @@ class Outages:
         member has no record of the topic: its present owner reports it.
         """
         now = self._queue.clock()
-        here = {tp.topic for tp, one in self._queue.held.epochs.items() if one.records}
+        here = {tp.topic for tp, one in self._queue.kept.epochs.items() if one.records}
         return {
             topic: row
             for topic, row in self._rows.items()
@@ -249,7 +248,7 @@ class Outages:
 
     def broken(self) -> list[str]:
         """Describe each topic that the breaker holds or tries again. Any thread."""
-        with self._queue.held.lock:
+        with self._queue.kept.lock:
             now, topics = self._queue.clock(), self.held_topics()
         return [
             f"{topic}: stopped by a breaker: {row.reason}; "

@@ -12,12 +12,12 @@ from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Calls
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.held import Dropped
+from safeconsumer.worker.kept import Dropped
 from safeconsumer.worker.loop import CALM_POLL
 from safeconsumer.worker.options import Options, Runtime
 from safeconsumer.worker.queue import OnExhausted
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
@@ -159,10 +159,10 @@ class Pump:
         )
 
     def _choose(
-        self, _name: object, schedule: Schedule, _calls: Calls, _count: int
+        self, _name: object, decisions: Decisions, _calls: Calls, _count: int
     ) -> HandOut:
-        self._schedule = schedule
-        self._out = HandOut(schedule, self._client.readers)
+        self._decisions = decisions
+        self._out = HandOut(decisions, self._client.readers)
         return self._out
 
     # ------------------------------------------------------------ its life
@@ -225,7 +225,7 @@ class Pump:
     @property
     def is_stopping(self) -> bool:
         """Whether nothing is handed out any more, by :meth:`stop` or a ``StopWorker``."""
-        return self._is_stop_asked or self._schedule.is_stop_asked
+        return self._is_stop_asked or self._decisions.is_stop_asked
 
     # ------------------------------------------------------------ batches
 
@@ -278,7 +278,7 @@ class Pump:
     @property
     def held_records(self) -> int:
         """How many records are out or wait to be handed out."""
-        return self._schedule.queue.held.records
+        return self._decisions.queue.kept.records
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
@@ -286,5 +286,5 @@ class Pump:
         return self._worker.hook_failures
 
     def __repr__(self) -> str:
-        held = self._schedule.queue.held
-        return f"Pump({len(held.epochs)} partitions, {held.records} records held)"
+        kept = self._decisions.queue.kept
+        return f"Pump({len(kept.epochs)} partitions, {kept.records} records held)"

@@ -190,7 +190,7 @@ class Worker:
         self._client, self._clock = client, runtime.clock
         parts = build(options, client, runtime)
         self._emit, self._engine = parts.emit, parts.engine
-        self._schedule, self._runner = parts.schedule, parts.runner
+        self._decisions, self._runner = parts.decisions, parts.runner
         self._tracer = parts.tracer
         self._state = State.NEW
         self._stops = 0
@@ -313,7 +313,7 @@ class Worker:
 
     @property
     def _failure(self) -> BaseException | None:
-        return self._error or self._schedule.fatal
+        return self._error or self._decisions.fatal
 
     def _outcome(self) -> Report | BaseException:
         error = self._failure
@@ -340,7 +340,7 @@ class Worker:
             self._client.membership.take(self._client)
             if self._client.journal is not None:
                 self._client.journal.works(self._options.order, self.running)
-            self._engine.begin(self._schedule)
+            self._engine.begin(self._decisions)
             self._runner.start()
             self._wait_ready()
             self._work()
@@ -401,7 +401,7 @@ class Worker:
         age = self._options.limits.age
         engine = self._engine
         broken = [
-            *self._schedule.outages.broken(),
+            *self._decisions.outages.broken(),
             *engine.commits.broken(age),
             *engine.unreadable.broken(age),
         ]
@@ -413,7 +413,7 @@ class Worker:
         return snapshot(
             state.value,
             self._engine,
-            self._schedule,
+            self._decisions,
             lag=self._client.membership.lag(),
             alarms=self._emit.counts.alarms,
             hook_failures=sum(self.hook_failures.values()),
@@ -456,14 +456,14 @@ class Worker:
         return failures
 
     def __repr__(self) -> str:
-        held = self._engine.held
-        return f"Worker({self._state.value}, {held.records} held, {held.done} done)"
+        kept = self._engine.kept
+        return f"Worker({self._state.value}, {kept.records} held, {kept.done} done)"
 
     # ------------------------------------------------------------ inside
 
     def _obey_others(self) -> None:
-        ledger, obey = self._client.membership.ledger, self._schedule.queue.obey
-        self._client.membership.busy = self._engine.held.busy
+        ledger, obey = self._client.membership.ledger, self._decisions.queue.obey
+        self._client.membership.busy = self._engine.kept.busy
         ledger.lookers.append(obey)
 
     def _stop_obeying(self) -> None:
@@ -471,7 +471,7 @@ class Worker:
         with contextlib.suppress(
             ValueError
         ):  # another thread has ended it, or it fails
-            lookers.remove(self._schedule.queue.obey)
+            lookers.remove(self._decisions.queue.obey)
 
     def _work(self) -> None:
         self._look_for_a_stop()  # stopped before it began, it joins no group
@@ -503,12 +503,12 @@ class Worker:
         self._runner.recall()
 
     def _turn(self) -> None:
-        self._engine.soon = self._schedule.turn()
+        self._engine.due_in = self._decisions.turn()
         self._engine.turn()
         health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
     def _must_stop(self) -> bool:
-        is_asked = self._stops or self._schedule.is_stop_asked
+        is_asked = self._stops or self._decisions.is_stop_asked
         return bool(is_asked) or self._failure is not None
 
     def _is_finished(self) -> bool:
@@ -552,7 +552,7 @@ class Worker:
     def _close(self) -> None:
         committed = False
         self._ending.set()
-        self._schedule.queue.end()
+        self._decisions.queue.end()
         self._given_up = sum(map(len, self.running().values()))
         end = self._end_by()
         try:
@@ -582,16 +582,16 @@ class Worker:
         return self._stop_at + self._options.drain.shutdown + _END_SECONDS
 
     def _tell_end(self, *, committed: bool) -> None:
-        schedule, engine, error = self._schedule, self._engine, self._failure
+        decisions, engine, error = self._decisions, self._engine, self._failure
         since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
-            done=engine.held.done,
+            done=engine.kept.done,
             dropped=engine.departures.dropped.total(),
             dropped_by_reason=dict(engine.departures.dropped),
             refetched=engine.brakes.refetched,
             given_up=self._given_up,
-            dead_letters=schedule.dead_letters,
-            skipped=schedule.skipped,
+            dead_letters=decisions.dead_letters,
+            skipped=decisions.skipped,
             gone=engine.gone,
             committed=committed,
             seconds=self._clock() - since,

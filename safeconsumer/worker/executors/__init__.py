@@ -6,18 +6,18 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.calls import END_SECONDS, Calls, Slot
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.processes import Processes, check_picklable
 from safeconsumer.worker.executors.threads import Threads
 from safeconsumer.worker.handlers import MakeLifespan, is_async, is_generator
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
 ExecutorName: TypeAlias = Literal["thread", "process", "asyncio"]
 
 
 class Runner(Protocol):
-    """Runs handlers on what a schedule hands out."""
+    """Runs handlers on what a queue hands out."""
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -42,7 +42,7 @@ class Runner(Protocol):
 
 
 def choose(
-    executor: ExecutorName, schedule: Schedule, calls: Calls, count: int
+    executor: ExecutorName, decisions: Decisions, calls: Calls, count: int
 ) -> Runner:
     """
     Make the runner that runs ``count`` handlers at a time.
@@ -52,11 +52,11 @@ def choose(
     """
     match executor:
         case "thread":
-            return Threads(schedule, calls, count)
+            return Threads(decisions, calls, count)
         case "asyncio":
-            return Coroutines(schedule, calls, count)
+            return Coroutines(decisions, calls, count)
         case "process":
-            return Processes(schedule, calls, count)
+            return Processes(decisions, calls, count)
 
 
 def check_kind(handle: Callable[..., Any], executor: object) -> None:

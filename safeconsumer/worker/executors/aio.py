@@ -25,9 +25,9 @@ from safeconsumer.worker.calls import (
     refuse_undone,
 )
 from safeconsumer.worker.dead_letters import call_sink
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.lifespan import enter_async, not_left
 from safeconsumer.worker.handlers import Context
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
 
 T = TypeVar("T")
@@ -45,10 +45,10 @@ class Coroutines:
     behind. Each call of a handler has a copy of the context of its own.
     """
 
-    def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
-        self._schedule = schedule
+    def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
+        self._decisions = decisions
         self._calls = calls
-        self._call = calls.called(schedule.journal)
+        self._call = calls.called(decisions.journal)
         self.slots = [
             Slot(f"safeconsumer-worker-asyncio {at}", calls.overdue)
             for at in range(count)
@@ -102,8 +102,8 @@ class Coroutines:
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True
-        self._schedule.queue.listen(None)
-        self._schedule.queue.end()
+        self._decisions.queue.listen(None)
+        self._decisions.queue.end()
         if self._loop is None:  # it has not begun, and ends when it does
             return
         with contextlib.suppress(RuntimeError):  # it has ended
@@ -133,7 +133,7 @@ class Coroutines:
         try:
             loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
-            self._schedule.fail(error)
+            self._decisions.fail(error)
 
     def _begin(self) -> None:
         # In the user's loop, tasks that handlers left behind go on as the user's own
@@ -170,10 +170,10 @@ class Coroutines:
         try:
             await stack.aclose()
         except BaseException as error:  # noqa: BLE001 - run() raises it
-            self._schedule.fail(not_left(error))
+            self._decisions.fail(not_left(error))
 
     async def _work_all(self) -> None:
-        self._schedule.queue.listen(self._wake)
+        self._decisions.queue.listen(self._wake)
         self._hand_out()
         while not self._stopping.is_set():
             # Whoever cancels all tasks of the user's loop does not end the worker.
@@ -193,7 +193,7 @@ class Coroutines:
     def _fail(self, error: BaseException) -> None:
         if not self._is_over:
             for slot in self.slots:
-                end_slot(slot, self._schedule, error)
+                end_slot(slot, self._decisions, error)
 
     def _cancel(self) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this
@@ -219,7 +219,7 @@ class Coroutines:
     # ------------------------------------------------------------ handing out
 
     def _wake(self) -> None:
-        # Called under the schedule's lock, by any thread: one call serves many records.
+        # Called under the decisions's lock, by any thread: one call serves many records.
         # Without a free slot there is none: whoever frees one looks for work.
         if self._free and not self._is_woken:
             self._is_woken = True
@@ -231,7 +231,7 @@ class Coroutines:
         self._is_woken = False
         try:
             while self._free and not self._is_over:
-                tasks = self._schedule.queue.claim()
+                tasks = self._decisions.queue.claim()
                 if not tasks:
                     return
                 for task in tasks:
@@ -260,7 +260,7 @@ class Coroutines:
         error = None if running.cancelled() else running.exception()
         if error is not None:
             if not self._is_over:
-                end_slot(slot, self._schedule, error)
+                end_slot(slot, self._decisions, error)
             return
         if slot.task is task:  # it was cancelled before it had begun
             self._complete(Outcome(task=task, left=task.indexes), slot)
@@ -273,7 +273,7 @@ class Coroutines:
     def _complete(self, outcome: Outcome, slot: Slot) -> None:
         slot.task = None
         if not self._is_over:
-            self._schedule.complete([outcome])
+            self._decisions.complete([outcome])
 
     # ------------------------------------------------------------ handlers
 
@@ -285,14 +285,14 @@ class Coroutines:
             # this frame, and would keep the sink's variables until the next collection.
             self._complete(self._outcome_of_sink(task, slot), slot)
         except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
-            end_slot(slot, self._schedule, error)
+            end_slot(slot, self._decisions, error)
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._take_back, slot)
 
     def _outcome_of_sink(self, task: Task, slot: Slot) -> Outcome:
         try:
-            return call_sink(self._schedule.queue.policy.sink, task, slot)
+            return call_sink(self._decisions.queue.policy.sink, task, slot)
         except BaseException as error:  # noqa: BLE001 - our own: the sink's were caught
             return broken(task, error)
 
@@ -305,18 +305,18 @@ class Coroutines:
 
     async def _run(self, task: Task, slot: Slot) -> Outcome:
         context = context_of(task, self._calls.deadline, self._state)
-        if self._schedule.queue.policy.is_batch:
+        if self._decisions.queue.policy.is_batch:
             return await self._run_batch(task, slot, context)
         ours = asyncio.current_task()
         assert ours is not None  # noqa: S101 - it runs this
-        chunk, indexes, epoch = task.chunk, task.indexes, task.epoch
+        records, indexes, epoch = task.records, task.indexes, task.epoch
         began = now = time.monotonic()
-        until = began + self._schedule.queue.policy.lane_seconds
+        until = began + self._decisions.queue.policy.lane_seconds
         for count, index in enumerate(indexes):
             slot.index, slot.began = index, now
             if epoch.is_held or now > until or ours.cancelling():
                 break  # whoever has cancelled this task meant a record that is done
-            error = await self._raised_by(chunk.records[index], slot, context)
+            error = await self._raised_by(records[index], slot, context)
             before, now = now, time.monotonic()
             if error is not None:
                 return Outcome(
@@ -327,7 +327,7 @@ class Coroutines:
                     seconds=now - began,
                     failing=now - before,
                 )
-            chunk.finish(index)
+            records[index] = None
         else:
             count = len(indexes)
         finished, left = indexes[:count], indexes[count:]
@@ -336,7 +336,7 @@ class Coroutines:
     async def _run_batch(self, task: Task, slot: Slot, context: Context) -> Outcome:
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
-        records = [task.chunk.records[index] for index in task.indexes]
+        records = [*task.records]
         slot.began = time.monotonic()
         error = await self._raised_by(records, slot, context)
         seconds = time.monotonic() - slot.began

@@ -26,10 +26,10 @@ from safeconsumer.errors.base import (
 )
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import END_SECONDS, LONGEST, Calls, Slot, StackOf
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.serving import ENDS_LATE, serve
 from safeconsumer.worker.executors.threads import Threads
 from safeconsumer.worker.handlers import Context
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
@@ -165,9 +165,9 @@ class Processes(Threads):
 
     _ends_late = True
 
-    def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
+    def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
         here = evolve(calls, handle=self._ask, lifespan=None)
-        super().__init__(schedule, here, count)
+        super().__init__(decisions, here, count)
         check_picklable("the handler, with its deserializers,", calls.handle)
         self._duty = calls.handle, calls.lifespan
         self._limit = calls.timeout
@@ -217,7 +217,7 @@ class Processes(Threads):
             if place not in busy:
                 error = child.last_word(max(0.0, until - time.monotonic()))
                 if error is not None:
-                    self._schedule.fail(error)
+                    self._decisions.fail(error)
             child.process.join(max(0.0, until - time.monotonic()))
             child.kill()
             child.close()
@@ -259,7 +259,7 @@ class Processes(Threads):
         sent = pickle.dumps(question)  # a pipe's own pickler takes twice the time
         child = self._children[threading.get_ident()]
         wrong = self._answer(
-            child, sent, len(given) if self._schedule.queue.policy.is_batch else 1
+            child, sent, len(given) if self._decisions.queue.policy.is_batch else 1
         )
         if wrong is not None:
             raise wrong

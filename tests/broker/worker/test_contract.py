@@ -14,7 +14,7 @@ from safeconsumer import DeadLetter, Drain, Limits, Pump, Retry, Worker
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.testing.polling import poll_until
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.loop import BACKPRESSURE
+from safeconsumer.worker.brakes import BACKPRESSURE
 from tests.broker.worker.handlers import AsyncRecording, Recording
 from tests.harness.waiting import looks, wait_for
 

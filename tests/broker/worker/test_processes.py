@@ -73,8 +73,8 @@ def test_only_the_record_that_takes_too_long_fails(tmp_path):
         assert "HandlerTimeoutError" in failed(made)[2]
         assert "longer than 0.3 s" in failed(made)[2]
         assert re.search(r"test_processes.py\D+\d+ in __call__", stack_of(made))
-        assert made.schedule.fatal is None
-        assert made.schedule.retries == 0
+        assert made.decisions.fatal is None
+        assert made.decisions.retries == 0
         # A killed process is no accident here.
         assert not [one for one in made.events if one.name == "worker_process_died"]
     assert handle.calls() == [*range(6)]
@@ -106,7 +106,7 @@ def test_no_handler_outlives_its_limit(handler, has_stack):
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
         assert (f" in {handler.__name__}" in stack_of(made)) is has_stack
-        assert made.schedule.fatal is None
+        assert made.decisions.fatal is None
 
 
 def goes_deep(_record, _context):
@@ -172,14 +172,15 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
         kill_the_fork_server()
         wait_for(lambda: child._is_orphan, "it to be noticed")
         (tmp_path / "go").touch()
-        made.wait(lambda: not made.held.records, "all to be done")
-        assert (failed(made), made.schedule.retries) == ({}, 0)
+        made.wait(lambda: not made.kept.records, "all to be done")
+        assert (failed(made), made.decisions.retries) == ({}, 0)
         assert [*made.runner._children.values()] == [child]
         os.kill(child.process.pid, signal.SIGKILL)
         wait_for(lambda: child.has_spoken(0.0), "its end")
-        epoch = made.held.open(OTHER, 1, 0, 0)
-        made.schedule.admit(epoch, made.held.admit(epoch, [Record(*OTHER, 3)]))
-        made.wait(lambda: not made.held.records, "another process to do the next")
+        epoch = made.kept.open(OTHER, 1, 0, 0)
+        made.kept.admit(epoch, [Record(*OTHER, 3)])
+        made.decisions.queue.admit(epoch)
+        made.wait(lambda: not made.kept.records, "another process to do the next")
     assert handle.calls() == [0, 1, 2, 3]
 
 
@@ -442,7 +443,7 @@ def test_a_fork_of_the_program_that_ends_leaves_the_processes_alone(tmp_path):
         wait_for(handle.calls, "the call")
         assert forked(made.runner._kill) == 0
         (tmp_path / "go").touch()
-        made.wait(lambda: not made.held.records, "it to be done")
+        made.wait(lambda: not made.kept.records, "it to be done")
         assert failed(made) == {}
 
 
@@ -471,7 +472,7 @@ def test_a_process_is_dead_although_its_fork_lives(tmp_path):
             made.finish(3)
             assert [*failed(made)] == [1]
             assert "ProcessDiedError" in failed(made)[1]
-            assert made.schedule.fatal is None
+            assert made.decisions.fatal is None
     finally:
         (tmp_path / "end").touch()
 
@@ -490,10 +491,10 @@ def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path):
         with bench("process", handler, count=1) as made:
             made.finish(2)
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-            epoch = made.held.open(OTHER, 1, 0, 0)
+            epoch = made.kept.open(OTHER, 1, 0, 0)
             records = [LargeRecord(*OTHER, offset) for offset in (2, 3)]
-            made.schedule.admit(epoch, made.held.admit(epoch, records))
-            made.wait(lambda: not made.held.records, "all to be done or given up")
+            made.decisions.admit(epoch, made.kept.admit(epoch, records))
+            made.wait(lambda: not made.kept.records, "all to be done or given up")
             assert not failed(made)
     finally:
         (tmp_path / "end").touch()

@@ -1,4 +1,4 @@
-"""An executor with a schedule before it, and neither a consumer nor a broker."""
+"""An executor with a queue before it, and neither a consumer nor a broker."""
 
 import math
 import multiprocessing
@@ -11,10 +11,10 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.worker import Retry, health
 from safeconsumer.worker.calls import Calls
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import choose
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import QUANTUM
-from safeconsumer.worker.results import Schedule
 from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
 from tests.harness.worker.desk import TP, Desk
@@ -26,9 +26,9 @@ EXECUTORS = ("thread", "asyncio", "process")
 multiprocessing.set_forkserver_preload([__name__])
 
 
-class TellingSchedule(Schedule):
+class TellingDecisions(Decisions):
     """
-    A schedule that knows how many results are being taken over.
+    Decisions that know how many results are being taken over.
 
     What came of a record is told after it is counted, so a thread that has seen the
     count may not have seen the events yet.
@@ -58,7 +58,7 @@ class Bench(Desk):
         runner: what runs them.
     """
 
-    make_schedule = TellingSchedule
+    make_decisions = TellingDecisions
 
     def __init__(self, order, **policy):
         super().__init__(order, clock=time.monotonic, **policy)
@@ -79,28 +79,28 @@ class Bench(Desk):
         """
 
         def turned():
-            self.schedule.turn()
-            fatal = self.schedule.fatal  # first: it may be what is waited for
+            self.decisions.turn()
+            fatal = self.decisions.fatal  # first: it may be what is waited for
             if is_so():
-                return not self.schedule.under_way
+                return not self.decisions.under_way
             if fatal is not None:
                 raise fatal
             return False
 
         def seen():
-            return f"{self.held.records} held, {self.events}"
+            return f"{self.kept.records} kept, {self.events}"
 
         wait_for(turned, what, seen=seen)
 
     def finish(self, count):
         """Give it so many records, and wait until all are done or given up."""
         self.admit(count)
-        self.wait(lambda: not self.held.records, "all to be done or given up")
+        self.wait(lambda: not self.kept.records, "all to be done or given up")
 
     def complaints(self):
         """Return what ``healthy()`` says of what runs handlers."""
         engine = SimpleNamespace(
-            held=self.held,
+            kept=self.kept,
             polled_at=math.inf,
             poll_timeout=0.0,
             why_nothing=None,
@@ -144,7 +144,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
         lifespan=lifespan,
         start_seconds=start_seconds,
     )
-    made.runner = choose(executor, made.schedule, calls, count)
+    made.runner = choose(executor, made.decisions, calls, count)
     try:
         made.runner.start()
         wait_for(lambda: made.runner.wait_ready(0.1), "it to begin")

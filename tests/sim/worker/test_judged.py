@@ -158,7 +158,7 @@ def test_what_is_complete_is_written_before_anybody_hears_of_it(
     flush = writer.flush
 
     def flush_unlocked():
-        assert not any(run.worker._engine.held.lock._is_owned() for run in runs)
+        assert not any(run.worker._engine.kept.lock._is_owned() for run in runs)
         flush()
 
     writer.flush = flush_unlocked

@@ -239,7 +239,7 @@ def test_partitions_that_have_records_share_the_room(lab, busy, share):
     handler, limits = Handler(lab, stands=1000), Limits(records=40)
     run = Working(lab, handler, limits=limits, settings=SMALL)
     lab.sleep(3)
-    epochs = run.worker._engine.held.epochs
+    epochs = run.worker._engine.kept.epochs
     held = [epochs[tp].records for tp in made]
     assert share <= max(held) < 2 * share
     assert sum(held) <= 40
@@ -257,7 +257,7 @@ def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(
     how = {"executor": executor, "order": "key", "limits": limits}
     settings = {**SMALL, "journal": tmp_path}
     run = Working(lab, handler, settings=settings, **how)
-    poll, held = run.consumer.poll, run.worker._engine.held
+    poll, held = run.consumer.poll, run.worker._engine.kept
 
     def lifted(**how):
         assert held.records <= 20
@@ -370,7 +370,7 @@ def test_nothing_is_given_back_in_vain(lab, why):
     if why == "the other is held":
         run.consumer.pause(other, owner="ops")
     else:
-        run.worker._engine.held.epochs[one].is_adrift = True
+        run.worker._engine.kept.epochs[one].has_lost_floor = True
     put(lab, other, *[""] * 9)
     lab.sleep(3)
     assert run.worker.stats().refetched == 0

@@ -6,7 +6,7 @@ from kafka.structs import TopicPartition
 from safeconsumer import Lifetime, SafeConsumer
 from safeconsumer.holds.view import Holds
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.loop import BACKPRESSURE, DRAIN, OWNERS
+from safeconsumer.worker.brakes import BACKPRESSURE, DRAIN, OWNERS
 from tests.harness.kafka.offline import offline
 
 TP = TopicPartition("orders", 0)

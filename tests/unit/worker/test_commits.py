@@ -6,7 +6,7 @@ import pytest
 from kafka.errors import KafkaError
 
 from safeconsumer.worker import Commit
-from safeconsumer.worker.held import Held
+from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Progress
@@ -28,7 +28,7 @@ def client():
 @pytest.fixture
 def commits(client, clock):
     """Make the commits of a client, which hold nothing yet."""
-    return Commits(client, Held(clock), Commit(), lambda *_, **__: None, clock)
+    return Commits(client, Kept(clock), Commit(), lambda *_, **__: None, clock)
 
 
 class Forgets(Epoch):
@@ -47,7 +47,7 @@ class Forgets(Epoch):
 
 def test_a_position_that_is_reset_while_the_lag_is_counted(commits):
     """A floor that is gone by the second look counts for nothing."""
-    commits._held.epochs[TP] = epoch = Forgets(TP, 1, 1, 0, Progress(7), 0.0)
+    commits._kept.epochs[TP] = epoch = Forgets(TP, 1, 1, 0, Progress(7), 0.0)
     epoch.committed = 2
     assert commits.lag() == 5
     assert commits.lag() == 0
@@ -60,7 +60,7 @@ def test_for_how_long_no_commit_goes_through(commits, client, clock):
     Also where the first of an ownership fails, so that nothing of it is handled and no
     offset is complete.
     """
-    epoch = commits._held.open(TP, 1, 0, 7)
+    epoch = commits._kept.open(TP, 1, 0, 7)
 
     def refuse(*_):
         raise KafkaError
@@ -72,7 +72,7 @@ def test_for_how_long_no_commit_goes_through(commits, client, clock):
     commits.now()
     assert commits.failing() == 100.0
     assert commits.lag() == 0
-    commits._held.close(epoch)
+    commits._kept.close(epoch)
     clock.now += 100.0
     commits.turn()
     assert commits.failing() == 0
@@ -82,7 +82,7 @@ def test_a_late_answer_to_an_old_commit_takes_no_newer_one_back(commits, client,
     """What is committed already would count as lag, and be committed again."""
     sent = []
     client.commit_soon = lambda marks, then: sent.append((marks, then))
-    epoch = commits._held.open(TP, 1, 0, 0)
+    epoch = commits._kept.open(TP, 1, 0, 0)
     epoch.committed = 0
     for offset in (3, 7):
         epoch.progress.reach(offset)

@@ -78,7 +78,7 @@ def test_the_time_of_a_call_that_failed_is_no_other_records(
     how = {"order": Order.PARTITION, "lane_seconds": 1.0, **ONCE}
     with bench(executor, called, count=1, **how) as made:
         made.finish(5)
-        taken = made.schedule.durations.histogram()
+        taken = made.decisions.durations.histogram()
     counted = dict(zip(BOUNDS, taken.counts, strict=False))
     assert {bound: n for bound, n in counted.items() if n} == {0.00001: 4, 1.0: 1}
     assert taken.total == pytest.approx(0.6)
@@ -132,9 +132,9 @@ def test_a_handler_that_is_cancelled_has_failed(executor, handle, batch):
     """W7: that is its record's failure, and no reason to stop."""
     with bench(executor, handle, batch=batch, **ONCE) as made:
         made.finish(4)
-        assert made.schedule.fatal is None
+        assert made.decisions.fatal is None
         assert exhausted(made) == [1]
-        assert made.held.done == 4  # the one that was passed over counts as well
+        assert made.kept.done == 4  # the one that was passed over counts as well
 
 
 def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
@@ -146,7 +146,7 @@ def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
 
     with bench("asyncio", handle, count=1, **ONCE) as made:
         made.finish(4)
-        assert (made.schedule.fatal, exhausted(made)) == (None, [])
+        assert (made.decisions.fatal, exhausted(made)) == (None, [])
         assert [slot.ended for slot in made.runner.slots] == [None]
 
 
@@ -227,7 +227,7 @@ def test_the_stack_of_a_call_of_the_sink_is_seen(executor):
         (slot,) = made.runner.slots
         shown = slot.stack()
         go_on.set()
-        made.wait(lambda: not made.held.records, "the letter")
+        made.wait(lambda: not made.kept.records, "the letter")
     assert "go_on.wait(30)" in shown
 
 
@@ -270,12 +270,12 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
     before = set(multiprocessing.active_children())
     with bench("process", handle, **ONCE) as made:
         made.admit(2)
-        made.wait(lambda: made.schedule.fatal, "it to be given up")
-        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
-        assert "not ready within 0.5 s" in str(made.schedule.fatal)
+        made.wait(lambda: made.decisions.fatal, "it to be given up")
+        assert isinstance(made.decisions.fatal, HandlersCannotRunError)
+        assert "not ready within 0.5 s" in str(made.decisions.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
-        assert made.held.records == 2
+        assert made.kept.records == 2
     # A thread may be at its process still, which is on no list any more.
     wait_for(lambda: set(multiprocessing.active_children()) <= before, "its end")
 
@@ -306,16 +306,16 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkey
         made.admit(1)
         wait_for(begun.is_set, "the start")
         if start_seconds < 1:
-            made.wait(lambda: made.schedule.fatal, "it to be given up")
-            assert "not started within 0.05 s" in str(made.schedule.fatal)
+            made.wait(lambda: made.decisions.fatal, "it to be given up")
+            assert "not started within 0.05 s" in str(made.decisions.fatal)
         stopping = threading.Thread(target=runner.stop, args=(0.05,))
         stopping.start()
         try:
             wait_for(lambda: not stopping.is_alive(), "the stop")
         finally:
             go_on.set()
-        wait_for(lambda: not made.held.running, "the record to be given back")
-        assert (made.held.records, exhausted(made)) == (1, [])
+        wait_for(lambda: not made.kept.running, "the record to be given back")
+        assert (made.kept.records, exhausted(made)) == (1, [])
         if start_seconds >= 1:
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
@@ -330,12 +330,12 @@ def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(monkeypat
         wait_for(lambda: runner._children, "a process")
         (child,) = runner._children.values()
         child.process.join(30)
-        made.schedule.queue.halt()
+        made.decisions.queue.halt()
         runner.recall()
-        wait_for(lambda: not made.held.running, "the record to be given back")
-        assert made.schedule.fatal is None
+        wait_for(lambda: not made.kept.running, "the record to be given back")
+        assert made.decisions.fatal is None
         assert exhausted(made) == []
-        assert (made.held.records, made.runner.slots[0].ended) == (1, None)
+        assert (made.kept.records, made.runner.slots[0].ended) == (1, None)
 
 
 @frozen
@@ -364,7 +364,7 @@ def test_an_idle_process_that_is_killed_blames_no_record(tmp_path):
         child.process.join(10)
         made.finish(2)  # the same, and one more
         assert exhausted(made) == []
-        assert made.schedule.retries == 0
+        assert made.decisions.retries == 0
         died = [one for one in made.events if one.name == "worker_process_died"]
         assert [(one.exit_code, one.records) for one in died] == [(-9, 0)]
     assert [call[:2] for call in handle.calls()] == [[0, 1], [0, 1], [1, 1]]
@@ -411,9 +411,9 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
     with bench("process", HANGS, count=1, **ONCE) as made:
         setattr(made.runner, where, fail)
         made.admit(1)
-        made.wait(lambda: made.schedule.fatal, "it to be given up")
-        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
-        assert "RuntimeError('from outside')" in str(made.schedule.fatal)
+        made.wait(lambda: made.decisions.fatal, "it to be given up")
+        assert isinstance(made.decisions.fatal, HandlersCannotRunError)
+        assert "RuntimeError('from outside')" in str(made.decisions.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
         runner = made.runner
@@ -568,7 +568,7 @@ def test_an_error_that_only_the_child_knows_blames_its_record(handle, batch):
         assert (gone.offset, gone.attempt) == (15, 1)
         assert "RefusedError(15, 'poison')" in gone.error
         assert handle.__name__ in gone.traceback or batch
-        assert (made.held.done, made.schedule.retries) == (20, 0)
+        assert (made.kept.done, made.decisions.retries) == (20, 0)
 
 
 def test_a_task_that_refuses_to_end_holds_up_no_stop():
