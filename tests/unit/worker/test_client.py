@@ -5,8 +5,8 @@ from kafka.structs import TopicPartition
 
 from safeconsumer import Lifetime, SafeConsumer
 from safeconsumer.holds.view import Holds
-from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.brakes import BACKPRESSURE, DRAIN, OWNERS
+from safeconsumer.worker.client import ConsumerClient
 from tests.harness.kafka.offline import offline
 
 TP = TopicPartition("orders", 0)
