@@ -496,8 +496,10 @@ class SafeConsumer(UpstreamConsumer):
                 a whole number; nothing was changed.
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on something that is not among the partitions.
+            ConsumerInUseError: a ``Worker`` or ``Pump`` has the consumer.
         """
         refuse_if_closed(self, "assign")
+        self._subscription.refuse_other_end("assign")
         if not partitions:  # upstream's rule
             self.unsubscribe()
             return
@@ -582,8 +584,12 @@ class SafeConsumer(UpstreamConsumer):
         Give up subscription and assignment; as kafka-python's.
 
         Holds stay, but for plain pauses and those that end with the assignment.
+
+        Raises:
+            ConsumerInUseError: a ``Worker`` or ``Pump`` has the consumer.
         """
         refuse_blocking(self, "unsubscribe")
+        self._subscription.refuse_other_end("unsubscribe")
         self._safe_change.make(self._safe_unsubscribe)
 
     def _safe_unsubscribe(self) -> None:
@@ -711,9 +717,13 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             ForkedConsumerError: the consumer was made in another process.
+            ConsumerInUseError: a ``Worker`` or ``Pump`` has the consumer: it closes it
+                when it has stopped, and a ``Pump`` gives it back.
         """
         refuse_in_listener(self, "close")
         self._safe_iteration.refuse_if_in_child()
+        if not self._closed:
+            self._subscription.refuse_other_end("close")
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self._subscription.is_closing = True
         if self._safe_control is not None:

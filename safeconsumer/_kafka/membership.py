@@ -95,16 +95,20 @@ class Membership:
     @property
     def is_taken(self) -> bool:
         """Whether another object, such as a worker, polls and commits."""
-        return self._subscription.refusal is not None
+        return self._subscription.taken_by is not None
 
-    def refuse_others(self, refusal: Callable[[], Exception] | None) -> None:
+    def take(self, owner: object) -> None:
         """
-        Let every commit that is not of :meth:`own_commit` raise what ``refusal`` makes.
+        Refuse others' commits, polls, and ends of the assignment until :meth:`release`.
 
-        None allows them again. Nobody else polls meanwhile either: a worker would commit
-        past what they took.
+        The owner makes its own by :meth:`own_commit` and :meth:`own_call`.
         """
-        self._subscription.refusal = refusal
+        self._subscription.taken_by = owner
+
+    def release(self, owner: object) -> None:
+        """Allow others' calls again, if the owner still has the consumer. Any thread."""
+        if self._subscription.taken_by is owner:
+            self._subscription.taken_by = None
 
     def own_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -126,13 +130,13 @@ class Membership:
         self._subscription.worker_busy = ask
 
     @contextmanager
-    def own_poll(self) -> Iterator[None]:
-        """Let this thread poll in the block."""
-        self._subscription.poller = threading.get_ident()
+    def own_call(self, name: str) -> Iterator[None]:
+        """Let this thread call the consumer's method of that name in the block."""
+        self._subscription.own_call = threading.get_ident(), name
         try:
             yield
         finally:
-            self._subscription.poller = None
+            self._subscription.own_call = None
 
     def pass_over_nothing(self) -> None:
         """

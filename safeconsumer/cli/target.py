@@ -13,7 +13,7 @@ from kafka.errors import IllegalStateError, KafkaError
 from safeconsumer.cli.errors import CommandError, Status, status_of
 from safeconsumer.errors.base import SafeConsumerError
 from safeconsumer.worker import Worker
-from safeconsumer.worker.calls import is_async
+from safeconsumer.worker.handlers import is_async
 from safeconsumer.worker.tracebacks import message, shown
 
 

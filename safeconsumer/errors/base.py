@@ -184,7 +184,8 @@ class HandlersCannotRunError(SafeConsumerError):
     Handlers cannot be run at all, so the worker stops; no record has failed.
 
     A process does not start, a handler returned a coroutine that nothing awaits, or
-    it asked for a commit (``CommitRefusedError``). ``run()`` raises it.
+    it asked for a commit (``CommitRefusedError``) or the consumer's end
+    (``ConsumerInUseError``). ``run()`` raises it.
     """
 
 

@@ -80,6 +80,16 @@ class CommitRefusedError(HandlersCannotRunError, CommitFailedError):
     """
 
 
+class ConsumerInUseError(HandlersCannotRunError, IllegalStateError):
+    """
+    ``close``, ``unsubscribe`` or ``assign`` of a consumer that a ``Worker`` or ``Pump`` has.
+
+    It would end the consumer with finished work uncommitted, which would be done again.
+    Nothing was changed: call ``worker.stop()``, or leave the block of the ``Pump``.
+    Raised in a handler it stops the worker.
+    """
+
+
 class CorruptBatchError(SafeConsumerError, CorruptRecordError):
     """
     A batch of records cannot be read: its checksum is wrong, say, or it is cut off.

@@ -38,8 +38,6 @@ WORKER_ALARMS = (
     "batch_unreadable",
     "breaker_opened",
     "dead_letter_failed",
-    "dead_letter_refused",
-    "dead_letter_slow",
     "handler_stalled",
     "nothing_consumed",
     "record_exhausted",

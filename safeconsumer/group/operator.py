@@ -57,7 +57,15 @@ T = TypeVar("T")
 
 class Operator:
     """
-    A connection for commands. A context manager; every method waits for the broker.
+    Holds whole groups, lifts these holds and shows them, as the commands do.
+
+    Its principal needs an operator's rights, which ``safeconsumer control acls`` prints.
+    A principal that may write the holds topic can lift all holds on it: give teams that
+    must not reach each other's groups topics of their own (``Control.prefixed``).
+
+    It is a context manager, which closes its clients. Holds outlive it.
+
+    Thread rules: one thread at a time; every method waits for the broker.
 
     Args:
         base: how to reach the cluster, with kafka-python's keys.

@@ -61,13 +61,11 @@ class Acknowledged:
         change: the change.
         offset: its offset in the control topic.
         at_ms: its time in milliseconds since the epoch; None if unknown.
-        value: the bytes of the record; None for a tombstone.
     """
 
     change: Change
     offset: int
     at_ms: int | None
-    value: bytes | None
 
     @property
     def at(self) -> float | None:
@@ -244,8 +242,7 @@ class _Writing:
                 return
             self.refused[one] = error
         else:
-            said = answer.offset, answer.timestamp, _value(one)
-            self._done[one] = Acknowledged(one, *said)
+            self._done[one] = Acknowledged(one, answer.offset, answer.timestamp)
         del self._unknown[one]
 
     def sentence(self) -> str:

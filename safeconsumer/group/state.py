@@ -3,14 +3,14 @@
 import threading
 from collections.abc import Iterable
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Fold, Written
-from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Scope
@@ -113,14 +113,27 @@ class ControlState:
     def _hold(
         self, key: HoldKey, one: HoldRecord, moment: tuple[float, float]
     ) -> Hold | None:
-        if one.hold is None:
+        body = one.hold
+        if body is None:
             return None
         now, at = self._clock.time(moment), one.at
         if at is None:
             # It begins when it is read: late, never early.
             now = at = moment[1]
-        hold = as_hold(key, one.hold, at, now, moment, self._skew)
-        return evolve(hold, record=(one.at, one.offset))
+        expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000
+        deadline = None  # where the broker's time is unknown no hold may expire
+        if expires_at is not None and now is not None:
+            deadline = moment[0] + (expires_at + self._skew - now)
+        scope, owner = key
+        return Hold(
+            scope=scope,
+            owner=owner,
+            reason=body.reason,
+            placed_at=at if body.since_ms is None else body.since_ms / 1000,
+            expires_at=expires_at,
+            deadline=deadline,
+            record=(one.at, one.offset),
+        )
 
     def tell_time(self) -> None:
         """
@@ -171,40 +184,6 @@ class ControlState:
         self._ledger.emit(
             control_events.ControlNotUnderstood, hold=f"{scope} {owner}", why=why
         )
-
-
-def as_hold(  # noqa: PLR0913, PLR0917 - two clocks
-    key: HoldKey,
-    body: ControlHold,
-    at: float,
-    now: float | None,
-    moment: tuple[float, float],
-    skew: float,
-) -> Hold:
-    """
-    Return the hold of a record, whether it has expired or not.
-
-    Args:
-        key: scope and owner.
-        body: the record's content.
-        at: the broker's time of the record, in seconds since the epoch.
-        now: the broker's time now; None if it is unknown, and no hold may expire.
-        moment: this moment on our monotonic clock and on this machine's wall clock.
-        skew: seconds by which the hold ends later, because clocks may differ.
-    """
-    scope, owner = key
-    expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000
-    deadline = None
-    if expires_at is not None and now is not None:
-        deadline = moment[0] + (expires_at + skew - now)
-    return Hold(
-        scope=scope,
-        owner=owner,
-        reason=body.reason,
-        placed_at=at if body.since_ms is None else body.since_ms / 1000,
-        expires_at=expires_at,
-        deadline=deadline,
-    )
 
 
 def is_over(hold: Hold, moment: tuple[float, float]) -> bool:

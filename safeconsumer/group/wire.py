@@ -40,8 +40,7 @@ class ControlKey:
 
     Attributes:
         group: the consumer group.
-        owner: who placed it, without ``operator:`` or ``group:``, which the topic
-            implies.
+        owner: who placed it, without ``operator:``, which members put before it.
         scope: what it covers, in scope notation, not parsed yet.
         extra: fields of a later version.
         version: the version of the key.

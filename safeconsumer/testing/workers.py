@@ -1,6 +1,7 @@
 """Runs a worker on records without a broker, while time is made to jump."""
 
 import asyncio
+import contextvars
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from functools import partial
 from typing import Any, Literal
 
 from attrs import define, evolve, field, frozen
@@ -26,24 +28,28 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.errors import EndlessRunError
-from safeconsumer.worker.assembly import Surroundings
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, is_async
+from safeconsumer.worker.calls import Calls, Slot, call_batch, call_each, context_of
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letters import Failure, Sink, answered, call_sink
+from safeconsumer.worker.dead_letters import Sink, answered, call_sink
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import ExecutorName
-from safeconsumer.worker.executors.aio import Apart, forget_cancelling, in_time
-from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors.lifespan import (
-    MakeLifespan,
     enter,
     enter_async,
     not_left,
 )
-from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
-from safeconsumer.worker.options import Options, OrderName
+from safeconsumer.worker.handlers import (
+    Context,
+    Failure,
+    Handle,
+    HandleBatch,
+    Handler,
+    MakeLifespan,
+    is_async,
+)
+from safeconsumer.worker.options import Options, OrderName, Runtime
 from safeconsumer.worker.queue import OnExhausted
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
@@ -377,14 +383,14 @@ class _Consumer:
     def own_commit(self, offsets: dict[Any, Any]) -> dict[Any, Any]:
         return offsets
 
-    def own_poll(self) -> AbstractContextManager[None]:
+    def own_call(self, _name: str) -> AbstractContextManager[None]:
         return nullcontext()
 
     def _nothing(self, *_given: object, **_named: object) -> None:
         # Without a broker there is nothing to tell, or to do.
         return
 
-    why_nothing = read_with = refuse_others = ask_before_join = lag = _nothing
+    why_nothing = read_with = take = release = ask_before_join = lag = _nothing
     pass_over_nothing = is_lost = is_joining = _nothing
     lacks_commit = reset_number = revokes_on_join = close = _nothing
 
@@ -392,10 +398,11 @@ class _Consumer:
 class _Here:
     """Runs handlers in this thread: what there is to do, whenever it is asked to."""
 
-    def __init__(self, bench: "_Bench", schedule: Schedule, calls: Calls) -> None:
+    def __init__(self, bench: "_Bench", decisions: Decisions, calls: Calls) -> None:
         self.slots = [Slot(_GROUP)]
-        self._bench, self._schedule, self._calls = bench, schedule, calls
-        self._handle = bench.noting(calls.around(calls.handle))
+        self._bench, self._decisions, self._calls = bench, decisions, calls
+        self._called = calls.called(decisions.journal)
+        self._handle = bench.noting(self._called)
         self._around = ExitStack()
         self._state: Any = None
 
@@ -407,9 +414,11 @@ class _Here:
         _refuse_loop()
         loop, around = stack.enter_context(asyncio.Runner()), AsyncExitStack()
         stack.callback(lambda: loop.run(around.aclose()))
-        call = calls.around(in_time(calls.handle, calls.timeout))
-        self._handle = self._bench.noting(lambda *given: loop.run(_apart(call, *given)))
         self._state = loop.run(enter_async(around, calls.lifespan))
+        context = loop.run(_current_context())
+        self._handle = self._bench.noting(
+            partial(_run_alone, loop, context, self._called)
+        )
 
     def wait_ready(self, _seconds: float) -> bool:
         return True
@@ -421,13 +430,13 @@ class _Here:
         try:
             self._around.close()
         except BaseException as error:  # noqa: BLE001 - run() raises it
-            self._schedule.fail(not_left(error))
+            self._decisions.fail(not_left(error))
 
     def work(self) -> bool:
         """Do what can be claimed; tell whether the handler was called."""
-        tasks = self._schedule.queue.claim()
+        tasks = self._decisions.queue.claim()
         for task in tasks:
-            self._schedule.complete([self._call(task)])
+            self._decisions.complete([self._call(task)])
         return any(task.letter is None for task in tasks)
 
     def _call(self, task: Task) -> Outcome:
@@ -436,8 +445,8 @@ class _Here:
         if self._bench.is_endless():
             return Outcome(task=task, left=task.indexes)
         context = context_of(task, self._calls.deadline, self._state)
-        given = {index: task.chunk.records[index] for index in task.indexes}
-        if self._calls.is_batch:
+        given = [*task.records]
+        if self._decisions.queue.policy.is_batch:
             outcome = call_batch(self._handle, task, self.slots[0], context)
         else:
             outcome = call_each(self._handle, task, self.slots[0], context, 0.0)
@@ -445,16 +454,29 @@ class _Here:
         return outcome
 
 
-async def _apart(call: Callable[..., Any], *given: object) -> Any:  # noqa: ANN401 - the handler's
+def _run_alone(
+    loop: asyncio.Runner,
+    context: contextvars.Context,
+    call: Handler,
+    *given: object,
+) -> Any:  # noqa: ANN401 - the handler's
     # As a worker's event loop does: what a call binds, and its wish to be cancelled, end
     # with it.
-    answer = await Apart(call, *given)
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-        forget_cancelling(task)
-    return answer
+    answers: list[Any] = []
+
+    async def run() -> None:
+        answers.append(await call(*given))
+
+    try:
+        loop.run(run(), context=context.copy())
+    except asyncio.CancelledError:
+        if not answers:
+            raise
+    return answers[0]
+
+
+async def _current_context() -> contextvars.Context:
+    return contextvars.copy_context()
 
 
 def _refuse_loop() -> None:
@@ -500,14 +522,14 @@ class _Bench:
         """Run the worker until nothing is left that would ever come."""
         consumer: Any = self.consumer
         consumer.config["max_poll_records"] = options.limits.records
-        around = Surroundings(
+        runtime = Runtime(
             clock=consumer.clock,
             wall=consumer.clock,
             choose=self._choose,
             policy={"quantum": options.batch or 1, "draw": _middle},
         )
         client = ConsumerClient(consumer, consumer)
-        self._worker = worker = Worker._of(options, client, around)  # noqa: SLF001 - ours
+        self._worker = worker = Worker._of(options, client, runtime)  # noqa: SLF001 - ours
         try:
             worker.run()
         except (EndlessRunError, WorkerSettingError):
@@ -517,9 +539,11 @@ class _Bench:
         self._conclude()
         return self.run
 
-    def _choose(self, _name: object, schedule: Schedule, calls: Calls, _: int) -> _Here:
-        self._schedule = schedule
-        self._runner = _Here(self, schedule, calls)
+    def _choose(
+        self, _name: object, decisions: Decisions, calls: Calls, _: int
+    ) -> _Here:
+        self._decisions = decisions
+        self._runner = _Here(self, decisions, calls)
         return self._runner
 
     # ------------------------------------------------------------ while a poll waits
@@ -530,8 +554,8 @@ class _Bench:
         if self._runner.work():
             self._waits = 0
             return
-        ledger, queue = self.consumer.ledger, self._schedule.queue
-        soon = min(self._schedule.turn(), ledger.seconds_to_next_expiry())
+        ledger, queue = self.consumer.ledger, self._decisions.queue
+        soon = min(self._decisions.turn(), ledger.seconds_to_next_expiry())
         if queue.ready:
             return
         self._waits += 1
@@ -561,7 +585,7 @@ class _Bench:
 
     def _fail(self, what: str) -> None:
         message = f"{what}, and records still come: give max_calls if that is meant"
-        self._schedule.fail(EndlessRunError(message))
+        self._decisions.fail(EndlessRunError(message))
 
     # ------------------------------------------------------------ notes
 
@@ -593,7 +617,7 @@ class _Bench:
 
     def bury(self, task: Task, slot: Slot) -> Outcome:
         """Call the sink, and note what it has taken."""
-        sink = self._schedule.queue.policy.sink
+        sink = self._decisions.queue.policy.sink
         assert sink is not None  # noqa: S101 - there is a letter for it
 
         def wait(record: Any, failure: Failure) -> None:  # noqa: ANN401 - upstream's
@@ -625,7 +649,7 @@ class _Bench:
         dead = [one.record for one in run.dead_letters]
         ended = {_place(one) for one in (*run.done, *dead, *run.skipped)}
         run.left += [one for place, one in every.items() if place not in ended]
-        run.is_stopped = self._schedule.is_stop_asked
+        run.is_stopped = self._decisions.is_stop_asked
 
 
 def _middle() -> float:

@@ -2,11 +2,11 @@
 
 from safeconsumer.worker.batches import Batch
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.dead_letters import Failure
 from safeconsumer.worker.durations import Histogram
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
+    Failure,
     Pause,
     Reject,
     RetryLater,

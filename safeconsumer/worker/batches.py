@@ -7,20 +7,16 @@ from operator import itemgetter
 from queue import SimpleQueue
 from typing import Any
 
-from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import UnansweredBatchError
-from safeconsumer.worker.calls import Errors, Slot, batch_failed, blamed
+from safeconsumer.worker.calls import Errors, Slot, batch_failed, blamed, end_slot
 from safeconsumer.worker.dead_letters import call_sink
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors.base import end_slot
 from safeconsumer.worker.handlers import BatchFailure
-from safeconsumer.worker.lanes import Indexes
-from safeconsumer.worker.progress import record_at
-from safeconsumer.worker.results import Schedule
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.tasks import Indexes, Outcome, Task
 
 
 class Ticket:
@@ -35,10 +31,10 @@ class Ticket:
         threads: the threads that have answered for some of its records.
     """
 
-    def __init__(self, schedule: Schedule, task: Task) -> None:
+    def __init__(self, decisions: Decisions, task: Task) -> None:
         self.task = task
         self.threads: set[int] = set()
-        self._schedule = schedule
+        self._decisions = decisions
         self._open = dict.fromkeys(task.indexes)
         self._failed: dict[int, BaseException] = {}
 
@@ -52,7 +48,7 @@ class Ticket:
     ) -> None:
         """Take the answer for records: done, or an error; None: for all that have none."""
         self.threads.add(threading.get_ident())
-        with self._schedule.queue.held.lock:
+        with self._decisions.queue.kept.lock:
             new = self._take(indexes)
             for index in new if error is None else ():
                 self.task.finish(index)
@@ -65,13 +61,12 @@ class Ticket:
         if error is None or before or indexes is not None:
             self._end(failed=sorted(self._failed.items(), key=itemgetter(0)))
         else:  # any of these may be the cause
-            part = evolve(self.task, indexes=new)
-            outcome = batch_failed(part, error, 0.0)
+            outcome = batch_failed(self.task, error, 0.0, new)
             self._end(outcome.failed, outcome.left, is_suspect=outcome.is_suspect)
 
     def give_back(self) -> None:
         """Queue its open records again, in front: nobody works on it any more."""
-        with self._schedule.queue.held.lock:
+        with self._decisions.queue.kept.lock:
             new = self._take(None)
             left = sorted([*new, *self._failed])
         if new:
@@ -92,8 +87,8 @@ class Ticket:
         is_suspect: bool = False,
     ) -> None:
         task = self.task
-        finished = [index for index in task.indexes if task.chunk.done[index]]
-        self._schedule.complete(
+        finished = [index for index in task.indexes if task.records[index] is None]
+        self._decisions.complete(
             [
                 Outcome(
                     task=task,
@@ -228,7 +223,7 @@ class HandOut:
     back meanwhile. One thread asks.
 
     Args:
-        schedule: hands out the records, and takes the answers for them.
+        decisions: takes the answers for the records that its queue hands out.
         readers: the consumer's deserializers, called for what is asked for.
 
     Attributes:
@@ -237,8 +232,8 @@ class HandOut:
         begun: set once the worker has its consumer, or has ended.
     """
 
-    def __init__(self, schedule: Schedule, readers: Readers) -> None:
-        self._schedule = schedule
+    def __init__(self, decisions: Decisions, readers: Readers) -> None:
+        self._decisions = decisions
         self._readers = readers
         self._last: list[Ticket] = []
         self._is_asked_again = False
@@ -251,8 +246,8 @@ class HandOut:
 
     def start(self) -> None:
         """Let batches be asked for."""
-        self._schedule.queue.listen(self.ready.set)
-        if self._schedule.queue.policy.sink is not None:
+        self._decisions.queue.listen(self.ready.set)
+        if self._decisions.queue.policy.sink is not None:
             name = self.slots[0].name
             threading.Thread(target=self._bury, name=name, daemon=True).start()
         self.begun.set()
@@ -266,20 +261,20 @@ class HandOut:
 
     def stop(self, _seconds: float = 0.0) -> None:
         """Hand out nothing any more."""
-        self._schedule.queue.listen(None)
-        self._schedule.queue.end()
+        self._decisions.queue.listen(None)
+        self._decisions.queue.end()
         self._letters.put(None)
         self.ready.set()
         self.begun.set()
 
     def _bury(self) -> None:
         # As a worker's handler thread does with a letter.
-        sink, (slot,) = self._schedule.queue.policy.sink, self.slots
+        sink, (slot,) = self._decisions.queue.policy.sink, self.slots
         try:
             for task in iter(self._letters.get, None):
-                self._schedule.complete([call_sink(sink, task, slot)])
+                self._decisions.complete([call_sink(sink, task, slot)])
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
-            end_slot(slot, self._schedule, error)
+            end_slot(slot, self._decisions, error)
 
     # ------------------------------------------------------------ for who asks
 
@@ -294,7 +289,7 @@ class HandOut:
         self.ready.clear()
         batches: list[Batch] = []
         while len(batches) < most:
-            tasks = self._schedule.queue.claim()
+            tasks = self._decisions.queue.claim()
             if not tasks:
                 break
             for task in tasks:
@@ -305,7 +300,7 @@ class HandOut:
         return batches
 
     def _open(self, task: Task, batches: list[Batch]) -> None:
-        ticket = Ticket(self._schedule, task)
+        ticket = Ticket(self._decisions, task)
         try:
             read = self._read(ticket)
         except BaseException:  # a Ctrl-C, and no failure of the record
@@ -320,8 +315,8 @@ class HandOut:
         batches.append(Batch(ticket, read, self._dropped))
 
     def _read(self, ticket: Ticket) -> list[tuple[int, Any]]:
-        chunk, indexes = ticket.task.chunk, ticket.task.indexes
-        raw = [(index, record_at(chunk, index)) for index in indexes]
+        task = ticket.task
+        raw = [(index, task.record(index)) for index in task.indexes]
         if not self._readers:
             return raw
         read: list[tuple[int, Any]] = []
@@ -356,7 +351,7 @@ class HandOut:
             ticket = self._dropped.popleft()
             epoch = ticket.task.epoch
             if is_wrong and ticket.is_open and not epoch.revoked.is_set():
-                self._schedule.fail(_unanswered(epoch.tp))
+                self._decisions.fail(_unanswered(epoch.tp))
             ticket.give_back()
 
 

@@ -63,7 +63,7 @@ class Breaker:
 
 
 @define(eq=False)
-class Row:
+class FailureRow:
     """
     The failures of a topic in a row; a success ends it.
 

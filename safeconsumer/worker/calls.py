@@ -7,26 +7,49 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from safeconsumer.errors.base import HandlerCancelledError, HandlersCannotRunError
+from safeconsumer.errors.base import (
+    HandlerCancelledError,
+    HandlersCannotRunError,
+    HandlerTimeoutError,
+)
+from safeconsumer.worker import forks
 from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
     Handler,
+    MakeLifespan,
     Reject,
     WorkerControl,
+    is_async,
 )
-from safeconsumer.worker.lanes import Indexes
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.tasks import Indexes, Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
+if TYPE_CHECKING:
+    from safeconsumer.worker.decisions import Decisions
+    from safeconsumer.worker.journal import HandlerJournal
+    from safeconsumer.worker.tracing import Tracer
+
+# Seconds for ending a handler at its limit, before its stall is reported.
+_GRACE = 1.0
+# Seconds, at least, for a process to import its modules and enter the lifespan.
+START_SECONDS = 60.0
+# Seconds of one wait, whatever the settings are: for a pipe or a process the system
+# counts milliseconds in 31 bits.
+LONGEST = 86_400.0
+# Seconds to end in, where no other time is given.
+END_SECONDS = 1.0
+
 StackOf: TypeAlias = Callable[[], str | None]
-Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[object]]
-"""Makes the block around a call of a handler with these records and this context."""
+Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[Any]]
+"""
+Makes the block around a call with these records and this context; it lends the records.
+"""
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 
 
@@ -57,6 +80,14 @@ class Slot:
     told: tuple[Task, int] | None = None
 
 
+def end_slot(slot: Slot, decisions: "Decisions", error: BaseException) -> None:
+    """Note that a slot runs nothing any more, and stop the worker for that reason."""
+    slot.task, slot.ended = None, error
+    wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
+    wrong.__cause__ = error
+    decisions.fail(wrong)
+
+
 def context_of(
     task: Task,
     deadline: Callable[[], float | None],
@@ -68,33 +99,105 @@ def context_of(
 
 
 def surrounded(handle: Handler, block: Block) -> Handler:
-    """Return the handler, of either kind, with a block around each of its calls."""
+    """
+    Return the handler, of either kind, with a block around each of its calls.
 
-    def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        with block(given, context):
-            refuse_undone(handle(given, context))
+    It gets what the block lends, and is not called if the block lends no record. It can
+    be pickled if the handler and the block can.
+    """
+    return (_SurroundedAsync if is_async(handle) else _Surrounded)(handle, block)
 
-    async def call_async(given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        with block(given, context):
-            refuse_undone(await handle(given, context))
 
-    return call_async if is_async(handle) else call
+@frozen
+class _Surrounded:
+    handle: Handler
+    block: Block
+
+    def __call__(self, given: Any, context: Context) -> Any:  # noqa: ANN401 - records
+        with self.block(given, context) as lent:
+            if lent:
+                refuse_undone(self.handle(lent, context))
+
+
+@frozen
+class _SurroundedAsync(_Surrounded):
+    async def __call__(self, given: Any, context: Context) -> Any:  # noqa: ANN401 - records
+        with self.block(given, context) as lent:
+            if lent:
+                refuse_undone(await self.handle(lent, context))
+
+
+def in_time(handle: Handler, limit: float) -> Handler:
+    """Return a coroutine handler whose calls are cancelled after so many seconds."""
+
+    async def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
+        try:
+            async with asyncio.timeout(limit) as over:
+                return await handle(given, context)
+        except TimeoutError as error:
+            if not over.expired():  # the handler's own
+                raise
+            message = f"the handler took longer than {limit:g} s, and was cancelled"
+            raise HandlerTimeoutError(message) from error
+
+    return call
+
+
+@frozen(kw_only=True)
+class Calls:
+    """
+    The handler, and how it is called.
+
+    Attributes:
+        deadline: when running handlers are no longer waited for; None: not draining.
+        timeout: seconds that a handler may take; None for no limit.
+        lifespan: makes the context manager that is entered before the first call.
+        start_seconds: seconds that a process may take until it is ready.
+        trace: makes spans of the calls; None: no spans.
+    """
+
+    handle: Handler
+    deadline: Callable[[], float | None]
+    emit: Callable[..., None]
+    timeout: float | None = None
+    lifespan: MakeLifespan | None = None
+    start_seconds: float = START_SECONDS
+    trace: "Tracer | None" = None
+
+    def called(self, journal: "HandlerJournal | None") -> Handler:
+        """
+        Return the function that an executor calls in this process.
+
+        It is the handler with its time limit, if it is a coroutine function, and with
+        its span and its entries in the journal, if one is kept.
+        """
+        handle = forks.leaving(self.handle)
+        if self.timeout is not None and is_async(handle):
+            handle = in_time(handle, self.timeout)
+        for one in (self.trace, journal):
+            if one is not None:
+                handle = surrounded(handle, one.block)
+        return handle
+
+    @property
+    def overdue(self) -> float | None:
+        """After how many seconds a handler has outlived its time limit."""
+        return None if self.timeout is None else self.timeout + _GRACE
 
 
 def call_each(
     handle: Handler, task: Task, slot: Slot, context: Context, seconds: float
 ) -> Outcome:
     """Call the handler record by record, for about so many seconds."""
-    records, done, indexes = task.chunk.records, task.chunk.done, task.indexes
+    records, indexes = task.records, task.indexes
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
     until = began + seconds
     # What a handler binds in it ends with its record.
-    apart = contextvars.copy_context().copy
+    fresh_context = contextvars.copy_context().copy
     # The task is set last: another thread that looks for stalls reads it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
-    failed: Errors = ()
-    count, failing = 0, 0.0
+    count = 0
     try:
         for index in indexes:
             slot.index = index
@@ -102,10 +205,9 @@ def call_each(
             if epoch.is_held:  # checked after this record was noted as begun
                 count = indexes.index(index)
                 break
-            answer = apart().run(handle, records[index], context)
+            answer = fresh_context().run(handle, records[index], context)
             if answer is not None:
                 refuse_undone(answer)
-            done[index] = 1  # first: an exception may come in between
             records[index] = None
             now = clock()
             if now > until:
@@ -115,26 +217,32 @@ def call_each(
             count = len(indexes)
     except BaseException as error:  # noqa: BLE001 - any error is this record's
         # It is counted, as an exception from outside may come between two records.
-        count = sum([done[index] for index in indexes])
-        failed = [(index, blamed(error)) for index in indexes[count : count + 1]]
+        count = task.done()
         before, now = now, clock()
-        failing = now - before
+        # No variable has the error when this returns: its traceback has this frame, so
+        # the handler's variables would stay until the garbage collector comes.
+        return Outcome(
+            task=task,
+            finished=indexes[:count],
+            failed=[(index, blamed(error)) for index in indexes[count : count + 1]],
+            left=indexes[count + 1 :],
+            seconds=now - began,
+            failing=now - before,
+        )
     finally:
         slot.task = None
     return Outcome(
         task=task,
         finished=indexes[:count],
-        failed=failed,
-        left=indexes[count + len(failed) :],
+        left=indexes[count:],
         seconds=now - began,
-        failing=failing,
     )
 
 
 def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Outcome:
     """Call the handler with all records at once."""
     slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
-    records = [task.chunk.records[index] for index in task.indexes]
+    records = [*task.records]
     try:
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
@@ -200,19 +308,6 @@ def _refuse(answer: object, does: str) -> NoReturn:
     raise HandlersCannotRunError(message)
 
 
-def is_async(function: object) -> bool:
-    """Tell whether calling it makes a coroutine; an object's ``__call__`` counts too."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-
-def is_generator(function: object) -> bool:
-    """Tell whether calling it makes a generator, of either kind."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
-    kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
-    return any(is_kind(one) for is_kind in kinds for one in (function, call))
-
-
 def all_done(task: Task, seconds: float) -> Outcome:
     """Mark all records complete."""
     for index in task.indexes:
@@ -230,9 +325,8 @@ def _is_of_one(error: BaseException) -> bool:
 
 def broken(task: Task, error: BaseException) -> Outcome:
     """Report that our own part of a call broke; records that are marked complete are."""
-    done = task.chunk.done
-    left = [index for index in task.indexes if not done[index]]
-    finished = [index for index in task.indexes if done[index]]
+    left = [index for index in task.indexes if task.records[index] is not None]
+    finished = [index for index in task.indexes if task.records[index] is None]
     message = f"what calls the handler broke: {shown(error)}"
     wrong = HandlersCannotRunError(message)
     wrong.__cause__ = error
@@ -244,11 +338,16 @@ def broken(task: Task, error: BaseException) -> Outcome:
     )
 
 
-def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
-    """Work out what a batch's exception means for each of its records."""
-    indexes = task.indexes
+def batch_failed(
+    task: Task,
+    error: BaseException,
+    seconds: float,
+    indexes: Indexes | None = None,
+) -> Outcome:
+    """Work out what an exception means for a batch's records; None: for all of them."""
+    indexes = task.indexes if indexes is None else indexes
     if isinstance(error, BatchFailure):
-        return _partly_failed(task, error, seconds)
+        return _partly_failed(task, error, seconds, indexes)
     is_suspect = bool(indexes[1:]) and _is_of_one(error)
     blamed_for = indexes if is_suspect else indexes[:1]
     return Outcome(
@@ -261,23 +360,25 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
     )
 
 
-def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
+def _partly_failed(
+    task: Task, error: BatchFailure, seconds: float, indexes: Indexes
+) -> Outcome:
     errors = getattr(error, "errors", None)  # it may have lost them in pickling
-    wrong = misfit(errors, len(task.indexes))
+    wrong = misfit(errors, len(indexes))
     if wrong is not None:  # none of its entries is used
         wrong.__cause__ = error
-        return batch_failed(task, wrong, seconds)
-    bad = {task.indexes[at]: one for at, one in error.errors.items()}
-    good = [task.indexes[at] for at in spared(error, len(task.indexes))]
+        return batch_failed(task, wrong, seconds, indexes)
+    bad = {indexes[at]: one for at, one in error.errors.items()}
+    good = [indexes[at] for at in spared(error, len(indexes))]
     for index in good:
         task.finish(index)
-    failed = [(index, blamed(bad[index])) for index in task.indexes if index in bad]
+    failed = [(index, blamed(bad[index])) for index in indexes if index in bad]
     return Outcome(
         task=task,
         finished=good,
         failed=failed,
         seconds=seconds,
-        failing=seconds * len(failed) / len(task.indexes),
+        failing=seconds * len(failed) / len(indexes),
     )
 
 

@@ -1,4 +1,4 @@
-"""Adapts a consumer for a poll loop: records, positions, commits, holds and hooks."""
+"""Gives a worker its consumer's calls, and its events a way to the hooks."""
 
 import threading
 import time
@@ -16,9 +16,9 @@ from safeconsumer.events.counts import WORKER_ALARMS, Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook
 from safeconsumer.events.log import log_event
 from safeconsumer.events.takeover import Takeover
-from safeconsumer.holds.hold import OUTAGES, WORKER, Lifetime, WorkerOwner
-from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
-from safeconsumer.worker.held import Dropped
+from safeconsumer.holds.hold import OUTAGES, WORKER, HoldKey, Lifetime, WorkerOwner
+from safeconsumer.holds.scope import ALL, Partition, Scope
+from safeconsumer.worker.kept import Dropped
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
 
@@ -91,7 +91,7 @@ Committed: TypeAlias = Callable[[Exception | None], None]
 
 class ConsumerClient:
     """
-    A :class:`~safeconsumer.SafeConsumer` as a pump needs it.
+    A :class:`~safeconsumer.SafeConsumer` as a worker needs it.
 
     Attributes:
         membership: the consumer's membership in its group.
@@ -108,8 +108,9 @@ class ConsumerClient:
         self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
         self.journal: Any = getattr(consumer, "_safe_journal", None)  # a Recorder
-        self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]
-        self._settled = None, frozenset()
+        self._ours: AbstractSet[HoldKey] | None = None  # which may stand; None: unknown
+        self._settled: object = None  # the ledger's holds when they were as wanted
+        self._wanted: AbstractSet[tuple[str, TopicPartition | None]] = frozenset()
 
     def watch_hooks(self, takeover: Takeover | None) -> None:
         """Let a takeover know when a thread is in a hook of the consumer."""
@@ -117,7 +118,7 @@ class ConsumerClient:
 
     def poll(self, timeout: float, records: int) -> Polled:
         """Poll for at most so many records, waiting at most ``timeout`` seconds."""
-        with self.membership.own_poll():
+        with self.membership.own_call("poll"):
             polled: Polled = self._consumer.poll(
                 timeout_ms=timeout * 1000, max_records=records
             )
@@ -139,29 +140,28 @@ class ConsumerClient:
         about these holds and those of the last call; only the first call looks at all,
         as others may have placed thousands.
         """
-        state = self.membership.ledger.view().holds
-        if state is self._settled[0] and wanted.keys() == self._settled[1]:
+        holds = self.membership.ledger.view().holds
+        if holds is self._settled and wanted.keys() == self._wanted:
             return
-        if self._settled[0] is None:
-            ours = (one for one in state if one.owner in owners)
-            known = {(one.owner, _target(one.scope)) for one in ours}
-        else:
-            known = self._settled[1] | wanted.keys()
-        there = {
-            (owner, target)
-            for owner, target in known
-            if owner in owners and state.get((_scope_of(target), owner)) is not None
-        }
+        keys = {(_scope_of(tp), owner): why for (owner, tp), why in wanted.items()}
+        ours = self._ours
+        if ours is None:
+            ours = {one.key for one in holds if one.owner in owners}
+        there = {key for key in ours | keys.keys() if holds.get(key) is not None}
         # What fails below is tried again, and what came to stand is found again.
-        self._settled = object(), there | wanted.keys()
-        for owner, target in there - wanted.keys():
-            if target is None:
-                self._consumer.resume(ALL, owner=owner)
-            else:
-                self._consumer.resume(target, owner=owner)
-        for owner, target in wanted.keys() - there:
-            self._place(target, owner, wanted[owner, target])
-        self._settled = state, there | wanted.keys()
+        self._settled, self._ours = None, there | keys.keys()
+        for scope, owner in there - keys.keys():
+            self._consumer.resume(scope, owner=owner)
+        for scope, owner in keys.keys() - there:
+            is_whole = scope == ALL
+            lifetime = Lifetime.UNTIL_RESUMED if is_whole else Lifetime.WHILE_ASSIGNED
+            self._consumer.pause(
+                scope,
+                owner=WorkerOwner(owner),
+                reason=keys[scope, owner],
+                lifetime=lifetime,
+            )
+        self._settled, self._wanted = holds, frozenset(wanted)
 
     def lift_all(self, owner: str) -> None:
         """Lift the owner's hold of the whole consumer, which wakes a waiting poll."""
@@ -199,17 +199,6 @@ class ConsumerClient:
         for owner in sorted({*OUTAGES, UNREADABLE}):
             self._consumer.resume_all(owner)
 
-    def _place(self, target: TopicPartition | None, owner: str, reason: str) -> None:
-        owner = WorkerOwner(owner)
-        if target is None:
-            self._consumer.pause_all(
-                owner=owner, reason=reason, lifetime=Lifetime.UNTIL_RESUMED
-            )
-        else:
-            self._consumer.pause(
-                target, owner=owner, reason=reason, lifetime=Lifetime.WHILE_ASSIGNED
-            )
-
     def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
         """
         Commit and wait for it.
@@ -239,7 +228,12 @@ class ConsumerClient:
             timeout: seconds that it may take.
             _last: up to where each partition was complete when the worker ended.
         """
-        self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
+        with self.membership.own_call("close"):
+            self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
+
+    def release(self) -> None:
+        """Let others commit, poll and close again. Any thread; twice changes nothing."""
+        self.membership.release(self)
 
 
 def _offsets(
@@ -253,13 +247,6 @@ def _offsets(
 
 def _scope_of(target: TopicPartition | None) -> Scope:
     return ALL if target is None else Partition(target.topic, target.partition)
-
-
-def _target(scope: object) -> TopicPartition | None:
-    if isinstance(scope, Partition):
-        return TopicPartition(scope.topic, scope.partition)
-    assert isinstance(scope, Everything)  # noqa: S101 - a worker's owner has only these two kinds
-    return None
 
 
 REFUSED: tuple[type[Exception], ...] = (KafkaError,)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
-from attrs import frozen
 from kafka.errors import (
     AuthorizationError,
     InvalidRecordError,
@@ -17,31 +16,12 @@ from kafka.future import Future as KafkaFuture
 
 from safeconsumer.errors.base import HandlersCannotRunError, WorkerSettingError
 from safeconsumer.worker import forks
-from safeconsumer.worker.calls import Slot, blamed, is_async, refuse_undone
-from safeconsumer.worker.handlers import Reject
+from safeconsumer.worker.calls import Slot, blamed, refuse_undone
+from safeconsumer.worker.handlers import Failure, Reject, is_async
 from safeconsumer.worker.letters_format import written
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
-
-
-@frozen(kw_only=True)
-class Failure:
-    """
-    Why a record is a dead letter; passed to the callable that takes dead letters.
-
-    Attributes:
-        error: the last exception of the handler; its traceback may have no local
-            variables any more.
-        attempts: the number of attempts, as ``Context.attempt`` counts them.
-        is_brief: whether the letter was too large before: write a shorter one.
-    """
-
-    error: BaseException
-    attempts: int
-    is_brief: bool = False
-
 
 Sink: TypeAlias = Callable[[Any, Failure], object]
 """
@@ -67,20 +47,18 @@ _FINAL = (
 
 def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
     """Call the sink with the record of a task, and wait until it has the letter."""
-    (index,), letter = task.indexes, task.letter
-    assert letter is not None  # noqa: S101 - its caller has looked
+    (index,), failure = task.indexes, task.letter
+    assert failure is not None  # noqa: S101 - its caller has looked
     assert sink is not None  # noqa: S101 - there is a letter for it
-    record = record_at(task.chunk, index)
-    failure = Failure(
-        error=letter.error, attempts=letter.attempts, is_brief=letter.is_brief
-    )
+    record = task.record(index)
     slot.index, slot.began, slot.task = index, time.monotonic(), task
     try:
         if task.epoch.is_held:  # since it was claimed
             return Outcome(task=task, left=task.indexes)
         error = answered(sink(record, failure)).result()
     except BaseException as raised:  # noqa: BLE001 - whatever the sink raises
-        error = raised
+        # As after a handler, no variable has it when this returns.
+        return Outcome(task=task, failed=[(index, blamed(raised))])
     finally:
         slot.task = None
     if error is not None:

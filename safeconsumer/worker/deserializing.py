@@ -10,8 +10,8 @@ deserializers, as they may share something, such as a decompressor that both cal
 
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 from weakref import WeakValueDictionary
@@ -21,7 +21,7 @@ from kafka.serializer.wrapper import DeserializeWrapper
 
 from safeconsumer._kafka.decoding.deserializing import deserialized
 from safeconsumer._kafka.fork import run_in_child
-from safeconsumer.worker.calls import is_async, misfit, refuse_undone
+from safeconsumer.worker.calls import misfit, surrounded
 from safeconsumer.worker.groups import is_all, meant
 from safeconsumer.worker.handlers import BatchFailure, DeserializationError, Handler
 from safeconsumer.worker.settings import check_callable
@@ -136,8 +136,43 @@ class Readers:
 
     def before(self, handle: Handler, *, is_batch: bool) -> Handler:
         """Return a handler that takes raw records, deserializes them and calls this one."""
-        kind = _ReadingAsync if is_async(handle) else _Reading
-        return kind(self, handle, _each if is_batch else _one)
+        return surrounded(handle, self.each if is_batch else self.one)
+
+    @contextmanager
+    def one(self, record: Any, _context: object) -> Iterator[Any]:  # noqa: ANN401 - upstream's
+        """Lend the record to a handler, deserialized."""
+        yield self.read(record)
+
+    @contextmanager
+    def each(self, records: Sequence[Any], _context: object) -> Iterator[list[Any]]:
+        """
+        Lend the records of a batch that can be read to a handler, deserialized.
+
+        Raises:
+            BatchFailure: with the errors of those that cannot be read, and with what
+                the handler says of those that it got.
+        """
+        good: list[tuple[int, Any]] = []
+        bad: dict[int, Exception] = {}
+        for index, record in enumerate(records):
+            try:
+                good.append((index, self.read(record)))
+            except Exception as error:  # noqa: BLE001 - it is this record's failure
+                bad[index] = error
+        try:
+            yield [record for _, record in good]
+        except Exception as error:
+            failure = meant(error)
+            if not isinstance(failure, BatchFailure):
+                raise
+            # An index that does not fit those that the handler got would fit the longer,
+            # whole batch, so it is refused here.
+            wrong = misfit(failure.errors, len(good))
+            if wrong is not None:
+                raise wrong from failure
+            bad.update({good[at][0]: error for at, error in failure.errors.items()})
+        if bad:
+            raise BatchFailure(bad)
 
 
 def _read(reader: Any, field: str, record: Any, headers: list[Any]) -> Any:  # noqa: ANN401 - any of them
@@ -149,57 +184,3 @@ def _read(reader: Any, field: str, record: Any, headers: list[Any]) -> Any:  # n
             raise
         message = f"the record's {field} cannot be deserialized: {shown(error)}"
         raise DeserializationError(message) from error
-
-
-@frozen
-class _Reading:
-    """A handler that takes raw records; it can be pickled if the readers can."""
-
-    readers: Readers
-    handle: Handler
-    read: Callable[[Readers, Any], AbstractContextManager[Any]]
-
-    def __call__(self, given: Any, context: Any) -> Any:  # noqa: ANN401 - records
-        with self.read(self.readers, given) as ready:
-            if ready:
-                refuse_undone(self.handle(ready, context))
-
-
-@frozen
-class _ReadingAsync(_Reading):
-    async def __call__(self, given: Any, context: Any) -> Any:  # noqa: ANN401 - records
-        with self.read(self.readers, given) as ready:
-            if ready:
-                refuse_undone(await self.handle(ready, context))
-
-
-@contextmanager
-def _one(readers: Readers, record: Any) -> Iterator[Any]:  # noqa: ANN401 - upstream's record
-    yield readers.read(record)
-
-
-@contextmanager
-def _each(readers: Readers, records: Sequence[Any]) -> Iterator[list[Any]]:
-    # Lends the records that can be read; fails with the others, and with what a handler
-    # says of those that it got.
-    good: list[tuple[int, Any]] = []
-    bad: dict[int, Exception] = {}
-    for index, record in enumerate(records):
-        try:
-            good.append((index, readers.read(record)))
-        except Exception as error:  # noqa: BLE001 - it is this record's failure
-            bad[index] = error
-    try:
-        yield [record for _, record in good]
-    except Exception as error:
-        failure = meant(error)
-        if not isinstance(failure, BatchFailure):
-            raise
-        # An index that does not fit those that the handler got would fit the longer,
-        # whole batch, so it is refused here.
-        wrong = misfit(failure.errors, len(good))
-        if wrong is not None:
-            raise wrong from failure
-        bad.update({good[at][0]: error for at, error in failure.errors.items()})
-    if bad:
-        raise BatchFailure(bad)

@@ -296,82 +296,47 @@ class BatchUnreadable(WorkerEvent):
 
 class DeadLetterFailed(WorkerEvent):
     """
-    A dead letter was not acknowledged; the record waits and it is tried again.
+    A dead letter was not acknowledged.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
         attempt: how often it was tried.
-        delay: seconds until the next try.
+        delay: seconds until the next try; None if no further try can succeed.
         error: why it failed.
+        then: ``retry``: its record waits, and the letter is tried again; otherwise what
+            ``on_exhausted`` says of its record: ``stop``, ``skip`` or ``block``.
     """
 
-    __match_args__ = ("partition", "offset", "error")
+    __match_args__ = ("partition", "offset", "then")
     name = "dead_letter_failed"
     level = "error"
 
     partition: str
     offset: int
     attempt: int
-    delay: float
-    error: str
-
-
-class DeadLetterRefused(WorkerEvent):
-    """
-    A record can never be a dead letter; ``on_exhausted`` applies to it.
-
-    Attributes:
-        partition: the partition, such as ``orders:3``.
-        offset: the record's offset.
-        error: why no further try can succeed.
-        then: ``stop``, ``skip`` or ``block``.
-    """
-
-    __match_args__ = ("partition", "offset", "error")
-    name = "dead_letter_refused"
-    level = "error"
-
-    partition: str
-    offset: int
+    delay: float | None
     error: str
     then: str
-
-
-class DeadLetterSlow(WorkerEvent):
-    """
-    ``dead_letter`` was called 5 s ago and does not return, or its letter is not acknowledged.
-
-    It is said once for each time that the letter is sent.
-
-    kafka-python's producer waits for ``max_block_ms`` for an unknown topic, and for
-    ``delivery_timeout_ms`` for an acknowledgement.
-
-    Attributes:
-        partition: the partition, such as ``orders:3``.
-        offset: the record's offset.
-        seconds: since the call.
-    """
-
-    __match_args__ = ("partition", "offset", "seconds")
-    name = "dead_letter_slow"
-    level = "warning"
-
-    partition: str
-    offset: int
-    seconds: float
 
 
 class HandlerStalled(WorkerEvent):
     """
     A handler has worked on one record for longer than its limit, or ``Limits.age``.
 
+    Or ``dead_letter`` was called 5 s ago and does not return, or its letter is not
+    acknowledged. kafka-python's producer waits for ``max_block_ms`` for an unknown
+    topic, and for ``delivery_timeout_ms`` for an acknowledgement.
+
+    It is emitted once for each call.
+
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset; -1 if it has just ended.
-        seconds: since the handler began.
-        stack: the handler's stack, innermost call last; None if it cannot be seen, as
+        seconds: since the call began.
+        stack: the stack of the call, innermost call last; None if it cannot be seen, as
             in another process.
+        is_letter: whether ``dead_letter`` was called, and not the handler.
     """
 
     __match_args__ = ("partition", "offset", "seconds")
@@ -382,6 +347,7 @@ class HandlerStalled(WorkerEvent):
     offset: int
     seconds: float
     stack: str | None
+    is_letter: bool = False
 
 
 class WorkerProcessDied(WorkerEvent):

@@ -15,8 +15,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from attrs import frozen
+
 from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.errors.faces import ForkedConsumerError
+from safeconsumer.worker.handlers import is_async
 
 # The process that this is. To ask the system would be a call of it for each record.
 _process = [os.getpid()]
@@ -35,46 +38,36 @@ def leaving(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
     The child exits with the status of its ``SystemExit``, or with 1 and a traceback on
     stderr. It runs no exit handlers.
+
+    The call may be a coroutine function. A child that awaits gives way to its copy of
+    the loop, where no other call begins; but those that had begun before the fork go on.
     """
-    parent = _process[0]
+    block = _ParentsOnly(_process[0])
 
     def called(given: Any, about: Any) -> Any:  # noqa: ANN401 - what the call takes
-        try:
-            answer = call(given, about)
-        except BaseException as error:
-            if _process[0] != parent:
-                leave(error)
-            raise
-        if _process[0] != parent:
+        with block:
+            return call(given, about)
+
+    async def called_async(given: Any, about: Any) -> Any:  # noqa: ANN401 - likewise
+        with block:
+            return await call(given, about)
+
+    return called_async if is_async(call) else called
+
+
+@frozen
+class _ParentsOnly:
+    """A block that a child of this process neither enters nor leaves: it ends there."""
+
+    parent: int
+
+    def __enter__(self) -> None:
+        if _process[0] != self.parent:
             leave(_returned())
-        return answer
 
-    return called
-
-
-def leaving_async(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """
-    Do the same for a function whose answer is awaited.
-
-    A child that awaits gives way to its copy of the loop, where no other call begins;
-    but those that had begun before the fork go on.
-    """
-    parent = _process[0]
-
-    async def called(given: Any, about: Any) -> Any:  # noqa: ANN401 - what the call takes
-        if _process[0] != parent:
-            leave(_returned())
-        try:
-            answer = await call(given, about)
-        except BaseException as error:
-            if _process[0] != parent:
-                leave(error)
-            raise
-        if _process[0] != parent:
-            leave(_returned())
-        return answer
-
-    return called
+    def __exit__(self, _kind: object, error: BaseException | None, _: object) -> None:
+        if _process[0] != self.parent:
+            leave(_returned() if error is None else error)
 
 
 def leave(error: BaseException) -> NoReturn:

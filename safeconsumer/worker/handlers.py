@@ -1,15 +1,16 @@
-"""Defines what handlers get and may raise, and calls them with the records of a task."""
+"""Defines what handlers, and takers of dead letters, get, and what they may raise."""
 
+import inspect
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
-from attrs import define
+from attrs import define, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
 from safeconsumer.errors.base import HoldSettingError, WorkerSettingError
-from safeconsumer.errors.faces import CommitRefusedError
 from safeconsumer.holds.hold import checked_duration, checked_reason
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.revocation import Revocation
@@ -193,6 +194,23 @@ class Context:
         )
 
 
+@frozen(kw_only=True)
+class Failure:
+    """
+    Why a record is a dead letter; passed to the callable that takes dead letters.
+
+    Attributes:
+        error: the last exception of the handler; its traceback may have no local
+            variables any more.
+        attempts: the number of attempts, as ``Context.attempt`` counts them.
+        is_brief: whether the letter was too large before: write a shorter one.
+    """
+
+    error: BaseException
+    attempts: int
+    is_brief: bool = False
+
+
 Handler: TypeAlias = Callable[..., Any]
 
 Handle: TypeAlias = Callable[[AnyRecord, Context], object]
@@ -206,11 +224,20 @@ A batch handler: it takes the records of a batch and a context.
 """
 
 
-def commits_alone() -> Exception:
-    """Return the error of another's commit while a worker or pump has the consumer."""
-    return CommitRefusedError(
-        "a Worker or Pump has this consumer and commits what is done: leave out "
-        "commit(), commit_async() and group_metadata(), with offsets or without; they "
-        "would commit past records that other handlers have not finished. Nothing was "
-        "sent"
-    )
+MakeLifespan: TypeAlias = Callable[
+    [], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
+]
+"""Makes a context manager; with ``executor="asyncio"`` it may be an async one."""
+
+
+def is_async(function: object) -> bool:
+    """Tell whether calling it makes a coroutine; an object's ``__call__`` counts too."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def is_generator(function: object) -> bool:
+    """Tell whether calling it makes a generator, of either kind."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    return any(is_kind(one) for is_kind in kinds for one in (function, call))

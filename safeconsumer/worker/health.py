@@ -8,11 +8,12 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import events as worker_events
+from safeconsumer.worker.brakes import OWNERS
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.client import UNREADABLE
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.durations import Histogram
-from safeconsumer.worker.loop import OWNERS, Engine
-from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.tasks import Task
 from safeconsumer.worker.tracebacks import shown
 
@@ -150,7 +151,7 @@ class Stats:
 def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     state: str,
     engine: Engine,
-    schedule: Schedule,
+    decisions: Decisions,
     *,
     lag: int | None,
     alarms: Mapping[str, int],
@@ -166,31 +167,31 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     Args:
         state: the worker's state.
         engine: the worker's loop.
-        schedule: the worker's schedule.
+        decisions: what the worker has decided about results.
         lag: offsets that were not polled yet; None: not known.
         alarms: how often each event that warns of something happened.
         hook_failures: how often a hook for events, or the tracer, raised.
         last_poll_at: when the loop last turned.
     """
-    held, brakes = engine.held, engine.brakes
-    with held.lock:
+    kept, brakes = engine.kept, engine.brakes
+    with kept.lock:
         spans = [
-            epoch.progress.span() for epoch in held.epochs.values() if epoch.records
+            epoch.progress.span() for epoch in kept.epochs.values() if epoch.records
         ]
-        queued, running = held.records - held.running, held.running
-        running += held.outlived.total()
-        handler_seconds = schedule.durations.histogram()
-        stopped = schedule.outages.stopped()
+        queued, running = kept.records - kept.running, kept.running
+        running += kept.left_running()
+        handler_seconds = decisions.durations.histogram()
+        stopped = decisions.outages.held_topics()
     return Stats(
         state=state,
         partitions=len(spans),
         queued=queued,
         running=running,
-        bytes=held.bytes,
-        done=held.done,
-        retries=schedule.retries,
-        dead_letters=schedule.dead_letters,
-        skipped=schedule.skipped,
+        bytes=kept.bytes,
+        done=kept.done,
+        retries=decisions.retries,
+        dead_letters=decisions.dead_letters,
+        skipped=decisions.skipped,
         dropped=engine.departures.dropped.total(),
         dropped_by_reason=dict(engine.departures.dropped),
         gone=engine.gone,
@@ -200,12 +201,12 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         commits_failed=engine.commits.failed,
         commits_failing=engine.commits.failing(),
         commit_lag=engine.commits.lag(),
-        lag=None if lag is None else held.records + lag,
+        lag=None if lag is None else kept.records + lag,
         span=max(spans, default=0),
-        pauses=schedule.outages.pauses,
-        breaker_opened=schedule.outages.opened,
+        pauses=decisions.outages.pauses,
+        breaker_opened=decisions.outages.opened,
         breaker_open=len(stopped),
-        paused=tuple(_paused(engine, schedule)),
+        paused=tuple(_paused(engine, decisions)),
         pause_seconds=dict(brakes.pause_seconds),
         handler_seconds=handler_seconds,
         poll_gap=engine.gap,
@@ -215,9 +216,9 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     )
 
 
-def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
+def _paused(engine: Engine, decisions: Decisions) -> Iterator[str]:
     yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
-    there = {hold.owner for hold in schedule.queue.ledger.peek().holds}
+    there = {hold.owner for hold in decisions.queue.ledger.peek().holds}
     yield from (owner for owner in (UNREADABLE, OUTAGE, BREAKER) if owner in there)
 
 
@@ -247,11 +248,6 @@ class Health:
         return self.is_alive and not self.reasons
 
 
-def turns(engine: Engine, now: float) -> bool:
-    """Tell whether the loop turns."""
-    return now - engine.polled_at <= 2 * engine.poll_timeout + _GRACE
-
-
 def ended(error: BaseException | None) -> Health:
     """Return the health of a closed worker."""
     why = "it has ended" if error is None else f"it has ended: {shown(error)}"
@@ -276,7 +272,7 @@ def examine(
         broken: the topics that a breaker has stopped, and why commits do not succeed.
     """
     now = time.monotonic()
-    is_alive = turns(engine, now)
+    is_alive = now - engine.polled_at <= 2 * engine.poll_timeout + _GRACE
     reasons = [] if is_alive else [f"no poll for {now - engine.polled_at:.1f} s"]
     reasons += [
         f"{slot.name} has ended: {shown(slot.ended)}"
@@ -289,7 +285,7 @@ def examine(
     since = engine.brakes.stands_since()
     if since is not None and now - since >= age:
         reasons.append(
-            f"all room is taken by {engine.held.records:,} records, and none was "
+            f"all room is taken by {engine.kept.records:,} records, and none was "
             f"completed for {now - since:.1f} s"
         )
     for slot, task, index, seconds in stalled(slots, age, now):
@@ -300,7 +296,7 @@ def examine(
                 f"{place(task, index)}: its handler has run for {seconds:.1f} s\n"
                 f"{stack}".rstrip()
             )
-    for tp, offset, since in engine.held.blocking():
+    for tp, offset, since in engine.kept.blocking():
         if now - since >= age:
             reasons.append(
                 f"{tp.topic}:{tp.partition} offset {offset} failed for good "
@@ -342,16 +338,10 @@ def at_work(
         if not is_batch:
             at = indexes.index(index) if index in indexes else len(indexes)
             indexes = indexes[at : at + 1]
-        there = [task.chunk.records[at] for at in indexes]
+        there = [task.records[at] for at in indexes]
         offsets = [record.offset for record in there if record is not None]
         found.setdefault(task.epoch.tp, []).extend(offsets)
     return found
-
-
-def given_up(slots: Sequence[Slot], *, is_batch: bool) -> int:
-    """Count the records that handlers work on."""
-    tasks = [task for slot in slots if (task := slot.task) is not None]
-    return sum(len(task.indexes) if is_batch else 1 for task in tasks)
 
 
 def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
@@ -361,23 +351,22 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
         if told is not None and told[0] is task and told[1] == index:
             continue
         tp = task.epoch.tp
-        record, stack = task.chunk.records[index], slot.stack()
+        record, stack = task.records[index], slot.stack()
         if not is_at(slot, task, index):
             continue  # while the event before was taken, say
-        about: dict[str, object] = {
-            "partition": f"{tp.topic}:{tp.partition}",
-            "offset": -1 if record is None else record.offset,
-            "seconds": seconds,
-        }
-        if task.letter is None:
-            emit(worker_events.HandlerStalled, **about, stack=stack)
-        else:
-            emit(worker_events.DeadLetterSlow, **about)
+        emit(
+            worker_events.HandlerStalled,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=-1 if record is None else record.offset,
+            seconds=seconds,
+            stack=stack,
+            is_letter=task.letter is not None,
+        )
 
 
 def place(task: Task, index: int) -> str:
     """Name a record."""
     tp = task.epoch.tp
-    record = task.chunk.records[index]
+    record = task.records[index]
     where = "a finished record" if record is None else f"offset {record.offset}"
     return f"{tp.topic}:{tp.partition} {where}"

@@ -37,7 +37,6 @@ class HandlerJournal:
         journal: the consumer's.
         fail: stops the worker for an error.
         order: which records are handled one after the other.
-        is_batch: whether handlers take batches.
     """
 
     def __init__(
@@ -45,19 +44,16 @@ class HandlerJournal:
         journal: "Recorder",
         fail: Callable[[BaseException], None],
         order: Order,
-        *,
-        is_batch: bool,
     ) -> None:
         self._journal = journal
         self._fail = fail
         self._order = order
-        self._is_batch = is_batch
         self._ids = itertools.count(1)
 
     @contextmanager
-    def block(self, given: Any, context: Context) -> Iterator[None]:  # noqa: ANN401 - records
+    def block(self, given: Any, context: Context) -> Iterator[Any]:  # noqa: ANN401 - records
         """Write when a call of the handler begins, and when it ends."""
-        records = given if self._is_batch else [given]
+        records = given if isinstance(given, list) else [given]
         offsets = [one.offset for one in records]
         place = {
             "tp": tp_text(context.partition),
@@ -73,7 +69,7 @@ class HandlerJournal:
         self._tell(self._journal.tell, "handle", {**place, **several, **about})
         error: BaseException | None = None
         try:
-            yield
+            yield given
         except BaseException as raised:
             error = raised
             raise

@@ -1,4 +1,4 @@
-"""Waits for running work, drops it and commits before partitions leave."""
+"""Commits what is complete, and waits for running work before partitions leave."""
 
 import math
 from collections import Counter
@@ -12,10 +12,10 @@ from safeconsumer.errors.base import SafeConsumerError
 from safeconsumer.events.base import Partitions
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
-from safeconsumer.worker.held import Dropped, Held
+from safeconsumer.worker.decisions import Decisions
+from safeconsumer.worker.kept import Dropped, Kept
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain
 
 # Seconds; a refused commit is computed again and tried after this, or when one is due.
@@ -37,15 +37,14 @@ class Commits:
     """
 
     _client: ConsumerClient
-    _held: Held
+    _kept: Kept
     _setting: Commit
     _emit: Callable[..., None]
     _clock: Callable[[], float]
     succeeded: int = 0
     failed: int = 0
     is_behind: bool = False
-    _under_way: object | None = None
-    _sent_at: float = 0.0
+    _sent_at: float | None = None  # of the commit that has no answer yet
     _refused: tuple[float, Exception] | None = None
     _due: float = field(init=False)
 
@@ -71,7 +70,7 @@ class Commits:
 
     def begin_again(self, epoch: Epoch) -> None:
         """Note that it goes on from its reset position, which is its new floor."""
-        epoch.is_adrift = False
+        epoch.has_lost_floor = False
         epoch.committed = -1
         self._due = min(self._due, self._clock())
 
@@ -89,7 +88,7 @@ class Commits:
 
     def has_floor(self, epoch: Epoch) -> bool:
         """Tell whether the group has a committed offset from which to repeat the epoch."""
-        return epoch.committed >= 0 and not epoch.is_adrift
+        return epoch.committed >= 0 and not epoch.has_lost_floor
 
     # ------------------------------------------------------------ committing
 
@@ -102,18 +101,17 @@ class Commits:
         if not marks:
             self._refused = None
             return
-        ticket = self._under_way = object()
-        self._sent_at = self._clock()
+        sent_at = self._sent_at = self._clock()
 
-        def told(error: Exception | None) -> None:
-            if self._under_way is ticket:
-                self._under_way = None
+        def answered(error: Exception | None) -> None:
+            if self._sent_at == sent_at:
+                self._sent_at = None
             self._conclude(marks, epochs, error)
 
         try:
-            self._client.commit_soon(marks, told)
+            self._client.commit_soon(marks, answered)
         except REFUSED as error:
-            told(error)
+            answered(error)
 
     def now(self, *, seconds: float = math.inf) -> bool:
         """
@@ -140,7 +138,7 @@ class Commits:
         return self._commit(marks, owners, seconds) and not self.is_behind
 
     def note(self, dropped: Sequence[Dropped]) -> None:
-        """Note epochs that are gone."""
+        """Note whether ownerships ended with completed records that are not committed."""
         self.is_behind |= any(
             one.mark.offset > one.epoch.committed >= 0 for one in dropped
         )
@@ -151,7 +149,7 @@ class Commits:
         owners: Mapping[TopicPartition, Epoch],
         seconds: float,
     ) -> bool:
-        self._under_way = None
+        self._sent_at = None
         if not marks:
             return True
         self._due = self._clock() + self._setting.every
@@ -185,9 +183,9 @@ class Commits:
 
     def lag(self) -> int:
         """Return how many offsets are complete and not committed yet."""
-        marks = self._held.watermarks()
+        marks = self._kept.watermarks()
         # Each is looked up once: the polling thread may change it meanwhile.
-        known = [(one.tp, one.committed) for one in tuple(self._held.epochs.values())]
+        known = [(one.tp, one.committed) for one in tuple(self._kept.epochs.values())]
         return sum(
             max(0, marks[tp].offset - committed)
             for tp, committed in known
@@ -201,23 +199,21 @@ class Commits:
 
     def broken(self, age: float) -> list[str]:
         """Report since when no commit has succeeded, if that is over ``age`` seconds."""
-        refused = self._refused
-        seconds = 0.0 if refused is None else self._clock() - refused[0]
+        refused, seconds = self._refused, self.failing()
         if refused is None or seconds < age:
             return []
         return [f"no commit has succeeded for {seconds:.1f} s: {refused[1]!r}"]
 
     def _is_under_way(self) -> bool:
-        if self._under_way is None:
-            return False
         # If an answer never comes, later commits must be sent all the same.
-        return self._clock() - self._sent_at < _GIVEN_UP_AFTER
+        sent_at = self._sent_at
+        return sent_at is not None and self._clock() - sent_at < _GIVEN_UP_AFTER
 
     def _new_marks(
         self,
     ) -> tuple[Mapping[TopicPartition, Watermark], dict[TopicPartition, Epoch]]:
-        owners = {epoch.tp: epoch for epoch in self._held.epochs.values()}
-        marks = self._held.watermarks(owners.values())
+        owners = {epoch.tp: epoch for epoch in self._kept.epochs.values()}
+        marks = self._kept.watermarks(owners.values())
         return {
             tp: mark for tp, mark in marks.items() if mark.offset > owners[tp].committed
         }, owners
@@ -291,24 +287,21 @@ class Departures:
 
     Attributes:
         work: the object that works on the records.
-        outlived: counts the records of closed epochs that are waited for at the end.
         dropped: how many records were given up, by why.
     """
 
     _group: Membership
-    _held: Held
+    _kept: Kept
     _commits: Commits
     _drain: Drain
     _emit: Callable[..., None]
     _clock: Callable[[], float]
-    work: Schedule = field(init=False)
-    outlived: Callable[[], int] = lambda: 0
+    work: Decisions = field(init=False)
     dropped: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_REASONS, 0)))
     _waiting: _Waiting | None = None
     _may_join: bool = False
     _was_joining: bool = False
-    _is_stopping: bool = False
-    _departing: list[Epoch] = field(factory=list)
+    _revoked: list[Epoch] = field(factory=list)
     _owned: Mapping[TopicPartition, object] | None = None
 
     # ------------------------------------------------------------ questions
@@ -323,7 +316,11 @@ class Departures:
     def is_draining(self) -> bool:
         """Whether no record may come, because it waits for running work or for a join."""
         waits_for_all = self._waiting is not None and self._waiting.reason != REVOKED
-        return self._is_stopping or waits_for_all or self._may_join or self._was_joining
+        return waits_for_all or self._may_join or self._was_joining
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._waiting is not None and self._waiting.reason == STOP
 
     @property
     def is_drained(self) -> bool:
@@ -337,9 +334,9 @@ class Departures:
         """Return how many records are waited for."""
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
-        epochs = self._departing if is_partial else None
-        gone = self.outlived() if self._is_stopping else 0
-        return self.work.running(epochs) + gone
+        epochs = self._revoked if is_partial else None
+        running = self.work.running(epochs)
+        return running + self._kept.left_running() if self._is_stopping else running
 
     # ------------------------------------------------------------ joins
 
@@ -353,14 +350,13 @@ class Departures:
         if self._group.is_lost():
             self._lose_all()
         self._note_departed()
-        if self._departing or not self._may_begin():
+        if self._revoked or not self._may_begin():
             raise JoinDeferred
 
     def settle(self) -> None:
         """React to what a poll has changed in the assignment."""
         self._note_departed()
-        # Either it has joined, or the reason for the join was gone before it could
-        # begin.
+        # The member has joined, or the reason for the join ended before it began.
         is_over = not self._group.is_joining()
         if is_over and (self._was_joining or self._may_join):
             self._was_joining = self._may_join = False
@@ -370,8 +366,8 @@ class Departures:
     def _lose_all(self) -> None:
         if not self._is_stopping:
             self.tell()
-        self.drop(tuple(self._held.epochs.values()), LOST)
-        self._departing = []
+        self.drop(tuple(self._kept.epochs.values()), LOST)
+        self._revoked = []
         if not self._is_stopping:  # otherwise keep the wait
             self._waiting = None
             self._may_join = True
@@ -393,7 +389,7 @@ class Departures:
     def _holds_up(self, tp: TopicPartition) -> bool:
         # Records of it were handed out, or its floor must be committed before it
         # leaves.
-        epoch = self._held.epochs.get(tp)
+        epoch = self._kept.epochs.get(tp)
         return epoch is not None and (
             epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
         )
@@ -404,22 +400,22 @@ class Departures:
         if owned is self._owned:
             return
         self._owned = owned
-        gone = [
+        ended = [
             epoch
-            for tp, epoch in self._held.epochs.items()
-            if owned.get(tp) is not epoch.ownership and epoch not in self._departing
+            for tp, epoch in self._kept.epochs.items()
+            if owned.get(tp) is not epoch.ownership and epoch not in self._revoked
         ]
-        if not gone:
+        if not ended:
             return
         losses, keeps = self._group.losses, self._group.is_cooperative
-        lost = [epoch for epoch in gone if epoch.losses != losses]
+        lost = [epoch for epoch in ended if epoch.losses != losses]
         self.drop(lost, LOST)
-        revoked = [epoch for epoch in gone if epoch.losses == losses]
+        revoked = [epoch for epoch in ended if epoch.losses == losses]
         if not keeps:  # drained and committed before the join; others own them by now
             self.drop(revoked, REVOKED)
         elif revoked:
             self.work.queue.drop_queued(revoked)
-            self._departing += revoked
+            self._revoked += revoked
             if self._waiting is None:
                 self._wait(self._drain.revoke, REVOKED)
 
@@ -427,7 +423,6 @@ class Departures:
 
     def stop(self, seconds: float) -> None:
         """Wait for running work, for the last time; no join begins any more."""
-        self._is_stopping = True
         self.work.queue.halt()
         self._wait(seconds, STOP)
 
@@ -445,11 +440,11 @@ class Departures:
         if not self._commits_in_time(waiting):
             return
         is_partial = waiting.reason == REVOKED
-        leaving = self._departing if is_partial else self._held.epochs.values()
+        leaving = self._revoked if is_partial else self._kept.epochs.values()
         self.tell(**self._commits.missing(leaving))
         self._waiting = None
-        departing, self._departing = self._departing, []
-        self.drop(departing, REVOKED)
+        revoked, self._revoked = self._revoked, []
+        self.drop(revoked, REVOKED)
         self._may_join = waiting.reason == REBALANCE
 
     def _commits_in_time(self, waiting: _Waiting) -> bool:
@@ -462,7 +457,7 @@ class Departures:
         return is_committed or self._clock() >= waiting.commit_by
 
     def tell(self, **missing: Partitions) -> None:
-        """Emit how long was waited, and what is not committed, if there is a wait."""
+        """Emit how long the wait under way has taken, and what is not committed."""
         waiting = self._waiting
         if waiting is None:
             return
@@ -476,7 +471,7 @@ class Departures:
 
     def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[Dropped]:
         """End epochs; return what they still held."""
-        dropped = [self._held.close(epoch) for epoch in epochs]
+        dropped = [self._kept.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
         records = sum(one.records for one in dropped)
         if records:

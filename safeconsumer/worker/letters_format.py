@@ -1,14 +1,12 @@
 """Writes dead letters into the headers of their records, and reads them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import frozen
 
-from safeconsumer.worker.tracebacks import cut, message, stack
-
-if TYPE_CHECKING:
-    from safeconsumer.worker.dead_letters import Failure
+from safeconsumer.worker.handlers import Failure
+from safeconsumer.worker.tracebacks import message, shortened, stack
 
 PREFIX = "dead-letter-"
 NULL_HEADERS = f"{PREFIX}null-headers"
@@ -25,7 +23,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 def written(
     record: Any,  # noqa: ANN401 - upstream's
-    failure: "Failure",
+    failure: Failure,
     group: str,
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
     """Return value and headers of the letter about a record that failed in a group."""
@@ -46,7 +44,7 @@ def _fitting(
     headers = [(name, b"" if one is None else one) for name, one in had]
     null = [name for name, one in had if one is None]
     if null:
-        names = cut(",".join(null), 256)
+        names = shortened(",".join(null), 256)
         headers.append((NULL_HEADERS, names.encode()))
     if value is None and record.key is None:
         value = b""
@@ -54,7 +52,7 @@ def _fitting(
     return value, headers
 
 
-def _told(record: Any, failure: "Failure", group: str) -> dict[str, str]:  # noqa: ANN401 - upstream's record
+def _told(record: Any, failure: Failure, group: str) -> dict[str, str]:  # noqa: ANN401 - upstream's record
     error = failure.error
     kind = type(error)
     told = {
@@ -64,11 +62,11 @@ def _told(record: Any, failure: "Failure", group: str) -> dict[str, str]:  # noq
         "timestamp": str(record.timestamp),
         "group": group,
         "attempts": str(failure.attempts),
-        "exception": cut(f"{kind.__module__}.{kind.__qualname__}", 256),
+        "exception": shortened(f"{kind.__module__}.{kind.__qualname__}", 256),
         "message": message(error),
     }
     if failure.is_brief:
-        return {**told, "message": cut(told["message"], 128)}
+        return {**told, "message": shortened(told["message"], 128)}
     return {**told, "stack": stack(error)}
 
 

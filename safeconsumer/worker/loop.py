@@ -1,20 +1,18 @@
-"""Polls with bounded memory and without stopping, and holds back what is too much."""
+"""Polls with bounded memory and without stopping, and keeps track of ownerships."""
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors.base import JournalError
 from safeconsumer.errors.faces import CorruptBatchError
-from safeconsumer.holds.hold import WORKER
-from safeconsumer.holds.view import covers
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker import watermarks
+from safeconsumer.worker.brakes import Brakes
 from safeconsumer.worker.client import ConsumerClient, Polled
-from safeconsumer.worker.held import Dropped, Held
+from safeconsumer.worker.decisions import Decisions
+from safeconsumer.worker.kept import Dropped, Kept
 from safeconsumer.worker.leaving import (
     LOST,
     MOVED,
@@ -26,267 +24,8 @@ from safeconsumer.worker.leaving import (
 )
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.records import AnyRecord
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain, Limits
 from safeconsumer.worker.unreadable import Unreadable
-
-BACKPRESSURE = f"{WORKER}backpressure"
-RETRY = f"{WORKER}retry"
-DRAIN = f"{WORKER}drain"
-FLOOR = f"{WORKER}floor"
-OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR)
-
-Holding = tuple[str, TopicPartition | None]
-
-
-# Seconds for which a partition that gave records back fetches none.
-_GAVE_SECONDS = 5.0
-
-
-class Brakes:
-    """
-    Derives a pump's holds each turn from the records it holds. Polling thread only.
-
-    It does not remember which holds it placed: it asks the consumer's ledger.
-
-    Attributes:
-        work: the object that works on the records.
-        pause_seconds: for each owner, for how many seconds it has held something.
-        refetched: records that were given back, and come again.
-    """
-
-    work: Schedule
-
-    def __init__(
-        self,
-        client: ConsumerClient,
-        held: Held,
-        limits: Limits,
-        clock: Callable[[], float],
-    ) -> None:
-        self._client = client
-        self._group = client.membership
-        self._held = held
-        self._limits = limits
-        self._clock = clock
-        self._marks = watermarks.marks(limits)
-        self._share: watermarks.Marks | None = None
-        self._throttled: set[TopicPartition] = set()
-        self._gave: dict[Epoch, float] = {}
-        self._is_throttled = False
-        self._average = 1.0
-        self._wanted: frozenset[Holding] = frozenset()
-        self._kept_out: frozenset[TopicPartition | None] = frozenset()
-        self._placed_in: Mapping[TopicPartition, object] = {}  # what was owned
-        self._counted_at = clock()
-        self._lifted_at: float | None = None
-        self.pause_seconds = dict.fromkeys(OWNERS, 0.0)
-        self.refetched = 0
-        held.when_low = self._when_low
-
-    # ------------------------------------------------------------ holding
-
-    def place(
-        self,
-        *,
-        is_draining: bool,
-        floorless: Iterable[TopicPartition] = (),
-    ) -> None:
-        """
-        Place and lift holds so that they are as they must be now.
-
-        Args:
-            is_draining: whether no record at all may come.
-            floorless: partitions of which no record may be handed out yet.
-        """
-        self._count()
-        self._is_throttled = self._is_full()
-        wanted: dict[Holding, str] = {}
-        if self._is_throttled:
-            wanted[BACKPRESSURE, None] = "the worker's limits are reached"
-        for tp, owner in self._over_share():
-            wanted[owner, tp] = "the partition's share of the limits is reached"
-        for tp in floorless:
-            wanted[FLOOR, tp] = "its first offset is not committed yet"
-        if is_draining:
-            wanted[DRAIN, None] = "waits for running work"
-        self._placed_in = self._group.owned()
-        self._client.hold(OWNERS, wanted)
-        self._wanted = frozenset(wanted)
-        self._kept_out = frozenset(tp for _, tp in wanted)
-        self._held.low = self._marks.low if self._is_throttled else None
-
-    def release(self) -> None:
-        """Lift all of the worker's holds; none is placed afterwards."""
-        self._count()
-        self._held.low = None
-        self._wanted, self._kept_out = frozenset(), frozenset()
-        self._client.hold(OWNERS, {})
-
-    def _count(self) -> None:
-        now, lifted = self._clock(), self._lifted_at
-        for owner in {owner for owner, _ in self._wanted}:
-            is_lifted = owner == BACKPRESSURE and not self._throttled
-            until = lifted if is_lifted and lifted is not None else now
-            self.pause_seconds[owner] += max(0.0, until - self._counted_at)
-        self._counted_at, self._lifted_at = now, None
-
-    def _is_full(self) -> bool:
-        load = self._held.load
-        if self._is_throttled and not self._is_starving():
-            return self._marks.is_throttled(load, was=True)
-        # A poll for the last few records of room costs more than it brings.
-        much = min(self._most(), self._credit(self._marks.low))
-        return self._credit(load) < max(1, much // 4)
-
-    def _is_starving(self) -> bool:
-        # True if a partition flows but for our holds, and has no record to work on.
-        view = self._group.ledger.peek()
-        return any(
-            tp not in self._throttled
-            and not covers(view, tp)
-            and self.work.is_starving(self._held.epochs.get(tp))
-            for tp in self._group.owned()
-        )
-
-    def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
-        owned = self._group.owned()
-        share = watermarks.share(self._limits, len(owned), self._sharing())
-        self._share = share
-        if share is None:
-            self._throttled.clear()
-            return
-        # One that gave records back fetches none for a while, unless it can work on what
-        # it kept: a record larger than its room would come and go at every turn.
-        self._gave = {
-            one: until
-            for one, until in self._gave.items()
-            if self._clock() < until and one.records and self.work.is_starving(one)
-        }
-        is_little = not share.is_throttled(self._held.load, was=False)
-        if not self._throttled and not self._gave and is_little:
-            return  # as long as all hold less than one share
-        throttled = set()
-        for tp, epoch in self._held.epochs.items():
-            load = watermarks.Load(epoch.records, epoch.bytes)
-            is_over = share.is_throttled(load, was=tp in self._throttled)
-            if tp in owned and (is_over or epoch in self._gave):
-                throttled.add(tp)
-                yield tp, RETRY if self.work.has_waiting(epoch) else BACKPRESSURE
-        self._throttled = throttled
-
-    def make_room(self) -> None:
-        """
-        Forget what waits beyond its partition's share while another one has no record.
-
-        If there is no room. What is forgotten was not begun, and is fetched again.
-        """
-        share = self._share
-        if not self._is_throttled or share is None or not self._is_starving():
-            return
-        for tp, ownership in self._group.owned().items():
-            epoch = self._held.epochs.get(tp)
-            if epoch is None or epoch.ownership is not ownership or not epoch.records:
-                continue
-            if epoch.is_adrift:  # what it holds is not there any more
-                continue
-            if epoch.is_held or self.work.is_starving(epoch):
-                before = epoch.records
-                offset = self._held.give_back(epoch, share.high, self.work.together)
-                if offset is not None:
-                    self.refetched += before - epoch.records
-                    self._gave[epoch] = self._clock() + _GAVE_SECONDS
-                    self._client.go_back(tp, offset)
-
-    def _sharing(self) -> int:
-        # How many partitions have records, as far as is known; held ones get no share.
-        epochs, view = self._held.epochs, self._group.ledger.peek()
-        here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
-        there = {tp for tp in self._group.lagging() if not covers(view, tp)}
-        return len(here | there)
-
-    def _when_low(self) -> None:
-        # Called by the thread that finished a record: it wakes the poll that waits
-        # meanwhile. If the journal cannot be written, the next turn lifts the hold, or
-        # raises the error where it is noticed: here it would end a thread that handlers
-        # need.
-        self._lifted_at = self._clock()
-        with suppress(JournalError):
-            self._client.lift_all(BACKPRESSURE)
-
-    # ------------------------------------------------------------ room
-
-    def room(self) -> int:
-        """
-        Return how many records the next poll may take.
-
-        While everything is held, this is the room that there will be when the low mark
-        is reached and the hold is lifted, in the middle of the poll.
-        """
-        load = self._marks.low if self._is_throttled else self._held.load
-        return max(1, min(self._credit(load), self._most()))
-
-    def _most(self) -> int:
-        # All that a poll returns may be of one partition: it gets no more than a share,
-        # or than a 64th of the room, where there are so many that polls would be tiny.
-        if self._share is None:
-            return self._client.most
-        least = self._limits.records // 64
-        return min(self._client.most, max(self._share.high.records, least))
-
-    def fitting(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """Return those of the records that may be held now: the first ones."""
-        free = max(0, self._limits.records - self._held.records)
-        return records if len(records) <= free else records[:free]
-
-    def learn(self, sizes: Sequence[int]) -> None:
-        """Note the sizes, in bytes, of records that came."""
-        mean = sum(sizes) / len(sizes)
-        self._average += 0.2 * (mean - self._average)
-        self._average = max(self._average, mean)
-
-    def _credit(self, load: watermarks.Load) -> int:
-        return watermarks.credit(self._limits, load, self._average, self._client.most)
-
-    # ------------------------------------------------------------ questions
-
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is held because of the limits."""
-        return self._is_throttled or bool(self._throttled)
-
-    def may_come(self, tp: TopicPartition) -> bool:
-        """Tell whether the last turn let more of a partition come; any thread."""
-        kept_out = self._kept_out
-        return None not in kept_out and tp not in kept_out
-
-    def stands_since(self) -> float | None:
-        """
-        Return since when no record was completed though all room is taken; any thread.
-
-        None if there is room, or others hold all that is here.
-        """
-        epochs = tuple(self._held.epochs.values()) if self._is_throttled else ()
-        moved = [one.moved_at for one in epochs if one.records and not one.is_held]
-        return max(moved, default=None)
-
-    def is_held(self, owner: str) -> bool:
-        """Tell whether the last turn held something under this owner's name."""
-        return any(holding[0] == owner for holding in self._wanted)
-
-    def leaks(self, tp: TopicPartition, ownership: object) -> bool:
-        """
-        Tell whether a hold covers the partition that nobody has lifted since.
-
-        One of the partition alone ends with the ownership that it was placed in, which
-        may have been lost, and another begun, in the poll.
-        """
-        if (BACKPRESSURE, None) in self._wanted and self._held.low is not None:
-            return True
-        return self._placed_in.get(tp) is ownership and any(
-            (owner, tp) in self._wanted for owner in (BACKPRESSURE, RETRY)
-        )
-
 
 # Seconds; how long the loop waits for an ownership's floor before it goes on without.
 _FLOOR_SECONDS = 0.5
@@ -300,16 +39,16 @@ class Engine:
     Polls for a worker or a pump; the thread that calls :meth:`turn` owns the consumer.
 
     Attributes:
-        held: the records that are held.
+        kept: the records that are kept.
         brakes: places and lifts the holds of the limits.
         commits: commits what is complete.
         departures: waits for running work and drops what leaves.
         unreadable: decides about batches that cannot be read.
-        soon: seconds until the work wants the next turn.
+        due_in: seconds until the work wants the next turn.
         leaked: records that came for a partition that a hold of ours covered.
         gap: the longest time between two polls, in seconds, without drains.
         why_nothing: why no record can come; None if nothing is known to prevent it.
-        left: what it still held of each partition at its end.
+        left: what it still kept of each partition at its end.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -327,17 +66,17 @@ class Engine:
         self._group = client.membership
         self._clock = clock
         self._emit = emit
-        self.held = Held(clock)
-        self.brakes = Brakes(client, self.held, limits, clock)
-        self.commits = Commits(client, self.held, commit, emit, clock)
+        self.kept = Kept(clock)
+        self.brakes = Brakes(client, self.kept, limits, clock)
+        self.commits = Commits(client, self.kept, commit, emit, clock)
         self.departures = Departures(
-            self._group, self.held, self.commits, drain, emit, clock
+            self._group, self.kept, self.commits, drain, emit, clock
         )
-        self.unreadable = Unreadable(client, self.held, emit, clock)
-        self._work: Schedule
+        self.unreadable = Unreadable(client, self.kept, emit, clock)
+        self._work: Decisions
         self._begun: Mapping[TopicPartition, object] | None = None
-        self._in_hand: Polled | None = {}
-        self.soon = math.inf
+        self._unadmitted: Polled | None = {}
+        self.due_in = math.inf
         self.polled_at = clock()
         self.poll_timeout = CALM_POLL
         self.gap = 0.0
@@ -348,7 +87,7 @@ class Engine:
 
     # ------------------------------------------------------------ its life
 
-    def begin(self, work: Schedule) -> None:
+    def begin(self, work: Decisions) -> None:
         """Take over the consumer."""
         self._work = self.brakes.work = self.departures.work = work
         work.queue.may_come = self.brakes.may_come
@@ -380,14 +119,14 @@ class Engine:
             is_draining=self.departures.is_draining,
             floorless=self._floorless(),
         )
-        self._in_hand = None  # unknown until room was made and the poll has returned
+        self._unadmitted = None  # unknown until room was made and the poll has returned
         if not self.departures.is_draining:
             self.brakes.make_room()
-        self._in_hand = polled = self._poll()
+        self._unadmitted = polled = self._poll()
         self.departures.settle()
         self._follow_resets(polled)
         self._admit(polled)
-        self._in_hand = {}
+        self._unadmitted = {}
         if not polled or self.commits.is_due():
             self._pass_gaps()
         self.departures.turn()
@@ -396,7 +135,7 @@ class Engine:
 
     def _look_for_topics(self) -> None:
         before = self.why_nothing
-        self.why_nothing = None if self.held.epochs else self._group.why_nothing()
+        self.why_nothing = None if self.kept.epochs else self._group.why_nothing()
         if self.why_nothing not in (None, before):
             self._emit(worker_events.NothingConsumed, reason=self.why_nothing)
 
@@ -421,7 +160,7 @@ class Engine:
         try:
             with suppress(Exception):  # then its owner must look after it
                 self._mend()
-            epochs = tuple(self.held.epochs.values())
+            epochs = tuple(self.kept.epochs.values())
             self.left = dropped = self.departures.drop(epochs, STOPPED)
             if self._group.is_lost():  # or was never one: then nothing is missing
                 return not self.commits.is_behind
@@ -453,17 +192,17 @@ class Engine:
         busy = (
             self.departures.deadline is not None
             or self.brakes.is_on
-            or self.held.records > self.held.running
+            or self.kept.records > self.kept.running
             or self._group.is_joining()
         )
-        return max(0.001, min(BUSY_POLL if busy else CALM_POLL, self.soon))
+        return max(0.001, min(BUSY_POLL if busy else CALM_POLL, self.due_in))
 
     def _wait_idle(self, seconds: float) -> None:
-        self.held.idle.clear()
-        with self.held.lock:
+        self.kept.idle.clear()
+        with self.kept.lock:
             is_needed = self.departures.running() or self.commits.is_backing_off
         if is_needed:
-            self.held.idle.wait(seconds)
+            self.kept.idle.wait(seconds)
 
     # ------------------------------------------------------------ ownerships begin
 
@@ -478,7 +217,7 @@ class Engine:
             return False
         is_whole, is_new = True, False
         for tp, ownership in owned.items():
-            epoch = self.held.epochs.get(tp)
+            epoch = self.kept.epochs.get(tp)
             if epoch is not None and epoch.ownership is ownership:
                 continue
             records = polled.get(tp)
@@ -493,13 +232,13 @@ class Engine:
         return is_new
 
     def _open(self, tp: TopicPartition, ownership: object, start: int) -> Epoch:
-        before = self.held.epochs.get(tp)
+        before = self.kept.epochs.get(tp)
         if before is not None:
             has_moved = before.ownership is ownership
             if has_moved and self._work.journal is not None:
                 self._work.journal.drops(tp, start)
             self.departures.drop([before], MOVED if has_moved else REVOKED)
-        epoch = self.held.open(
+        epoch = self.kept.open(
             tp, ownership, self._group.losses, start, self._group.leader_epoch(tp)
         )
         epoch.reset = self._group.reset_number(tp)
@@ -509,7 +248,7 @@ class Engine:
     def _floorless(self) -> Iterable[TopicPartition]:
         return [
             tp
-            for tp, epoch in self.held.epochs.items()
+            for tp, epoch in self.kept.epochs.items()
             if not self.commits.has_floor(epoch)
         ]
 
@@ -518,14 +257,14 @@ class Engine:
         # floor any more. It goes on from the new position once all earlier records are
         # done.
         owned = self._group.owned()
-        for tp, epoch in tuple(self.held.epochs.items()):
+        for tp, epoch in tuple(self.kept.epochs.items()):
             number = self._group.reset_number(tp)
             if owned.get(tp) is not epoch.ownership or number == epoch.reset:
                 continue
-            epoch.is_adrift = True
+            epoch.has_lost_floor = True
             records = polled.get(tp)
             start = records[0].offset if records else self._group.position(tp)
-            with self.held.lock:
+            with self.kept.lock:
                 done = epoch.progress.watermark().offset
             if start is not None and start < epoch.progress.next_offset:
                 if done < start:  # the log was cut back; what waits may be there still
@@ -535,7 +274,7 @@ class Engine:
                 self.commits.tell_begin(self._open(tp, epoch.ownership, first))
             elif start is not None and not epoch.records:
                 epoch.reset = number
-                with self.held.lock:
+                with self.kept.lock:
                     epoch.progress.reach(start, self._group.leader_epoch(tp))
                 self.commits.begin_again(epoch)
                 self.commits.tell_begin(epoch)
@@ -554,7 +293,7 @@ class Engine:
                 continue
             if not records:
                 continue
-            if self.brakes.leaks(tp, owned[tp]):
+            if self.brakes.holds_back(tp, owned[tp]):
                 self.leaked += len(records)
             epoch = self._epoch(tp, owned[tp], records[0])
             epoch.unreadable = None
@@ -570,9 +309,8 @@ class Engine:
                 self.brakes.refetched += len(records) - len(fits)
             if not fits:
                 continue
-            chunk = self.held.admit(epoch, fits)
-            self.brakes.learn(chunk.sizes)
-            self._work.admit(epoch, chunk)
+            self.brakes.learn(self.kept.admit(epoch, fits))
+            self._work.queue.admit(epoch)
 
     def _drop_unowned(self, records: Sequence[AnyRecord]) -> None:
         reason = LOST if self._group.is_lost() else REVOKED
@@ -581,13 +319,13 @@ class Engine:
     def _mend(self) -> None:
         # Something was raised, for example by a Ctrl-C, while a poll's records were in
         # hand: the position is past them, so they are fetched again.
-        if not self._in_hand and self._in_hand is not None:
+        if not self._unadmitted and self._unadmitted is not None:
             return  # nearly always
-        in_hand, owned = self._in_hand or {}, self._group.owned()
-        for tp in in_hand.keys() - owned.keys():
-            self._drop_unowned(in_hand[tp])
+        unadmitted, owned = self._unadmitted or {}, self._group.owned()
+        for tp in unadmitted.keys() - owned.keys():
+            self._drop_unowned(unadmitted[tp])
         for tp, ownership in owned.items():
-            epoch, records = self.held.epochs.get(tp), in_hand.get(tp, ())
+            epoch, records = self.kept.epochs.get(tp), unadmitted.get(tp, ())
             if epoch is not None and epoch.ownership is ownership:
                 start = epoch.progress.next_offset
             elif records:
@@ -598,22 +336,22 @@ class Engine:
             if position is not None and position > start:
                 self._client.go_back(tp, start)
                 self.brakes.refetched += sum(one.offset >= start for one in records)
-        self._in_hand = {}
+        self._unadmitted = {}
 
     def _pass_gaps(self) -> None:
         # Behind the last record there may be offsets without one, such as a
         # transaction's marker: the position is past them. All records that any poll
         # returned are admitted by now, so the position has passed no others.
         owned = self._group.owned()
-        for tp, epoch in self.held.epochs.items():
+        for tp, epoch in self.kept.epochs.items():
             if not epoch.records and owned.get(tp) is epoch.ownership:
                 position = self._group.position(tp)
                 if position is not None and position > epoch.progress.next_offset:
-                    with self.held.lock:
+                    with self.kept.lock:
                         epoch.progress.reach(position, self._group.leader_epoch(tp))
 
     def _epoch(self, tp: TopicPartition, ownership: object, first: AnyRecord) -> Epoch:
-        epoch = self.held.epochs.get(tp)
+        epoch = self.kept.epochs.get(tp)
         after = math.inf if epoch is None else epoch.progress.next_offset
         if epoch is None or epoch.ownership is not ownership or first.offset < after:
             return self._open(tp, ownership, first.offset)

@@ -1,7 +1,8 @@
-"""Declares the options of a worker, and refuses impossible ones."""
+"""Declares the options of a worker, refuses impossible ones, and builds its parts."""
 
+import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from attrs import field, frozen
 from attrs.validators import optional
@@ -10,11 +11,24 @@ from safeconsumer._checks import not_negative, positive, positive_int
 from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.dead_letters import Sink
-from safeconsumer.worker.executors import ExecutorName, check_kind
-from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
-from safeconsumer.worker.handlers import Handle, HandleBatch
-from safeconsumer.worker.queue import OnExhausted
+from safeconsumer.worker.calls import START_SECONDS, Calls
+from safeconsumer.worker.client import ConsumerClient, Emitter
+from safeconsumer.worker.dead_letters import Sink, checked_sink
+from safeconsumer.worker.decisions import Decisions
+from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.executors import (
+    ExecutorName,
+    Runner,
+    check_kind,
+    check_lifespan,
+    choose,
+)
+from safeconsumer.worker.handlers import Handle, HandleBatch, Handler, MakeLifespan
+from safeconsumer.worker.journal import HandlerJournal
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.loop import Engine
+from safeconsumer.worker.queue import QUANTUM, OnExhausted, Policy, Queue
+from safeconsumer.worker.retry import SAMPLE
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
@@ -23,8 +37,12 @@ from safeconsumer.worker.settings import (
     Retry,
     Tracing,
     check_callable,
+    refuse_circle,
     refuse_class,
 )
+
+if TYPE_CHECKING:
+    from safeconsumer.worker.tracing import Tracer
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
 _Check: TypeAlias = Callable[[object, Any, Any], None]
@@ -162,3 +180,114 @@ class Options:
     def is_batch(self) -> bool:
         """Whether the handler gets several records at a time."""
         return self.batch is not None
+
+
+# ------------------------------------------------------------ what they make
+
+
+@frozen(kw_only=True)
+class Runtime:
+    """
+    The clocks of a worker, and the maker of what runs its handlers.
+
+    Attributes:
+        clock: returns the time in seconds, on the clock of everything that waits.
+        wall: returns the time of events, in seconds since the epoch.
+        choose: makes the runner of handlers.
+        policy: fields of the policy that no option sets, or others than options do.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    choose: Callable[[ExecutorName, Decisions, Calls, int], Runner] = choose
+    policy: Mapping[str, Any] = field(factory=dict)
+
+
+@frozen
+class WorkerParts:
+    """The parts of a worker, connected with each other; nothing runs yet."""
+
+    emit: Emitter
+    engine: Engine
+    decisions: Decisions
+    tracer: "Tracer | None"
+    runner: Runner
+
+
+def build(options: Options, client: ConsumerClient, runtime: Runtime) -> WorkerParts:
+    """
+    Build the parts of a worker.
+
+    Raises:
+        WorkerSettingError: a setting is impossible.
+        MissingExtraError: ``trace`` is set, and OpenTelemetry's API is not installed.
+    """
+    refuse_circle(client.membership.consumed.has, options.dead_letter)
+    config = options.consumer.config
+    emit = Emitter(
+        options.on_event,
+        config["client_id"],
+        config["group_id"],
+        runtime.wall,
+        is_logged=client.membership.is_logged,
+    )
+    engine = Engine(
+        client,
+        limits=options.limits,
+        drain=options.drain,
+        commit=options.commit,
+        emit=emit,
+        clock=runtime.clock,
+    )
+    order = Order(options.order)
+    queue = Queue(
+        engine.kept,
+        order,
+        _policy(options, runtime),
+        runtime.clock,
+        client.membership.ledger,
+    )
+    decisions = Decisions(queue, emit, client.pause, options.breaker)
+    if client.journal is not None:
+        decisions.journal = HandlerJournal(client.journal, decisions.fail, order)
+    tracer = None
+    if options.trace is not False:
+        from safeconsumer.worker.tracing import Tracer  # noqa: PLC0415  an extra's
+
+        tracer = Tracer(options.trace, config)
+    handle: Handler = options.handle
+    readers = Readers(*client.membership.deserializers())
+    if readers:
+        handle = readers.before(handle, is_batch=options.is_batch)
+    calls = Calls(
+        handle=handle,
+        deadline=lambda: engine.departures.deadline,
+        emit=emit,
+        timeout=options.handler_timeout,
+        lifespan=options.lifespan,
+        start_seconds=max(START_SECONDS, options.limits.age),
+        trace=tracer,
+    )
+    runner = runtime.choose(options.executor, decisions, calls, options.concurrency)
+    return WorkerParts(emit, engine, decisions, tracer, runner)
+
+
+def _policy(options: Options, runtime: Runtime) -> Policy:
+    letters = (
+        options.dead_letter if isinstance(options.dead_letter, DeadLetter) else None
+    )
+    settings = {
+        "quantum": options.batch or QUANTUM,
+        "sink": checked_sink(options.dead_letter, options.consumer.config["group_id"]),
+        **runtime.policy,
+    }
+    return Policy(
+        retry=options.retry,
+        on_exhausted=options.on_exhausted,
+        max_ratio=None if letters is None else letters.max_ratio,
+        sample=SAMPLE if letters is None else letters.sample,
+        span=options.limits.span,
+        is_batch=options.is_batch,
+        within=options.batch_within,
+        **settings,
+    )

@@ -10,10 +10,9 @@ from safeconsumer.errors.base import HandlersCannotRunError
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.breaker import Breaker, Row
+from safeconsumer.worker.breaker import Breaker, FailureRow
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import Pause, WorkerControl, is_for_error
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
@@ -25,8 +24,14 @@ PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]
 _MOST_TEXT = 200
 
 
-class Barred(Exception):  # noqa: N818 - in the place of an error, for the schedule
-    """A record failed because of an outage that the breaker knows: it is no attempt."""
+class OutageFailure(Exception):  # noqa: N818 - in the place of an error, for Decisions
+    """
+    The failure of a record in an outage that the breaker knows: it is no attempt.
+
+    Attributes:
+        error: the handler's exception.
+        seconds: for how long the topic is held from then on.
+    """
 
     def __init__(self, error: Exception, seconds: float) -> None:
         super().__init__()
@@ -41,8 +46,8 @@ class Outages:
 
     So a failed record is behind its hold already when it is queued again. Whether a
     hold exists is asked of the ledger, never remembered. A breaker counts failures in a
-    row, and its hold is one as a handler asks for: when that has expired, who is first
-    in line goes on.
+    row, and its hold is one as a handler asks for: when that has expired, the record
+    that failed last is tried again first.
 
     Attributes:
         pauses: how often a handler asked for a pause.
@@ -55,7 +60,7 @@ class Outages:
     _breaker: Breaker | None
     pauses: int = 0
     opened: int = 0
-    _rows: dict[str, Row] = field(factory=dict)
+    _rows: dict[str, FailureRow] = field(factory=dict)
 
     # ------------------------------------------------------------ results
 
@@ -98,7 +103,7 @@ class Outages:
         tp, scope = task.epoch.tp, scope_of(task, pause)
         reason = pause.reason or (
             f"requested by the handler of {tp.topic}:{tp.partition} offset "
-            f"{record_at(task.chunk, index).offset}"
+            f"{task.record(index).offset}"
         )
         left = self._held_for(scope)
         if left >= pause.for_:
@@ -130,10 +135,10 @@ class Outages:
             return outcome  # nearly always
         topic = outcome.task.epoch.tp.topic
         error = "" if named is None else _text(named)
-        with self._queue.held.lock:
+        with self._queue.kept.lock:
             seconds, is_new = self._judge(topic, error, is_well=bool(outcome.finished))
         is_held = self._hold(topic, seconds) if is_new else seconds > 0
-        return self._barred(outcome, seconds) if is_held and error else outcome
+        return self._as_outage(outcome, seconds) if is_held and error else outcome
 
     def _is_named(self, error: BaseException) -> bool:
         assert self._breaker is not None  # noqa: S101 - as above
@@ -152,7 +157,7 @@ class Outages:
             row = None
         if not error:
             return 0.0, False
-        row = self._rows[topic] = Row() if row is None else row
+        row = self._rows[topic] = FailureRow() if row is None else row
         row.count += 1
         if row.count < self._breaker.failures:
             return 0.0, False
@@ -193,7 +198,7 @@ class Outages:
             if not isinstance(error, Exception):
                 raise  # otherwise records fail as without a breaker
         finally:
-            with self._queue.held.lock:
+            with self._queue.kept.lock:
                 row.is_placed = True
                 if refused is None:
                     self.opened += row.holds == 1
@@ -213,9 +218,9 @@ class Outages:
                 error=error,
             )
 
-    def _barred(self, outcome: Outcome, seconds: float) -> Outcome:
+    def _as_outage(self, outcome: Outcome, seconds: float) -> Outcome:
         failed = [
-            (index, Barred(one, seconds) if self._is_named(one) else one)  # type: ignore[arg-type]  # an Exception then
+            (index, OutageFailure(one, seconds) if self._is_named(one) else one)  # type: ignore[arg-type]  # an Exception then
             for index, one in outcome.failed
         ]
         if not outcome.is_suspect:
@@ -226,15 +231,15 @@ class Outages:
             outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False
         )
 
-    def stopped(self) -> dict[str, Row]:
+    def held_topics(self) -> dict[str, FailureRow]:
         """
-        Return the topics that a breaker has stopped. The lock is held.
+        Return the topics that the breaker holds, or tries again. The lock is held.
 
-        A topic whose hold has ended and of which there is nothing here is left out: its
-        present owner reports it. One whose hold was lifted is left out, too.
+        A topic is left out if its hold was lifted; or if the hold has ended, and this
+        member has no record of the topic: its present owner reports it.
         """
         now = self._queue.clock()
-        here = {tp.topic for tp, one in self._queue.held.epochs.items() if one.records}
+        here = {tp.topic for tp, one in self._queue.kept.epochs.items() if one.records}
         return {
             topic: row
             for topic, row in self._rows.items()
@@ -242,9 +247,9 @@ class Outages:
         }
 
     def broken(self) -> list[str]:
-        """Report which topics a breaker has stopped, and why. Any thread."""
-        with self._queue.held.lock:
-            now, stopped = self._queue.clock(), self.stopped()
+        """Describe each topic that the breaker holds or tries again. Any thread."""
+        with self._queue.kept.lock:
+            now, topics = self._queue.clock(), self.held_topics()
         return [
             f"{topic}: stopped by a breaker: {row.reason}; "
             + (
@@ -252,7 +257,7 @@ class Outages:
                 if now < row.until
                 else "tried again"
             )
-            for topic, row in stopped.items()
+            for topic, row in topics.items()
         ]
 
 

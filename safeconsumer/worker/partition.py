@@ -1,16 +1,16 @@
 """Keeps what a worker holds of one partition within one ownership: an epoch."""
 
-import heapq
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import Factory, define, field
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.faces import CorruptBatchError
-from safeconsumer.worker.lanes import Indexes, Lane, LaneState
-from safeconsumer.worker.progress import Chunk, Progress, record_at
+from safeconsumer.worker.handlers import Failure
+from safeconsumer.worker.lanes import Lane, LaneState
+from safeconsumer.worker.progress import Progress
 from safeconsumer.worker.revocation import Revocation
 
 if TYPE_CHECKING:
@@ -19,24 +19,6 @@ if TYPE_CHECKING:
 
 # Seconds. It starts slow: the first records come one by one, over all threads.
 FIRST_PACE = 0.02
-
-
-@define(eq=False, kw_only=True)
-class Letter:
-    """
-    A record that failed for good, and whose dead letter is its last step.
-
-    Attributes:
-        error: the handler's exception.
-        attempts: how often the handler was called.
-        tries: how often the sink has failed.
-        is_brief: whether the letter was too large.
-    """
-
-    error: BaseException
-    attempts: int
-    tries: int = 0
-    is_brief: bool = False
 
 
 @define(eq=False)
@@ -49,13 +31,15 @@ class Failed:
         answer: what a batch reported of it, until the record before it is through: the
             task, its index there, the error, and when that was.
         blocks_since: since when it blocks its lane, as it failed for good; None: not.
-        letter: what is left to be done is its dead letter; None: call the handler.
+        letter: why it is a dead letter, which is its last step; None: call the handler.
+        tries: how often the taker of dead letters has failed with it.
     """
 
     count: int = 0
     answer: "tuple[Task, int, BaseException, float] | None" = None
     blocks_since: float | None = None
-    letter: Letter | None = None
+    letter: Failure | None = None
+    tries: int = 0
 
 
 @define(eq=False, kw_only=True)
@@ -88,25 +72,25 @@ class Epoch:
         losses: how often the membership was lost before it.
         progress: what is complete.
         load: incomplete records and their bytes, in ``records`` and ``bytes``.
-        running: how many of them a handler is working on.
+        running: how many of them are handed over to handlers.
+        tasks: the tasks that have these.
         pace: seconds that a record has taken lately.
         moved_at: when a record was last completed, or the first record came.
-        lanes: lanes by key. For the polling thread only.
-        apart: lanes with a single record that has failed, out of a shared lane.
+        main: the lane of the records as they come.
+        lanes: the other lanes: by key, or without an order by the offset of the first.
+        busy: by key, the keys of main's tasks that are out, and of tasks of earlier
+            ownerships.
         ready: the lanes that may be handed out, in their order.
-        ahead: a heap of the lanes whose first record is beyond the span, by its
-            ordinal.
         allowed: the first ordinal that must not be started yet.
         failed: by offset, records that have failed, or may have.
         unreadable: what comes next, if that cannot be read.
-        left_behind: lanes of earlier ownerships whose tasks were out when it began.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
         is_held: whether none of its records may begin: a hold that is not a worker's
             covers the partition, or the ownership has ended.
         committed: the offset that is committed for it; -1: none.
         reset: the number of the position's reset from which its floor is; 0: none.
-        is_adrift: whether there was another reset since, so that it has no floor.
+        has_lost_floor: whether there was another reset since, so that it has no floor.
     """
 
     tp: TopicPartition
@@ -118,36 +102,26 @@ class Epoch:
     records: int = 0
     bytes: int = 0
     running: int = 0
+    tasks: "set[Task]" = field(factory=set)
     pace: float = field(factory=lambda: FIRST_PACE)
+    main: Lane = field(default=Factory(Lane, takes_self=True))
     lanes: dict[object, Lane] = field(factory=dict)
-    apart: set[Lane] = field(factory=set)
+    busy: set[object] = field(factory=set)
     ready: deque[Lane] = field(factory=deque)
-    ahead: list[tuple[int, Lane]] = field(factory=list)
     allowed: int = 0
     failed: dict[int, Failed] = field(factory=dict)
     unreadable: UnreadableBatch | None = None
-    left_behind: Sequence[Lane] = ()
     revoked: Revocation = field(factory=Revocation)
     is_closed: bool = False
     is_held: bool = False
     committed: int = -1
     reset: int = 0
-    is_adrift: bool = False
+    has_lost_floor: bool = False
 
     def all_lanes(self) -> Iterator[Lane]:
-        """Yield every lane, with records or without; for the polling thread."""
+        """Yield every lane, with records or without."""
+        yield self.main
         yield from self.lanes.values()
-        yield from self.apart
-
-    # ------------------------------------------------------------ the span
-
-    def within_span(self, chunk: Chunk, indexes: Indexes, span: int) -> int:
-        """Return how many of these records may be started before the watermark moves."""
-        last = chunk.base + indexes[-1]
-        if last < self.allowed or last < self.allow(span):
-            return len(indexes)
-        limit = self.allowed - chunk.base
-        return sum(index < limit for index in indexes)
 
     def allow(self, span: int) -> int:
         """Return the first ordinal that must not be started before the watermark moves."""
@@ -176,56 +150,42 @@ class Epoch:
         """Forget the queued records; running ones go on."""
         self.revoked.set()
         for lane in self.all_lanes():
-            lane.runs.clear()
-        self.ahead.clear()
+            lane.drop()
 
     def let_go(self) -> None:
         """Drop all records: threads that still have a lane of it may keep it for long."""
         self.drop_queued()
         self.records = self.bytes = self.running = 0
         self.progress = Progress(self.progress.watermark().offset)
+        self.tasks.clear()
         self.lanes.clear()
-        self.apart.clear()
         self.ready.clear()
         self.failed.clear()
-        self.left_behind = ()
 
-    def unbegun(self, together: int) -> dict[Chunk, int]:
+    def unbegun(self, at_once: int) -> int:
         """
-        Return for each chunk with queued records the index behind which none was begun.
+        Return the ordinal from which on no record was begun.
 
         Args:
-            together: how many of a lane that failed come again as one.
+            at_once: how many of a lane that failed come again as one.
         """
-        queued: defaultdict[Chunk, set[int]] = defaultdict(set)
+        queued: set[int] = set()
         for lane in self.all_lanes():
             # What waits for its time, or forever, was begun before.
-            kept = together if lane.state is LaneState.FAILED else 0
+            kept = at_once if lane.state is LaneState.FAILED else 0
             if kept and lane.is_tried:
                 kept = 1  # it comes again by itself
-            for chunk, indexes in lane.runs:
-                queued[chunk].update(indexes[kept:])
-                kept = max(0, kept - len(indexes))
-        return {chunk: self._end_of(chunk, some) for chunk, some in queued.items()}
-
-    def _end_of(self, chunk: Chunk, unbegun: set[int]) -> int:
-        end = len(chunk.done)
-        while end - 1 in unbegun:
-            if record_at(chunk, end - 1).offset in self.failed:
-                break
+            queued.update([*lane][kept:])
+        end, progress = self.progress.admitted, self.progress
+        while end - 1 in queued and progress.record(end - 1).offset not in self.failed:
             end -= 1
         return end
 
-    def cut(self, ends: Mapping[Chunk, int]) -> None:
-        """Take records from the lanes that are not in their chunks any more."""
+    def cut(self, end: int) -> int:
+        """Forget the records from ``end`` on, none of which was begun; return its offset."""
         for lane in self.all_lanes():
-            lane.cut(ends)
-        # Others may come at the ordinals of those: a log that was compacted has fewer.
-        for _, lane in self.ahead:
-            if not lane.runs:
-                lane.state = LaneState.IDLE
-        self.ahead = [one for one in self.ahead if one[1].runs]
-        heapq.heapify(self.ahead)
+            lane.cut(end)
+        return self.progress.cut(end)
 
     def __repr__(self) -> str:
         return f"Epoch({self.tp.topic}:{self.tp.partition}, {self.number})"

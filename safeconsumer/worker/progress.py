@@ -1,21 +1,22 @@
-"""
-Keeps which records of one ownership are complete, and what may be committed.
+"""Keeps which records of one ownership are complete, and what may be committed."""
 
-Unlike the rest of the core this changes in place: completing a record writes one byte,
-on any thread and without a lock, and must cost no more than that.
-"""
-
-from collections import deque
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import frozen
 
 from safeconsumer.worker.records import AnyRecord
 
+if TYPE_CHECKING:
+    from safeconsumer.worker.tasks import Task
+
+Ordinals: TypeAlias = Sequence[int]
+"""Records of an ownership, each by how many were admitted before it."""
+
 # Bytes that a record takes besides key, value and headers: the tuple, its numbers and
 # what Python adds to each object are 360 bytes (sys.getsizeof, 3.11), and what is kept
-# of it here is the rest. A separate lane for each record, if keys never repeat, is not
-# included.
+# of it here is the rest.
 OVERHEAD_BYTES = 400
 
 
@@ -33,106 +34,112 @@ class Watermark:
     leader_epoch: int = -1
 
 
-class Chunk:
-    """
-    The records that one poll returned for one partition.
-
-    Attributes:
-        records: the records; None where one is finished and freed.
-        sizes: the bytes of each, as they count against limits.
-        done: one byte each, 1 if complete.
-        base: the ordinal of the first, within the ownership.
-        end: the watermark once all are complete.
-        came: when they came, on the clock of the pump.
-    """
-
-    __slots__ = ("base", "came", "done", "end", "records", "sizes")
-
-    def __init__(self, records: list[AnyRecord], base: int, came: float = 0.0) -> None:
-        last = records[-1]
-        self.records: list[AnyRecord | None] = list(records)
-        self.sizes = [  # in line: it is done for every record
-            (record.serialized_value_size or 0)
-            + (record.serialized_key_size or 0)
-            + (record.serialized_header_size or 0)
-            + OVERHEAD_BYTES
-            for record in records
-        ]
-        self.done = bytearray(len(records))
-        self.base = base
-        self.came = came
-        self.end = Watermark(last.offset + 1, _epoch_of(last))
-
-    def finish(self, index: int) -> bool:
-        """Mark one record complete and free it; False if it was complete already."""
-        if self.done[index]:
-            return False
-        self.done[index] = 1
-        self.records[index] = None
-        return True
-
-    def cut(self, keep: int) -> int:
-        """Forget all but so many records, none of which was begun; return their offset."""
-        first = self.records[keep]
-        assert first is not None  # noqa: S101 - it was not begun
-        self.end = Watermark(first.offset, _epoch_of(first))
-        del self.records[keep:], self.sizes[keep:], self.done[keep:]
-        return first.offset
-
-    def bytes_of(self, indexes: Iterable[int]) -> int:
-        """Add up the sizes of these records."""
-        if type(indexes) is range:
-            return sum(self.sizes[indexes.start : indexes.stop])
-        sizes = self.sizes
-        return sum([sizes[index] for index in indexes])
-
-
 class Progress:
     """
-    The chunks of one ownership in order, from the first incomplete record on.
+    The records of one ownership, from the first one on that is not released.
 
-    It is read and changed under the lock of ``Held``, except for the bytes of a chunk.
+    Each is known by its ordinal: how many were admitted before it. A record is released
+    when its task comes back. Until then its handler marks it complete in the task
+    itself, on any thread and without a lock; all that is here is read and changed under
+    the lock of ``Kept``.
 
     Args:
         start: the offset from which the ownership reads.
         leader_epoch: at least that of the record before it; -1 if unknown.
-
-    Attributes:
-        admitted: how many records were ever admitted.
-        next_offset: one after the last admitted offset, or where the ownership began.
     """
 
-    __slots__ = ("_chunks", "_passed", "admitted", "next_offset")
+    __slots__ = ("_came", "_done", "_end", "_first", "_records", "_sizes")
 
     def __init__(self, start: int, leader_epoch: int = -1) -> None:
-        self._chunks: deque[Chunk] = deque()
-        self._passed = Watermark(start, leader_epoch)
-        self.admitted = 0
-        self.next_offset = start
+        self._first = 0  # the ordinal of the first in these lists
+        self._records: list[AnyRecord | None] = []
+        self._sizes: list[int] = []
+        self._done = bytearray()
+        self._came: list[tuple[int, float]] = []  # of each poll: its first, and when
+        self._end = Watermark(start, leader_epoch)  # once all are complete
 
-    def admit(self, chunk: Chunk) -> None:
-        """Append what a poll returned; offsets must be higher than those admitted before."""
-        self._chunks.append(chunk)
-        self.admitted += len(chunk.done)
-        self.next_offset = chunk.end.offset
+    @property
+    def admitted(self) -> int:
+        """How many records were ever admitted."""
+        return self._first + len(self._done)
 
-    def last(self) -> Chunk | None:
-        """Return what was admitted last; None if nothing is left of all."""
-        return self._chunks[-1] if self._chunks else None
+    @property
+    def next_offset(self) -> int:
+        """One after the last admitted offset, or where the ownership began."""
+        return self._end.offset
 
-    def cut(self, keep: int) -> int:
+    def admit(
+        self, records: Sequence[AnyRecord], sizes: Sequence[int], now: float = 0.0
+    ) -> None:
         """
-        Forget what was admitted last, but for so many of its records.
+        Append what a poll returned; offsets must be higher than those admitted before.
 
-        Returns:
-            The first forgotten offset.
+        Args:
+            records: the records.
+            sizes: the bytes of each, as they count against limits.
+            now: when they came, on the clock of the pump.
         """
-        chunk = self._chunks[-1]
-        self.admitted = chunk.base + keep
-        self.next_offset = chunk.cut(keep)
-        if not keep:
-            self._chunks.pop()
-        return self.next_offset
+        self._trim()
+        self._came.append((self.admitted, now))
+        self._records += records
+        self._sizes += sizes
+        self._done += bytes(len(records))
+        last = records[-1]
+        self._end = Watermark(last.offset + 1, _epoch_of(last))
+
+    def _trim(self) -> None:
+        count = self.floor() - self._first
+        del self._records[:count], self._sizes[:count], self._done[:count]
+        self._first += count
+        del self._came[: bisect_right(self._came, (self._first, float("inf"))) - 1]
+
+    def came_at(self, ordinal: int) -> float:
+        """Return when a record came."""
+        at = bisect_right(self._came, (ordinal, float("inf"))) - 1
+        return self._came[at][1]
+
+    # ------------------------------------------------------------ records
+
+    def record(self, ordinal: int) -> AnyRecord:
+        """Return a record that is not released."""
+        record = self._records[ordinal - self._first]
+        assert record is not None  # noqa: S101 - see above
+        return record
+
+    def records(self, ordinals: Ordinals) -> list[AnyRecord | None]:
+        """Return records that are not released."""
+        first = self._first
+        if type(ordinals) is range:
+            return self._records[ordinals.start - first : ordinals.stop - first]
+        return [self._records[ordinal - first] for ordinal in ordinals]
+
+    def release(self, ordinals: Ordinals) -> int:
+        """Free records that are complete; return their bytes."""
+        first, count = self._first, len(ordinals)
+        if type(ordinals) is range:
+            some = slice(ordinals.start - first, ordinals.stop - first)
+            self._done[some] = b"\1" * count
+            self._records[some] = [None] * count
+            return sum(self._sizes[some])
+        places = [ordinal - first for ordinal in ordinals]
+        for at in places:
+            self._done[at] = 1
+            self._records[at] = None
+        sizes = self._sizes
+        return sum([sizes[at] for at in places])
+
+    def size(self, ordinal: int) -> int:
+        """Return the bytes of a record, as they count against limits."""
+        return self._sizes[ordinal - self._first]
+
+    def cut(self, end: int) -> int:
+        """Forget the records from ``end`` on, none of which was begun; return its offset."""
+        at, record = end - self._first, self.record(end)
+        self._end = Watermark(record.offset, _epoch_of(record))
+        del self._records[at:], self._sizes[at:], self._done[at:]
+        return record.offset
+
+    # ------------------------------------------------------------ what is complete
 
     def reach(self, offset: int, leader_epoch: int = -1) -> None:
         """
@@ -141,56 +148,49 @@ class Progress:
         The offsets in between have no records: transaction markers, or compacted ones.
         """
         if self.floor() == self.admitted and offset > self.next_offset:
-            self.next_offset = offset
-            self._passed = Watermark(offset, leader_epoch)
+            self._end = Watermark(offset, leader_epoch)
 
     def floor(self) -> int:
-        """Return the ordinal of the first incomplete record."""
-        chunks = self._chunks
-        while chunks:
-            first = chunks[0].done.find(0)
-            if first >= 0:
-                return chunks[0].base + first
-            self._passed = chunks.popleft().end
-        return self.admitted
+        """Return the ordinal of the first record that is not released."""
+        at = self._done.find(0)
+        return self._first + (len(self._done) if at < 0 else at)
 
-    def watermark(self) -> Watermark:
+    def watermark(self, tasks: Collection["Task"] = ()) -> Watermark:
         """
         Return up to where everything is complete; at first, where the ownership began.
 
         Offsets without a record, from compaction or transactions, count as complete.
+
+        Args:
+            tasks: those that are out; what is marked complete in them counts.
         """
-        while True:
-            ordinal = self.floor()
-            if not self._chunks:
-                return self._passed
-            chunk = self._chunks[0]
-            record = chunk.records[ordinal - chunk.base]
-            if record is not None:
-                # At least the last complete record's epoch, as a truncation check
-                # needs it.
-                return Watermark(record.offset, _epoch_of(record))
-            # It was completed between the two looks: what is before it is not all.
+        done = bytearray(self._done) if tasks else self._done
+        for task in tasks:
+            for ordinal, record in zip(task.ordinals, task.records, strict=True):
+                if record is None:
+                    done[ordinal - self._first] = 1
+        at = done.find(0)
+        if at < 0:
+            return self._end
+        record = self._records[at]
+        assert record is not None  # noqa: S101 - it is not released
+        # At least the last complete record's epoch, as a truncation check needs it.
+        return Watermark(record.offset, _epoch_of(record))
 
     def span(self) -> int:
         """Return how many records there are from the first incomplete one to the last."""
         return self.admitted - self.floor()
 
-    def incomplete(self) -> Sequence[tuple[Chunk, int]]:
-        """Return every incomplete record, to count them again."""
-        return [
-            (chunk, index)
-            for chunk in self._chunks
-            for index, done in enumerate(chunk.done)
-            if not done
-        ]
 
-
-def record_at(chunk: Chunk, index: int) -> AnyRecord:
-    """Return a record that is not finished, and so is not freed."""
-    record = chunk.records[index]
-    assert record is not None  # noqa: S101 - see above
-    return record
+def sizes_of(records: Sequence[AnyRecord]) -> list[int]:
+    """Return the bytes of each record, as they count against limits."""
+    return [  # in line: it is done for every record
+        (record.serialized_value_size or 0)
+        + (record.serialized_key_size or 0)
+        + (record.serialized_header_size or 0)
+        + OVERHEAD_BYTES
+        for record in records
+    ]
 
 
 def _epoch_of(record: AnyRecord) -> int:

@@ -7,18 +7,17 @@ from typing import Any, Literal, Self
 
 from safeconsumer.errors.base import WorkerStateError
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.worker.assembly import Surroundings
 from safeconsumer.worker.batches import Batch, HandOut
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.calls import Calls
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors.base import Calls
-from safeconsumer.worker.held import Dropped
+from safeconsumer.worker.kept import Dropped
 from safeconsumer.worker.loop import CALM_POLL
-from safeconsumer.worker.options import Options
+from safeconsumer.worker.options import Options, Runtime
 from safeconsumer.worker.queue import OnExhausted
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
@@ -33,11 +32,11 @@ def _hand_out(_records: object, _context: object) -> None:
     """Do nothing: a pump's records are handed out, and no handler is called."""
 
 
-class _Lent(ConsumerClient):
+class _LentConsumer(ConsumerClient):
     """
-    The consumer of a pump: it is not closed at the end, but its owner's again.
+    The consumer of a pump: its program has it again behind the block, open.
 
-    Its journal has what it polls and commits, and no handlers.
+    The journal has the polls and commits of the pump, and no calls of handlers.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - checked
@@ -46,16 +45,15 @@ class _Lent(ConsumerClient):
         self.journal = None
 
     def lend(self) -> None:
-        """Note who has records of it in hand before it is lent."""
+        """Remember who tells which records the program is at, until the pump ends."""
         self._busy_before = self.membership.busy
 
     def leave(self, _timeout: float, last: Sequence[Dropped]) -> None:
         """Return to the first record of each partition that is not done."""
         group, owned = self.membership, self.membership.owned()
-        # Its owner polls again. A batch that was not waited for is still worked on.
+        # The program polls again. A batch that was not waited for is still worked on.
         before, own = self._busy_before, group.busy
         group.busy = (lambda: {*before(), *own()}) if own() else before
-        group.refuse_others(None)
         group.read_with(self.readers.key, self.readers.value)
         takeover = group.ledger.dispatcher.takeover
         if takeover is not None and takeover.hook is None:
@@ -89,8 +87,9 @@ class Pump:
             deserializers are called where batches are handed out: their exceptions are
             failures of the record, see :class:`DeserializationError`. In the block
             ``commit``, ``commit_async`` and ``group_metadata`` raise
-            :class:`HandlersCannotRunError`, and ``poll`` and iteration
-            :class:`ConcurrentPollError`.
+            :class:`CommitRefusedError`, ``poll`` and iteration
+            :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and ``assign``
+            :class:`ConsumerInUseError`.
         order: ``unordered`` hands out batches of one partition side by side;
             ``partition`` hands out the next one when the one before is answered, so
             that failed records come before those behind them.
@@ -148,9 +147,9 @@ class Pump:
             breaker=breaker,
             on_event=on_event,
         )
-        self._client = client = _Lent(consumer)
-        around = Surroundings(choose=self._choose, policy={"quantum": client.most})
-        self._worker = Worker._of(options, client, around)  # noqa: SLF001 - ours
+        self._client = client = _LentConsumer(consumer)
+        runtime = Runtime(choose=self._choose, policy={"quantum": client.most})
+        self._worker = Worker._of(options, client, runtime)  # noqa: SLF001 - ours
         self._is_stop_asked = False
         self._is_open = False
         self._error: BaseException | None = None
@@ -160,10 +159,10 @@ class Pump:
         )
 
     def _choose(
-        self, _name: object, schedule: Schedule, _calls: Calls, _count: int
+        self, _name: object, decisions: Decisions, _calls: Calls, _count: int
     ) -> HandOut:
-        self._schedule = schedule
-        self._out = HandOut(schedule, self._client.readers)
+        self._decisions = decisions
+        self._out = HandOut(decisions, self._client.readers)
         return self._out
 
     # ------------------------------------------------------------ its life
@@ -226,7 +225,7 @@ class Pump:
     @property
     def is_stopping(self) -> bool:
         """Whether nothing is handed out any more, by :meth:`stop` or a ``StopWorker``."""
-        return self._is_stop_asked or self._schedule.is_stop_asked
+        return self._is_stop_asked or self._decisions.is_stop_asked
 
     # ------------------------------------------------------------ batches
 
@@ -279,7 +278,7 @@ class Pump:
     @property
     def held_records(self) -> int:
         """How many records are out or wait to be handed out."""
-        return self._schedule.queue.held.records
+        return self._decisions.queue.kept.records
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
@@ -287,5 +286,5 @@ class Pump:
         return self._worker.hook_failures
 
     def __repr__(self) -> str:
-        held = self._schedule.queue.held
-        return f"Pump({len(held.epochs)} partitions, {held.records} records held)"
+        kept = self._decisions.queue.kept
+        return f"Pump({len(kept.epochs)} partitions, {kept.records} records held)"

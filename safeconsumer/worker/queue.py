@@ -5,7 +5,7 @@ import itertools
 import math
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from attrs import field, frozen
@@ -14,12 +14,12 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import View, covers
 from safeconsumer.worker.dead_letters import Sink
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Indexes, Lane, Lanes, LaneState, Order
+from safeconsumer.worker.kept import Kept
+from safeconsumer.worker.lanes import Lane, LaneState, Order
 from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.progress import Chunk, record_at
+from safeconsumer.worker.progress import Ordinals
 from safeconsumer.worker.retry import SAMPLE, Retry
-from safeconsumer.worker.tasks import Task
+from safeconsumer.worker.tasks import Indexes, Task
 from safeconsumer.worker.turns import Turns
 
 # Seconds and records of one hand-over: about this long, and no more than these.
@@ -58,16 +58,17 @@ SHARED_SECONDS = 0.001
 # Seconds. Records that take less are not worth another thread: they compute, and two
 # computing threads only get in each other's way.
 WORTH_WAKING = 0.00002
-# Lanes of all partitions together that are kept while they are empty: 2 MB. A key that
-# comes again finds its lane; making one is half the cost of a record by key.
-KEPT_LANES = 2048
+# What the tasks of a partition are busy with, where its records wait for each other.
+_WHOLE: Mapping[object, None] = {None: None}
 
 
 class Queue:
     """
-    The lanes of :class:`LaneState`, and handing out their records.
+    Moves lanes from state to state, and hands out their records.
 
-    Methods that do not take the lock are called with it held: see ``held.py``.
+    Nothing else changes the state of a lane; :class:`LaneState` has the table.
+
+    Methods that do not take the lock are called with it held: see ``kept.py``.
 
     Attributes:
         ready: the lanes that may be handed out.
@@ -77,14 +78,14 @@ class Queue:
 
     def __init__(
         self,
-        held: Held,
-        lanes: Lanes,
+        kept: Kept,
+        order: Order,
         policy: Policy,
         clock: Callable[[], float],
         ledger: PauseLedger,
     ) -> None:
-        self.held = held
-        self.lanes = lanes
+        self.kept = kept
+        self.order = order
         self.policy = policy
         self.clock = clock
         self.ledger = ledger
@@ -93,8 +94,6 @@ class Queue:
         self._asleep: list[tuple[float, int, Lane]] = []
         self._numbers = itertools.count()
         self._filling: dict[Lane, float] = {}
-        self._followers: dict[Lane, Lane] = {}
-        self._empty: list[Lane] = []
         self._closed = 0
         self._is_halted = False
         self._is_over = False
@@ -117,19 +116,19 @@ class Queue:
         In a signal handler that has interrupted the owner of the lock, it is done with
         the next claim.
         """
-        if self.held.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+        if self.kept.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
             self._seen = None
             return
-        with self.held.lock:
+        with self.kept.lock:
             self._seen = view = self.ledger.view()
-            for epoch in self.held.epochs.values():
+            for epoch in self.kept.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
                 self._bring_back(epoch)
 
     def obey_for(self, epoch: Epoch) -> None:
         """Obey the applied holds for an epoch that gets records; it may be a new one."""
         self.look()
-        with self.held.lock:
+        with self.kept.lock:
             if self._seen is not None and not epoch.is_closed:
                 epoch.is_held = covers(self._seen, epoch.tp)
 
@@ -137,44 +136,44 @@ class Queue:
         if not epoch.is_held and self.ready.bring_back(epoch):
             self.notify()
 
-    def put_first(self, lane: Lane) -> None:
-        """Hand a lane out before all others, once nothing stops it."""
-        epoch = lane.epoch
-        lane.state = LaneState.READY
-        epoch.ready.appendleft(lane)
-        if not epoch.is_held:
-            self.ready.go_first(epoch)
-            self.notify()
-
     # ------------------------------------------------------------ work comes and goes
+
+    def admit(self, epoch: Epoch) -> None:
+        """Queue the records that an epoch has got. For the polling thread only."""
+        self.obey_for(epoch)
+        with self.kept.lock:
+            if epoch.main and epoch.main.state is LaneState.IDLE:
+                self._make_ready(epoch.main)
+            self.look_again(epoch)
+            self.wake_one()
 
     def drop_queued(self, epochs: Iterable[Epoch]) -> None:
         """Forget the queued records of these epochs; running ones go on."""
-        with self.held.lock:
+        with self.kept.lock:
             for epoch in epochs:
                 epoch.drop_queued()
 
     def halt(self) -> None:
         """Hand out nothing until :meth:`go_on`."""
-        with self.held.lock:  # a claim is either counted before, or fails after
+        with self.kept.lock:  # a claim is either counted before, or fails after
             self._is_halted = True
 
     def go_on(self) -> None:
         """Hand out records again."""
-        with self.held.lock:
+        with self.kept.lock:
             self._is_halted = False
             self.wake_one()
 
     def end(self) -> None:
         """Hand out nothing any more; callers that wait in :meth:`wait_claim` get None."""
-        with self.held.lock:
+        with self.kept.lock:
             self._is_over = True
             while self._resting:
                 self._rouse()
 
     def listen(self, on_ready: Callable[[], None] | None) -> None:
         """Call ``on_ready`` when there is something to claim; None: not any more."""
-        with self.held.lock:
+        with self.kept.lock:
             self._on_ready = on_ready
 
     def turn(self) -> float:
@@ -184,13 +183,13 @@ class Queue:
         Return the seconds until the next is due.
         """
         now = self.clock()
-        with self.held.lock:
-            if self._closed != self.held.closed:
+        with self.kept.lock:
+            if self._closed != self.kept.closed:
                 self._forget_closed()
             while self._asleep and self._asleep[0][0] <= now:
                 _, _, lane = heapq.heappop(self._asleep)
                 if not lane.epoch.is_closed and lane.state is LaneState.FAILED:
-                    self.make_ready(lane)
+                    self._make_ready(lane)
             for lane in tuple(self._filling):
                 self._look_at_batch(lane)
             due = [one[0] for one in self._asleep[:1]] + [*self._filling.values()]
@@ -202,23 +201,13 @@ class Queue:
     def _forget_closed(self) -> None:
         # Otherwise a lane that sleeps for an hour, or waits for a stuck handler, would
         # stay.
-        self._closed = self.held.closed
+        self._closed = self.kept.closed
         self._asleep = [one for one in self._asleep if not one[2].epoch.is_closed]
         heapq.heapify(self._asleep)
         self._filling = {
             lane: due for lane, due in self._filling.items() if not lane.epoch.is_closed
         }
-        self._followers = {
-            old: lane
-            for old, lane in self._followers.items()
-            if not lane.epoch.is_closed
-        }
         self.ready.drop_closed()
-
-    def sleep(self, lane: Lane, delay: float) -> None:
-        """Make a lane ready again after so many seconds."""
-        due = self.clock() + delay
-        heapq.heappush(self._asleep, (due, next(self._numbers), lane))
 
     # ------------------------------------------------------------ claiming
 
@@ -226,7 +215,7 @@ class Queue:
         """Wait for work and take it; None once the queue has ended."""
         while True:
             self.look()
-            with self.held.lock:
+            with self.kept.lock:
                 if self._is_over:
                     return None
                 tasks = self._claim()
@@ -237,7 +226,7 @@ class Queue:
     def claim(self) -> list[Task]:
         """Take work if there is some."""
         self.look()
-        with self.held.lock:
+        with self.kept.lock:
             return [] if self._is_over else self._claim()
 
     def _claim(self) -> list[Task]:
@@ -260,74 +249,139 @@ class Queue:
         return bool(epoch.ready) and not epoch.is_held  # without a lane it has ended
 
     def _first_of(self, lane: Lane) -> Task | None:
-        if not lane.runs:
-            self.let_go(lane)
-            return None
-        if lane.follows is not None and self._is_following(lane):
-            return None
-        if self.policy.is_batch and not lane.is_tried:
-            return self._batch(lane)
-        task = self._task(lane, self._size(lane))
-        return None if task is None else self._bundled(task)
-
-    def _task(self, lane: Lane, most: int) -> Task | None:
         epoch = lane.epoch
-        taken = lane.take(most, self.policy.span)
-        if taken is None:
-            self._wait_for_span(lane)
+        if not lane:
+            self._let_go(lane)
+        elif self.order is Order.PARTITION and epoch.busy:
+            lane.state = LaneState.RUNNING  # by a task of an earlier ownership
+        elif lane.is_tried:
+            return self._tried(lane)
+        elif self.policy.is_batch:
+            return self._batch(lane)
+        elif self.order is Order.KEY:
+            return self._by_key(lane)
+        else:
+            return self._some(lane, self._size(lane))
+        return None
+
+    def _tried(self, lane: Lane) -> Task:
+        # A record that has failed, or may have, goes alone.
+        epoch, offset = lane.epoch, lane.first_offset()
+        known = epoch.failed[offset]
+        ordinals = lane.take(1, self.policy.span)
+        records = epoch.progress.records(ordinals)
+        return self._hand_out(
+            Task(
+                lane,
+                ordinals,
+                records,
+                self._keys_of(lane),
+                attempt=known.count + 1,
+                tried=offset,
+                letter=known.letter,
+            )
+        )
+
+    def _some(self, lane: Lane, most: int) -> Task | None:
+        ordinals = lane.take(most, self.policy.span)
+        if not ordinals:
+            lane.state = LaneState.AHEAD
             return None
-        chunk, indexes = taken
-        attempt, tried, letter = 1, None, None
-        if epoch.failed:
-            offset = record_at(chunk, indexes[0]).offset
-            known = epoch.failed.get(offset)
-            if known is not None:
-                attempt, tried, letter = known.count + 1, offset, known.letter
-        self._note_running(lane, len(indexes))
-        return Task(lane, chunk, indexes, attempt, tried, letter=letter)
+        records = lane.epoch.progress.records(ordinals)
+        return self._hand_out(Task(lane, ordinals, records, self._keys_of(lane)))
 
-    def _note_running(self, lane: Lane, count: int) -> None:
-        lane.epoch.running += count
-        self.held.running += count
-        lane.state = LaneState.RUNNING
-        if lane.is_shared and lane.runs:
-            self.make_ready(lane)
+    def _keys_of(self, lane: Lane) -> Mapping[object, None]:
+        match self.order:
+            case Order.PARTITION:
+                return _WHOLE
+            case Order.KEY:
+                return {lane.key: None}
+        return {}
 
-    def _wait_for_span(self, lane: Lane) -> None:
-        # Records may yet be put back in front of those in a shared lane.
-        lane.state = LaneState.AHEAD
-        chunk, index = lane.first
-        first = -1 if lane.is_shared else chunk.base + index
-        heapq.heappush(lane.epoch.ahead, (first, lane))
+    def _hand_out(self, task: Task) -> Task:
+        lane = task.lane
+        if self.is_shared(lane):
+            self.line_up(lane)
+        else:
+            lane.state = LaneState.RUNNING
+        return self._note(task)
 
-    def _bundled(self, task: Task) -> Task:
-        # If there are many keys with few records each, several lanes of one chunk share
-        # the costs of a hand-over.
-        epoch, chunk = task.epoch, task.chunk
-        room = self._shared_size(epoch) - len(task.indexes)
-        if room <= 0 or self.lanes.order is not Order.KEY or epoch.failed:
-            return task
-        indexes, bundle = list(task.indexes), [(task.lane, task.indexes)]
-        ready, before, base = epoch.ready, len(indexes), chunk.base
-        running = LaneState.RUNNING
-        while ready and room > 0:
-            lane = ready[0]
-            if not lane.runs or lane.runs[0][0] is not chunk or lane.follows:
+    def _note(self, task: Task) -> Task:
+        task.epoch.tasks.add(task)
+        task.epoch.running += len(task.records)
+        self.kept.running += len(task.records)
+        return task
+
+    def is_shared(self, lane: Lane) -> bool:
+        """Tell whether a lane goes on while tasks of it are out."""
+        return self.order is not Order.PARTITION and lane is lane.epoch.main
+
+    # ------------------------------------------------------------ by key
+
+    def _by_key(self, lane: Lane) -> Task | None:
+        # If there are many keys with few records each, they share the costs of a
+        # hand-over: those of the main lane, or those of several lanes of their own.
+        first, epoch = lane, lane.epoch
+        most, keys = self._size(lane), dict[object, None]()
+        ordinals: Ordinals = ()
+        while True:
+            if lane is epoch.main:
+                more = self._free(epoch, most - len(ordinals), keys)
+                self.line_up(lane, is_ahead=not more)
+            else:
+                more = lane.take(most - len(ordinals), self.policy.span)
+                keys[lane.key] = None
+                lane.state = LaneState.RUNNING
+            ordinals = [*ordinals, *more] if ordinals else more
+            most = self._size(epoch.main)
+            if lane is epoch.main or not epoch.ready or len(ordinals) >= most:
                 break
-            more = lane.runs[0][1]
-            if len(more) > room or base + more[-1] >= epoch.allowed:
-                break  # it is handed out alone, next time
-            lane.runs.pop(0)
-            ready.popleft()
-            lane.state = running
-            bundle.append((lane, more))
-            indexes += more
-            room -= len(more)
-        if not ready:
+            lane = epoch.ready[0]
+            if not lane or lane.is_tried:
+                break
+            epoch.ready.popleft()
+        if not epoch.ready:
             self.ready.set_aside(epoch)
-        epoch.running += len(indexes) - before
-        self.held.running += len(indexes) - before
-        return Task(task.lane, chunk, indexes, bundle=bundle)
+        if not ordinals:
+            return None
+        records = epoch.progress.records(ordinals)
+        return self._note(Task(first, ordinals, records, keys))
+
+    def _free(self, epoch: Epoch, most: int, keys: dict[object, None]) -> Ordinals:
+        # Takes records of the main lane, and notes their keys. Those of a key that is
+        # busy, or has a lane, wait there.
+        main, ours = epoch.main, dict[object, None]()
+        found: Ordinals = ()
+        while main and len(found) < most:
+            some = main.take(most - len(found), self.policy.span)
+            if not some:
+                break
+            theirs = [
+                key if type(key := one.key) is bytes else _hashable(key)  # type: ignore[union-attr]  # not released
+                for one in epoch.progress.records(some)
+            ]
+            new = dict.fromkeys(theirs)
+            if not (epoch.busy.isdisjoint(new) and epoch.lanes.keys().isdisjoint(new)):
+                some = self._unless_busy(epoch, some, theirs)
+                new = dict.fromkeys(one for one in theirs if one not in epoch.lanes)
+            found = [*found, *some] if found else some
+            ours.update(new)
+        epoch.busy.update(ours)
+        keys.update(ours)
+        return found
+
+    @staticmethod
+    def _unless_busy(epoch: Epoch, ordinals: Ordinals, keys: list[object]) -> list[int]:
+        free = []
+        for ordinal, key in zip(ordinals, keys, strict=True):
+            lane = epoch.lanes.get(key)
+            if lane is None and key in epoch.busy:
+                lane = epoch.lanes[key] = Lane(epoch, key, LaneState.RUNNING)
+            if lane is None:
+                free.append(ordinal)
+            else:
+                lane.again.append(ordinal)
+        return free
 
     # ------------------------------------------------------------ batches
 
@@ -338,148 +392,140 @@ class Queue:
             lane.state = LaneState.FILLING
             self._filling[lane] = self.clock() + left
             return None
-        runs: list[tuple[Chunk, Indexes]] = []
-        room = self.policy.quantum
-        while lane.runs and room > 0 and not lane.is_tried:
-            run = lane.take(room, self.policy.span)
-            if run is None:
-                break
-            room -= len(run[1])
-            if runs and runs[-1][0] is run[0]:
-                run = run[0], [*runs.pop()[1], *run[1]]
-            runs.append(run)
-        if not runs:
-            self._wait_for_span(lane)
-            return None
-        self._note_running(lane, self.policy.quantum - room)
-        if len(runs) == 1:
-            return Task(lane, *runs[0])
-        places = [(chunk, index) for chunk, some in runs for index in some]
-        copies = Chunk([record_at(*place) for place in places], 0)
-        return Task(lane, copies, range(len(places)), places=places)
+        return self._some(lane, self.policy.quantum)
 
     def _fills_for(self, lane: Lane) -> float:
         # How long a batch that is not full may still wait.
-        if not self.policy.within or not lane.runs or lane in lane.epoch.apart:
+        epoch = lane.epoch
+        if not self.policy.within or not lane or lane is not epoch.main:
             return 0.0
-        if lane.count() >= self.policy.quantum or not self._can_grow(lane):
+        if len(lane) >= self.policy.quantum or not self._can_grow(lane):
             return 0.0
-        return lane.runs[0][0].came + self.policy.within - self.clock()
+        came = epoch.progress.came_at(next(iter(lane)))
+        return came + self.policy.within - self.clock()
 
     def _can_grow(self, lane: Lane) -> bool:
         # Handlers would be idle in vain where the limits let no more come, or what comes
         # is beyond the span, or cannot be read.
-        last = lane.runs[-1]
-        within = lane.epoch.within_span(*last, self.policy.span)
-        is_next = within == len(last[1]) and lane.epoch.unreadable is None
-        return is_next and self.may_come(lane.epoch.tp)
+        epoch = lane.epoch
+        is_next = lane.fresh.stop <= epoch.allow(self.policy.span)
+        is_next = is_next and epoch.unreadable is None
+        return is_next and self.may_come(epoch.tp)
 
     def _look_at_batch(self, lane: Lane) -> None:
         if self._fills_for(lane) <= 0:
             del self._filling[lane]
-            self.make_ready(lane)
+            self._make_ready(lane)
             self.notify()
 
     # ------------------------------------------------------------ how many at a time
 
     def _size(self, lane: Lane) -> int:
-        if lane.is_shared:
-            return self._shared_size(lane.epoch)
+        is_shared = self.is_shared(lane)
+        seconds = SHARED_SECONDS if is_shared else self.policy.lane_seconds
         pace = max(lane.epoch.pace, 1e-9)
-        return min(self.policy.quantum, max(1, int(self.policy.lane_seconds / pace)))
-
-    def _shared_size(self, epoch: Epoch) -> int:
-        pace = max(epoch.pace, 1e-9)
-        return min(self.policy.quantum, max(1, int(SHARED_SECONDS / pace)))
+        return min(self.policy.quantum, max(1, int(seconds / pace)))
 
     # ------------------------------------------------------------ tasks come back
 
-    def _is_following(self, lane: Lane) -> bool:
-        # A handler of an earlier ownership may still work on its key, or partition.
-        old = lane.follows
-        if old is None or old.state is not LaneState.RUNNING:
-            lane.follows = None
-            return False
-        lane.state = LaneState.FOLLOWING
-        self._followers[old] = lane
-        return True
-
     def came_back(self, task: Task) -> None:
         """Note that a task of an ownership that has ended is over."""
-        self.held.came_back(task.lanes)
-        for old in task.lanes:
-            lane = self._followers.pop(old, None)
-            if lane is not None and not lane.epoch.is_closed:
-                self.make_ready(lane)
-                self.notify()
-
-    def next(self, lane: Lane) -> None:
-        """Hand out a lane again after its last task, or release it if it is empty."""
-        if lane.runs:
-            self.make_ready(lane)
-            self.wake_one()
+        epoch = self.kept.came_back(task)
+        if epoch is None or not task.keys:
             return
-        self.let_go(lane)
+        for lane in self.freed(epoch, task):
+            self.line_up(lane)
+            self.notify()
 
-    def make_ready(self, lane: Lane) -> None:
-        """Queue a lane behind the others of its partition that are ready."""
+    def freed(self, epoch: Epoch, task: Task) -> list[Lane]:
+        """
+        Return the lanes of an epoch that have waited for a task, now that it is over.
+
+        Each of them is to be moved on. A handler of an earlier ownership may have worked
+        on its key, or partition.
+        """
+        epoch.busy.difference_update(task.keys)
+        lanes = [task.lane]
+        if self.order is Order.PARTITION:
+            lanes = [epoch.main]
+        elif self.order is Order.KEY:
+            others = epoch.lanes
+            lanes = [others[one] for one in task.keys if one in others]
+        return [lane for lane in lanes if lane.state is LaneState.RUNNING]
+
+    def put_back(self, task: Task, indexes: Indexes) -> None:
+        """Queue records of a task again, in front of those that they belong to."""
+        epoch, ordinals = task.epoch, task.ordinals_of(indexes)
+        if self.order is not Order.KEY:
+            task.lane.again[:0] = ordinals
+        elif not epoch.lanes:
+            epoch.main.again[:0] = ordinals
+        else:
+            for index, ordinal in reversed([*zip(indexes, ordinals, strict=True)]):
+                key = _hashable(task.record(index).key)
+                epoch.lanes.get(key, epoch.main).again.insert(0, ordinal)
+        main = epoch.main
+        if main and main.state in _WAITS_FOR_RECORDS and self.is_shared(main):
+            self._make_ready(main)
+
+    def own_lane(self, task: Task, index: int) -> Lane:
+        """Return the lane in which a record of a shared lane waits that has failed."""
+        epoch, record = task.epoch, task.record(index)
+        key = _hashable(record.key) if self.order is Order.KEY else record.offset
+        lane = epoch.lanes.get(key)
+        if lane is None:
+            lane = epoch.lanes[key] = Lane(epoch, key, LaneState.RUNNING)
+        return lane
+
+    def put_first(self, lane: Lane) -> None:
+        """Hand a lane out before all others, once nothing stops it."""
+        epoch = lane.epoch
+        lane.state = LaneState.READY
+        epoch.ready.appendleft(lane)
+        if not epoch.is_held:
+            self.ready.go_first(epoch)
+            self.notify()
+
+    def sleep(self, lane: Lane, delay: float) -> None:
+        """Let a lane wait for so many seconds, as its first record has failed."""
+        self.block(lane)
+        due = self.clock() + delay
+        heapq.heappush(self._asleep, (due, next(self._numbers), lane))
+
+    @staticmethod
+    def block(lane: Lane) -> None:
+        """Let a lane wait for ever, as its first record has failed for good."""
+        lane.state = LaneState.FAILED
+
+    def look_again(self, epoch: Epoch) -> None:
+        """Let the main lane go on if it may by now: within the span, or for a full batch."""
+        main = epoch.main
+        if main.state is LaneState.AHEAD and main.fresh.start < epoch.allow(
+            self.policy.span
+        ):
+            self._make_ready(main)
+            self.notify()
+        if main in self._filling:
+            self._look_at_batch(main)
+
+    def _make_ready(self, lane: Lane) -> None:
         lane.state = LaneState.READY
         self.ready.append(lane)
 
-    def make_all_ready(self, lanes: Sequence[Lane]) -> None:
-        """Queue lanes of one partition behind the others of it that are ready."""
-        # As make_ready() for each, in line.
-        state = LaneState.READY
-        for lane in lanes:
-            lane.state = state
-        if lanes:
-            self.ready.extend(lanes[0].epoch, lanes)
+    def line_up(self, lane: Lane, *, is_ahead: bool = False) -> None:
+        """Line a lane up again after its last task, or forget it if it is empty."""
+        if not lane:
+            self._let_go(lane)
+        elif is_ahead:
+            lane.state = LaneState.AHEAD
+        else:
+            self._make_ready(lane)
 
-    def look_again(self, epoch: Epoch) -> None:
-        """Let lanes go on that may by now: within the span, or for a full batch."""
-        ahead = epoch.ahead
-        if ahead and ahead[0][0] < epoch.allow(self.policy.span):
-            while ahead and ahead[0][0] < epoch.allowed:
-                self.make_ready(heapq.heappop(ahead)[1])
-            self.notify()
-        lane = epoch.lanes.get(None)
-        if lane in self._filling:
-            self._look_at_batch(lane)
-
-    # ------------------------------------------------------------ lanes run empty
-
-    def let_go(self, lane: Lane) -> None:
-        """Note that a lane has run empty."""
-        lane.state, epoch = LaneState.IDLE, lane.epoch
-        if lane.is_shared:  # some of its tasks may still be out
-            return
-        if lane in epoch.apart:
-            epoch.apart.discard(lane)
-        elif not lane.is_light or len(epoch.lanes) > self.room_of_lanes():
-            self._empty.append(lane)
-
-    def room_of_lanes(self) -> int:
-        """Return how many lanes of one epoch are kept while they are empty."""
-        return KEPT_LANES // max(1, len(self.held.epochs))
-
-    def clear_lanes(self) -> None:
-        """
-        Forget empty lanes that take memory, and all of a partition that has too many.
-
-        For the polling thread.
-        """
-        # Otherwise lanes of keys that come no more would keep out those of keys that
-        # do.
-        with self.held.lock:
-            lanes, self._empty = self._empty, []
-            room = self.room_of_lanes()
-            for epoch in self.held.epochs.values():
-                if len(epoch.lanes) > room:
-                    lanes += epoch.lanes.values()
-            gone = [one for one in lanes if one.state is LaneState.IDLE]
-        for lane in gone:
-            if not lane.is_shared:
-                lane.epoch.lanes.pop(lane.key, None)
+    @staticmethod
+    def _let_go(lane: Lane) -> None:
+        lane.state = LaneState.IDLE
+        if lane is not lane.epoch.main:
+            lane.epoch.lanes.pop(lane.key, None)
 
     # ------------------------------------------------------------ waking threads
 
@@ -488,7 +534,7 @@ class Queue:
         ready = self.ready
         if not ready or self._is_halted:
             return
-        is_busy = self.held.running or self._coming
+        is_busy = self.kept.running or self._coming
         if ready.first.pace >= WORTH_WAKING or not is_busy:
             self.notify()
 
@@ -505,11 +551,11 @@ class Queue:
         alarm = threading.Lock()
         alarm.acquire()
         self._resting.append(alarm)
-        self.held.lock.release()
+        self.kept.lock.release()
         try:
             alarm.acquire()
         finally:
-            self.held.lock.acquire()
+            self.kept.lock.acquire()
             if alarm in self._resting:  # it was interrupted
                 self._resting.remove(alarm)
             else:
@@ -522,3 +568,13 @@ class Queue:
         if alarm.locked():
             alarm.release()
         self._resting.pop()
+
+
+# Of a shared lane that may have got some.
+_WAITS_FOR_RECORDS = frozenset({LaneState.IDLE, LaneState.AHEAD})
+
+
+def _hashable(key: object) -> object:
+    # A broker's keys are bytes or None; those of a test may be anything.
+    is_plain = type(key) is bytes or key is None
+    return key if is_plain else repr(key).encode("utf-8", "replace")

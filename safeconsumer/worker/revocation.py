@@ -22,7 +22,7 @@ class Revocation(InterruptibleEvent):
         self._waiting: list[asyncio.Future[None]] = []
 
     def set(self) -> None:
-        """Wake all that wait. Any thread, under the lock of ``Held`` too."""
+        """Wake all that wait. Any thread, under the lock of ``Kept`` too."""
         super().set()  # first: who begins to wait from now on sees it
         with suppress(IndexError):  # whoever is cancelled removes itself meanwhile
             while True:

@@ -17,7 +17,7 @@ from safeconsumer._checks import (
     share_of_one,
 )
 from safeconsumer.errors.base import WorkerSettingError
-from safeconsumer.worker.calls import is_async
+from safeconsumer.worker.handlers import is_async
 from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.tracebacks import shown
 from safeconsumer.worker.watermarks import Limits

@@ -1,73 +1,74 @@
 """Defines what travels between a queue and its handlers: tasks and outcomes."""
 
-import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
-from safeconsumer.worker.lanes import Indexes, Lane
-from safeconsumer.worker.partition import Epoch, Letter
-from safeconsumer.worker.progress import Chunk
+from safeconsumer.worker.handlers import Failure
+from safeconsumer.worker.lanes import Lane
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.progress import Ordinals
+from safeconsumer.worker.records import AnyRecord
 
-Place: TypeAlias = tuple[Chunk, int]
+Indexes: TypeAlias = Sequence[int]
+"""Records of a task, by their places in it."""
 
 
-@frozen
+@frozen(eq=False)
 class Task:
     """
-    Records of one lane that a handler works on, in this order.
+    Records of one ownership that a handler works on, in this order.
 
     Attributes:
+        lane: the lane they come from, or the first of several.
+        ordinals: the records, as the ownership knows them.
+        records: the records themselves; None where one is complete. The caller that has
+            the task marks it so, on any thread and without a lock.
+        keys: what nobody else may work on meanwhile, as the keys of a mapping.
         attempt: the number of this attempt, from 1.
         tried: the offset of its only record, if that has failed before, or may have.
-        bundle: several lanes' records of one chunk that travel together, lane by lane;
-            ``indexes`` are all of theirs, and ``lane`` is the first.
-        places: where its records are, if a batch has records of several chunks:
-            ``chunk`` consists of copies then, and ``indexes`` are all of it.
         letter: the sink is called with its only record, and not the handler; None for
             the handler.
     """
 
     lane: Lane
-    chunk: Chunk
-    indexes: Indexes
+    ordinals: Ordinals
+    records: list[AnyRecord | None]
+    keys: Mapping[object, None] = field(factory=dict)
     attempt: int = 1
     tried: int | None = None
-    bundle: Sequence[tuple[Lane, Indexes]] = ()
-    places: Sequence[Place] = ()
-    letter: Letter | None = None
-
-    @property
-    def lanes(self) -> Collection[Lane]:
-        """The lanes of its records."""
-        return [lane for lane, _ in self.bundle] or (self.lane,)
+    letter: Failure | None = None
 
     @property
     def epoch(self) -> Epoch:
         """The epoch it belongs to."""
         return self.lane.epoch
 
-    def place(self, index: int) -> Place:
-        """Return where one of its records is queued: a chunk, and the index there."""
-        return self.places[index] if self.places else (self.chunk, index)
+    @property
+    def indexes(self) -> range:
+        """The places of its records."""
+        return range(len(self.records))
 
-    def runs(self, indexes: Indexes) -> Iterator[tuple[Chunk, Indexes]]:
-        """Yield some of its records by the chunks in which they are queued."""
-        if not self.places:
-            yield self.chunk, indexes
-            return
-        places = [self.places[index] for index in indexes]
-        for _, some in itertools.groupby(places, lambda place: id(place[0])):
-            found = list(some)
-            yield found[0][0], [index for _, index in found]
+    def record(self, index: int) -> AnyRecord:
+        """Return one of its records that is not complete."""
+        record = self.records[index]
+        assert record is not None  # noqa: S101 - see above
+        return record
 
     def finish(self, index: int) -> None:
         """Mark one of its records complete."""
-        self.chunk.finish(index)
-        if self.places:
-            chunk, at = self.places[index]
-            chunk.finish(at)
+        self.records[index] = None
+
+    def done(self) -> int:
+        """Return how many of its records are complete."""
+        return sum([record is None for record in self.records])
+
+    def ordinals_of(self, indexes: Indexes) -> Ordinals:
+        """Return some of its records as the ownership knows them."""
+        if type(indexes) is range:
+            return self.ordinals[indexes.start : indexes.stop]
+        return [self.ordinals[index] for index in indexes]
 
 
 @frozen(kw_only=True)

@@ -1,10 +1,10 @@
-"""Turns errors and stacks of other code into text, safely and cut to size."""
+"""Turns errors and stacks of other code into text of limited size; never raises."""
 
-import asyncio
 import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from opcode import opmap
 from types import FrameType
 from typing import Any
 
@@ -17,13 +17,13 @@ _STACK_BYTES = 4_096
 
 
 def shown(thing: object) -> str:
-    """Return the ``repr`` of an error or another object, cut; never raises."""
-    return cut(_text(repr, thing), MESSAGE_BYTES)
+    """Return the ``repr`` of an error or another object, shortened; never raises."""
+    return shortened(_text(repr, thing), MESSAGE_BYTES)
 
 
 def message(error: BaseException) -> str:
-    """Return the ``str`` of an error, cut; never raises."""
-    return cut(_text(str, error), MESSAGE_BYTES)
+    """Return the ``str`` of an error, shortened; never raises."""
+    return shortened(_text(str, error), MESSAGE_BYTES)
 
 
 def chain(error: BaseException) -> str:
@@ -39,11 +39,11 @@ def chain(error: BaseException) -> str:
     half = CHAIN_BYTES // 2
     if len(text.encode("utf-8", "replace")) <= CHAIN_BYTES:
         return text
-    return f"{cut(text, half)}\n...\n{_end_of(text, half)}"
+    return f"{shortened(text, half)}\n...\n{_end_of(text, half)}"
 
 
 def stack(error: BaseException) -> str:
-    """Return the last frames of an error's traceback, and its notes, cut."""
+    """Return the last frames of an error's traceback, and its notes, shortened."""
     frames = "".join(_frames(error)[-_FRAMES:])
     notes = getattr(error, "__notes__", None)
     noted = [str(one) for one in notes] if isinstance(notes, list) else []
@@ -64,9 +64,12 @@ def _frames(error: BaseException) -> list[str]:
 
 
 # Before 3.13 to clear the frame of a generator or a coroutine that waits would end it: an
-# error may come from a task that has caught it, and goes on.
-_WAITING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_SKIPPED = 0 if sys.version_info >= (3, 13) else _WAITING
+# error may come from a task that has caught it, and goes on. It waits at a yield, as
+# CPython's own _PyGen_yf() finds; so does one into which an exception was thrown, such as
+# a cancellation, and that one is not cleared.
+_CAN_WAIT = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_ENDS_IF_CLEARED = sys.version_info < (3, 13)
+_YIELD = opmap["YIELD_VALUE"]
 
 
 def forget_locals(error: BaseException) -> None:
@@ -74,15 +77,21 @@ def forget_locals(error: BaseException) -> None:
     Let an error that is kept not keep the local variables of the calls it came through.
 
     It does the same for its causes and its parts. Its traceback stays as it is, as text.
-    Calls that are still running keep theirs, and so do coroutines before Python 3.13.
+    Calls that are still running keep theirs, and coroutines that wait.
     """
     for one in _with_causes(error):
         for frame, _ in traceback.walk_tb(one.__traceback__):
-            if not frame.f_code.co_flags & _SKIPPED:
-                try:
-                    frame.clear()
-                except RuntimeError:  # it is running, or it waits
-                    continue
+            if _ENDS_IF_CLEARED and _may_wait(frame):
+                continue
+            try:
+                frame.clear()
+            except RuntimeError:  # it is running, or it waits
+                continue
+
+
+def _may_wait(frame: FrameType) -> bool:
+    code = frame.f_code
+    return bool(code.co_flags & _CAN_WAIT) and code.co_code[frame.f_lasti] == _YIELD
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
@@ -99,7 +108,7 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
         ]
 
 
-def cut(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
     """Return the beginning of a text, at most so many bytes of it."""
     data = text.encode("utf-8", "replace")
     if len(data) <= most:
@@ -127,16 +136,15 @@ def of_thread(ident: int | None) -> str | None:
     return None if frame is None else "".join(traceback.format_stack(frame)).rstrip()
 
 
-def of_task(task: "asyncio.Task[None]", thread: int | None) -> str | None:
+def of_coroutine(awaited: object, thread: int | None) -> str | None:
     """
     Return the stack of a coroutine, along the chain that it awaits.
 
     Args:
-        task: the task that runs it.
+        awaited: the coroutine.
         thread: its event loop's thread; while the coroutine runs, as when it blocks the
             loop, the stack is this thread's.
     """
-    awaited: object = task.get_coro()
     if getattr(awaited, "cr_running", False):
         return of_thread(thread)
     frames: list[tuple[FrameType, int]] = []

@@ -72,7 +72,6 @@ class Tracer:
     Args:
         setting: the worker's ``trace``, which is not False.
         config: the consumer's settings.
-        is_batch: whether the handler takes several records at a time.
 
     Attributes:
         failures: how often a span could not be made or ended, or its context written.
@@ -82,15 +81,12 @@ class Tracer:
         self,
         setting: bool | Tracing,  # noqa: FBT001 - as the worker takes it
         config: Mapping[str, Any],
-        *,
-        is_batch: bool,
     ) -> None:
         setting = setting if isinstance(setting, Tracing) else Tracing()
         self._tracer = trace.get_tracer(
             "safeconsumer", version("safeconsumer"), setting.provider, _SCHEMA
         )
         self._is_parent = setting.parent
-        self._is_batch = is_batch
         self._common: dict[str, str] = {
             "messaging.system": "kafka",
             "messaging.operation.name": "process",
@@ -102,7 +98,7 @@ class Tracer:
         self.failures = 0
 
     @contextmanager
-    def block(self, given: Any, context: Context) -> Iterator[None]:  # noqa: ANN401 - records
+    def block(self, given: Any, context: Context) -> Iterator[Any]:  # noqa: ANN401 - records
         """
         Make the span of an attempt; it is current in the block of a call.
 
@@ -118,7 +114,7 @@ class Tracer:
         contexts.attach(here)
         raised: BaseException | None = None
         try:
-            yield
+            yield given
         except BaseException as error:
             raised = error
             raise
@@ -146,7 +142,7 @@ class Tracer:
             "messaging.destination.partition.id": str(tp.partition),
             "safeconsumer.attempt": attempt,
         }
-        if self._is_batch:
+        if isinstance(given, list):  # a batch
             attributes["messaging.batch.message_count"] = len(given)
             links = [link for one in given for link in _links(_came(one, here), one)]
         else:

@@ -1,7 +1,7 @@
 """Lines up the partitions that have lanes to hand out: they take turns."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from safeconsumer.worker.lanes import Lane
 from safeconsumer.worker.partition import Epoch
@@ -13,7 +13,7 @@ class Turns:
 
     One that is set aside keeps its lanes, and is not in line.
 
-    Thread rules: under the lock of ``Held``.
+    Thread rules: under the lock of ``Kept``.
     """
 
     __slots__ = ("_line",)
@@ -37,11 +37,6 @@ class Turns:
         """Put a lane behind the others of its partition."""
         lane.epoch.ready.append(lane)
         self._line.setdefault(lane.epoch)
-
-    def extend(self, epoch: Epoch, lanes: Sequence[Lane]) -> None:
-        """Put lanes behind the others of their partition."""
-        epoch.ready.extend(lanes)
-        self._line.setdefault(epoch)
 
     def go_first(self, epoch: Epoch) -> None:
         """Put a partition in front; it must have lanes that are ready."""

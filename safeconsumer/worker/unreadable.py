@@ -12,9 +12,9 @@ from safeconsumer.holds.scope import Partition
 from safeconsumer.journal.format import SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import UNREADABLE, ConsumerClient
-from safeconsumer.worker.held import Held
+from safeconsumer.worker.decisions import Decisions
+from safeconsumer.worker.kept import Kept
 from safeconsumer.worker.partition import Epoch, UnreadableBatch
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
 # Seconds, at least, between two looks at a batch that is not tried as a record is.
@@ -36,15 +36,15 @@ class Unreadable:
     """
 
     _client: ConsumerClient
-    _held: Held
+    _kept: Kept
     _emit: Callable[..., None]
     _clock: Callable[[], float]
-    work: Schedule = field(init=False)
+    work: Decisions = field(init=False)
 
     def note(self, error: CorruptBatchError) -> None:
         """Take over what a poll has raised."""
         tp = TopicPartition(*error.partition)
-        epoch = self._held.epochs.get(tp)
+        epoch = self._kept.epochs.get(tp)
         owned = self._client.membership.owned()
         if epoch is None or epoch.ownership is not owned.get(tp):
             return  # its ownership begins behind this poll, and the next one raises it
@@ -88,9 +88,9 @@ class Unreadable:
         if self.work.journal is not None:
             self.work.journal.completes(epoch.tp, epoch.number, offset, SKIPPED)
         self._client.go_back(epoch.tp, offset + 1)
-        with self._held.lock:
+        with self._kept.lock:
             self.work.skipped += 1
-            self._held.done += 1
+            self._kept.done += 1
 
     def _hold(self, tp: TopicPartition, batch: UnreadableBatch) -> None:
         policy, seconds = self.work.queue.policy, _LOOK_SECONDS
@@ -104,7 +104,7 @@ class Unreadable:
     def broken(self, age: float) -> list[str]:
         """Say which batches could not be read for so many seconds; any thread."""
         now = self._clock()
-        found = [(tp, one.unreadable) for tp, one in tuple(self._held.epochs.items())]
+        found = [(tp, one.unreadable) for tp, one in tuple(self._kept.epochs.items())]
         return [
             f"{shown_place(tp, batch.error)} cannot be read for {now - batch.since:.1f} s: "
             f"{batch.error.__cause__}"

@@ -1,4 +1,4 @@
-"""Computes how much may be held, and when polling stops and goes on again."""
+"""Computes how much may be kept, and when polling stops and goes on again."""
 
 import math
 
@@ -41,7 +41,7 @@ class Limits:
 
 @frozen
 class Load:
-    """The records and bytes that are held now."""
+    """The records and bytes that are kept now."""
 
     records: int = 0
     bytes: int = 0
@@ -68,7 +68,7 @@ class Marks:
 
 
 def marks(limits: Limits, parts: int = 1) -> Marks:
-    """Return the marks for everything held together, or for one of so many parts."""
+    """Return the marks for everything kept together, or for one of so many parts."""
     high = Load(max(1, limits.records // parts), max(1, limits.bytes // parts))
     return Marks(high, Load(high.records // 2, high.bytes // 2))
 

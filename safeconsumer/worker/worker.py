@@ -16,30 +16,15 @@ from safeconsumer.events.dispatch import Hook, name_of
 from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
-from safeconsumer.worker.assembly import (
-    Surroundings,
-    assembled,
-    calls_of,
-    tracer_of,
-)
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.calls import LONGEST
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
-from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.executors.base import LONGEST
-from safeconsumer.worker.executors.lifespan import MakeLifespan
-from safeconsumer.worker.handlers import (
-    Handle,
-    HandleBatch,
-    Handler,
-    commits_alone,
-)
+from safeconsumer.worker.handlers import Handle, HandleBatch, MakeLifespan
 from safeconsumer.worker.health import Report, Stats, snapshot
-from safeconsumer.worker.journal import HandlerJournal
-from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.options import Options, OrderName
+from safeconsumer.worker.options import Options, OrderName, Runtime, build
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
     Commit,
@@ -79,8 +64,9 @@ class Worker:
             thread-safe. Their exceptions are failures of the record, see
             :class:`DeserializationError`. While the worker has it, every commit of
             somebody else (``commit``, ``commit_async``, and ``group_metadata`` for a
-            producer's transactions) raises :class:`CommitRefusedError`, and every other poll
-            :class:`ConcurrentPollError`; nothing was done then.
+            producer's transactions) raises :class:`CommitRefusedError`, every other poll
+            :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and ``assign``
+            :class:`ConsumerInUseError`; nothing was done then.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; it must be a coroutine function with
             ``executor="asyncio"``. Its return value is ignored; an exception is a
@@ -187,44 +173,26 @@ class Worker:
             on_event=on_event,
             trace=trace,
         )
-        self._build(options, ConsumerClient(consumer), Surroundings())
+        self._build(options, ConsumerClient(consumer), Runtime())
 
     @classmethod
     def _of(
-        cls, options: Options, client: ConsumerClient, around: Surroundings
+        cls, options: Options, client: ConsumerClient, runtime: Runtime
     ) -> "Worker":
         worker = cls.__new__(cls)
-        worker._build(options, client, around)  # noqa: SLF001 - as __init__ does
+        worker._build(options, client, runtime)  # noqa: SLF001 - as __init__ does
         return worker
 
     def _build(
-        self, options: Options, client: ConsumerClient, around: Surroundings
+        self, options: Options, client: ConsumerClient, runtime: Runtime
     ) -> None:
         self._options = options
-        self._client, self._clock = client, around.clock
-        refuse_circle(client.membership.consumed.has, options.dead_letter)
-        called: Handler = options.handle
-        readers = Readers(*client.membership.deserializers())
-        if readers:
-            called = readers.before(called, is_batch=options.is_batch)
-        parts = assembled(options, client, around)
+        self._client, self._clock = client, runtime.clock
+        parts = build(options, client, runtime)
         self._emit, self._engine = parts.emit, parts.engine
-        self._schedule = parts.schedule
-        self._engine.departures.outlived = self._engine.held.outlived.total
-        if client.journal is not None:
-            self._schedule.journal = HandlerJournal(
-                client.journal,
-                self._schedule.fail,
-                Order(options.order),
-                is_batch=options.is_batch,
-            )
-        self._tracer = tracer_of(options)
-        calls = calls_of(options, called, parts, self._tracer)
-        self._runner = around.choose(
-            options.executor, self._schedule, calls, options.concurrency
-        )
+        self._decisions, self._runner = parts.decisions, parts.runner
+        self._tracer = parts.tracer
         self._state = State.NEW
-        self._stop_obeying: Callable[[], None] = _nothing
         self._stops = 0
         self._given_up = 0
         self._asked_at: float | None = None
@@ -333,8 +301,11 @@ class Worker:
             raise WorkerStateError(message)
 
     def _live(self) -> Report:
-        with contextlib.suppress(TakenOver):  # then another thread has closed it
-            self._do_all()
+        try:
+            with contextlib.suppress(TakenOver):  # then another thread has closed it
+                self._do_all()
+        finally:
+            self._client.release()
         outcome = self._outcome()
         if isinstance(outcome, BaseException):
             raise outcome
@@ -342,7 +313,7 @@ class Worker:
 
     @property
     def _failure(self) -> BaseException | None:
-        return self._error or self._schedule.fatal
+        return self._error or self._decisions.fatal
 
     def _outcome(self) -> Report | BaseException:
         error = self._failure
@@ -366,10 +337,10 @@ class Worker:
                 self._client.membership.consumed.has, self._options.dead_letter
             )
             self._client.membership.read_with(None, None)
-            self._client.membership.refuse_others(commits_alone)
+            self._client.membership.take(self._client)
             if self._client.journal is not None:
                 self._client.journal.works(self._options.order, self.running)
-            self._engine.begin(self._schedule)
+            self._engine.begin(self._decisions)
             self._runner.start()
             self._wait_ready()
             self._work()
@@ -430,7 +401,7 @@ class Worker:
         age = self._options.limits.age
         engine = self._engine
         broken = [
-            *self._schedule.outages.broken(),
+            *self._decisions.outages.broken(),
             *engine.commits.broken(age),
             *engine.unreadable.broken(age),
         ]
@@ -442,7 +413,7 @@ class Worker:
         return snapshot(
             state.value,
             self._engine,
-            self._schedule,
+            self._decisions,
             lag=self._client.membership.lag(),
             alarms=self._emit.counts.alarms,
             hook_failures=sum(self.hook_failures.values()),
@@ -485,21 +456,22 @@ class Worker:
         return failures
 
     def __repr__(self) -> str:
-        held = self._engine.held
-        return f"Worker({self._state.value}, {held.records} held, {held.done} done)"
+        kept = self._engine.kept
+        return f"Worker({self._state.value}, {kept.records} held, {kept.done} done)"
 
     # ------------------------------------------------------------ inside
 
     def _obey_others(self) -> None:
-        ledger, obey = self._client.membership.ledger, self._schedule.queue.obey
-        self._client.membership.busy = self._engine.held.busy
+        ledger, obey = self._client.membership.ledger, self._decisions.queue.obey
+        self._client.membership.busy = self._engine.kept.busy
         ledger.lookers.append(obey)
 
-        def stop_obeying() -> None:
-            self._stop_obeying = _nothing
-            ledger.lookers.remove(obey)
-
-        self._stop_obeying = stop_obeying
+    def _stop_obeying(self) -> None:
+        lookers = self._client.membership.ledger.lookers
+        with contextlib.suppress(
+            ValueError
+        ):  # another thread has ended it, or it fails
+            lookers.remove(self._decisions.queue.obey)
 
     def _work(self) -> None:
         self._look_for_a_stop()  # stopped before it began, it joins no group
@@ -531,12 +503,12 @@ class Worker:
         self._runner.recall()
 
     def _turn(self) -> None:
-        self._engine.soon = self._schedule.turn()
+        self._engine.due_in = self._decisions.turn()
         self._engine.turn()
         health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
     def _must_stop(self) -> bool:
-        is_asked = self._stops or self._schedule.is_stop_asked
+        is_asked = self._stops or self._decisions.is_stop_asked
         return bool(is_asked) or self._failure is not None
 
     def _is_finished(self) -> bool:
@@ -563,6 +535,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - raised by _outcome()
             self._error = self._error or error
         finally:
+            self._client.release()
             self._name_hook()
             self._emit.takeover.over.set()
             self._closed.set()
@@ -579,10 +552,8 @@ class Worker:
     def _close(self) -> None:
         committed = False
         self._ending.set()
-        self._schedule.queue.end()
-        self._given_up = health.given_up(
-            self._runner.slots, is_batch=self._options.is_batch
-        )
+        self._decisions.queue.end()
+        self._given_up = sum(map(len, self.running().values()))
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - self._clock()
@@ -611,16 +582,16 @@ class Worker:
         return self._stop_at + self._options.drain.shutdown + _END_SECONDS
 
     def _tell_end(self, *, committed: bool) -> None:
-        schedule, engine, error = self._schedule, self._engine, self._failure
+        decisions, engine, error = self._decisions, self._engine, self._failure
         since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
-            done=engine.held.done,
+            done=engine.kept.done,
             dropped=engine.departures.dropped.total(),
             dropped_by_reason=dict(engine.departures.dropped),
             refetched=engine.brakes.refetched,
             given_up=self._given_up,
-            dead_letters=schedule.dead_letters,
-            skipped=schedule.skipped,
+            dead_letters=decisions.dead_letters,
+            skipped=decisions.skipped,
             gone=engine.gone,
             committed=committed,
             seconds=self._clock() - since,

@@ -11,7 +11,7 @@ _RATIOS = {
     "key": 1.30,
     "asyncio": 2.5,
 }
-_SURPLUS_US = {"partition": 2.0, "unordered": 2.0, "key": 4.0}
+_SURPLUS_US = {"partition": 2.0, "unordered": 2.0, "key": 2.2}
 SPREAD = Case(partitions=16)
 # As many customers, say: some records of each in every poll.
 KEYS = 97

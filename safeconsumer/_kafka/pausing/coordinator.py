@@ -43,6 +43,7 @@ from safeconsumer._kafka.pausing.ids import PATIENCE
 from safeconsumer._kafka.pausing.subscription import ConsumedOffsets, LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
+from safeconsumer.errors.faces import CommitRefusedError
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause, Owned
 from safeconsumer.holds.table import rebalanced
@@ -743,9 +744,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Raises:
             CommitRefusedError: one has it, and these are not its own offsets.
         """
-        refusal = self._subscription.refusal
-        if refusal is not None and not getattr(offsets, "is_of_worker", False):
-            raise refusal()
+        is_taken = self._subscription.taken_by is not None
+        if is_taken and not getattr(offsets, "is_of_worker", False):
+            message = (
+                "a Worker or Pump has this consumer and commits what is done: leave out "
+                "commit(), commit_async() and group_metadata(), with offsets or without; "
+                "they would commit past records that other handlers have not finished. "
+                "Nothing was sent"
+            )
+            raise CommitRefusedError(message)
 
     def _refusal(self, commit: OwnedOffsets) -> CommitFailedError | None:
         subscription: LedgerSubscription = self._subscription

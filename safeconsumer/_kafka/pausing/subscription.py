@@ -22,7 +22,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import events
 from safeconsumer._kafka.pausing.ids import TopicIds
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
-from safeconsumer.errors.faces import ConcurrentPollError
+from safeconsumer.errors.faces import ConcurrentPollError, ConsumerInUseError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
@@ -101,9 +101,8 @@ class LedgerSubscription(SubscriptionState):
             upstream's lock.
         cause: why the assignment of a group changes now, if it does.
         journal: what this consumer does is reported to it; None: there is no journal.
-        refusal: makes the exception of every commit that is not of the worker or pump
-            that has the consumer; None: none has it.
-        poller: the thread on which that worker or pump polls now; None: it does not.
+        taken_by: the object that has the consumer for a worker or pump; None: none has it.
+        own_call: the call that it makes now, by thread and name; None: it makes none.
         unvalidated: the states whose position was set otherwise than by reading on, since
             positions were last compared with their leaders' epochs.
         worker_busy: returns the partitions of which the handlers of the worker that has
@@ -127,8 +126,8 @@ class LedgerSubscription(SubscriptionState):
         self.unvalidated: set[OwnedPartitionState] = set()
         self.cause = Cause.JOINED
         self.journal: Journal | None = None
-        self.refusal: Callable[[], Exception] | None = None
-        self.poller: int | None = None
+        self.taken_by: object | None = None
+        self.own_call: tuple[int, str] | None = None
         self.worker_busy: Callable[[], Collection[TopicPartition]] | None = None
         self.on_joined: Callable[[], object] = tuple
         self.is_closing = False
@@ -149,12 +148,35 @@ class LedgerSubscription(SubscriptionState):
         Raises:
             ConcurrentPollError: one has it, and this is not its poll.
         """
-        if self.refusal is not None and self.poller != threading.get_ident():
+        if self._is_taken_from("poll"):
             message = (
                 "a Worker or Pump has this consumer and polls it: leave out poll() and "
                 "iteration; records come to the handler, or in batches"
             )
             raise ConcurrentPollError(message)
+
+    def refuse_other_end(self, call: str) -> None:
+        """
+        Refuse a call that ends the membership or the assignment which a worker has.
+
+        Nobody but the worker or pump knows what is done and not committed yet; its
+        records would be handled again.
+
+        Raises:
+            ConsumerInUseError: one has it, and this call is not its own.
+        """
+        if self._is_taken_from(call):
+            message = (
+                f"{call}() was called while a Worker or Pump has this consumer: call "
+                f"worker.stop(), which commits what is done and closes the consumer, or "
+                f"leave the block of the Pump first; nothing was changed"
+            )
+            raise ConsumerInUseError(message)
+
+    def _is_taken_from(self, call: str) -> bool:
+        # A hook, or a signal handler, may make another call on the thread of its own one.
+        own = threading.get_ident(), call
+        return self.taken_by is not None and self.own_call != own
 
     def quiet(self) -> frozenset[TopicPartition]:
         """Return the quiet partitions of this moment, or of the drain under way."""

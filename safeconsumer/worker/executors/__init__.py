@@ -1,22 +1,48 @@
 """Runs handlers in threads, in processes or on an event loop."""
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
 from safeconsumer.errors.base import WorkerSettingError
-from safeconsumer.worker.calls import is_async, is_generator
+from safeconsumer.worker.calls import END_SECONDS, Calls, Slot
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.executors.base import Calls, Runner
-from safeconsumer.worker.executors.processes import Processes
+from safeconsumer.worker.executors.processes import Processes, check_picklable
 from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.handlers import MakeLifespan, is_async, is_generator
 from safeconsumer.worker.tracebacks import shown
 
 ExecutorName: TypeAlias = Literal["thread", "process", "asyncio"]
 
 
+class Runner(Protocol):
+    """Runs handlers on what a queue hands out."""
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        """The slots in which handlers run."""
+
+    def start(self) -> None:
+        """Begin; does not wait until it has begun."""
+
+    def wait_ready(self, seconds: float) -> bool:
+        """
+        Tell whether it has begun within so many seconds.
+
+        Raises:
+            LifespanError: the lifespan could not be entered, so it never will.
+        """
+
+    def recall(self) -> None:
+        """Return everything handed over that has not begun; nothing begins from now on."""
+
+    def stop(self, seconds: float = END_SECONDS) -> None:
+        """End within so many seconds; handlers that take longer are not waited for."""
+
+
 def choose(
-    executor: ExecutorName, schedule: Schedule, calls: Calls, count: int
+    executor: ExecutorName, decisions: Decisions, calls: Calls, count: int
 ) -> Runner:
     """
     Make the runner that runs ``count`` handlers at a time.
@@ -26,11 +52,11 @@ def choose(
     """
     match executor:
         case "thread":
-            return Threads(schedule, calls, count)
+            return Threads(decisions, calls, count)
         case "asyncio":
-            return Coroutines(schedule, calls, count)
+            return Coroutines(decisions, calls, count)
         case "process":
-            return Processes(schedule, calls, count)
+            return Processes(decisions, calls, count)
 
 
 def check_kind(handle: Callable[..., Any], executor: object) -> None:
@@ -58,3 +84,26 @@ def check_kind(handle: Callable[..., Any], executor: object) -> None:
             f"make it async def, or use executor='thread'"
         )
         raise WorkerSettingError(message)
+
+
+def check_lifespan(lifespan: MakeLifespan | None, executor: object) -> None:
+    """
+    Refuse a lifespan that the executor cannot enter where its handlers run.
+
+    Raises:
+        WorkerSettingError: the executor cannot enter it.
+    """
+    if lifespan is None:
+        return
+    if not callable(lifespan):
+        message = f"lifespan must be callable, not {lifespan!r}"
+        raise WorkerSettingError(message)
+    if inspect.isgeneratorfunction(lifespan) or inspect.isasyncgenfunction(lifespan):
+        message = (
+            f"lifespan must return a context manager, and {lifespan!r} makes a "
+            f"generator: decorate it with contextlib.contextmanager or "
+            f"asynccontextmanager"
+        )
+        raise WorkerSettingError(message)
+    if executor == "process":
+        check_picklable("lifespan", lifespan)

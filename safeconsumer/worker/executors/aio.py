@@ -6,56 +6,63 @@ import contextvars
 import functools
 import threading
 import time
-from collections import deque
-from collections.abc import Awaitable
-from types import CoroutineType
-from typing import Any, Self
+import types
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors.base import HandlerTimeoutError
-from safeconsumer.worker import forks, tracebacks
+from safeconsumer.worker import tracebacks
 from safeconsumer.worker.calls import (
-    Errors,
+    END_SECONDS,
+    Calls,
     Slot,
     all_done,
     batch_failed,
     blamed,
     broken,
     context_of,
+    end_slot,
     refuse_undone,
 )
 from safeconsumer.worker.dead_letters import call_sink
-from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.lifespan import enter_async, not_left
-from safeconsumer.worker.handlers import Context, Handler
-from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.tasks import Outcome, Task
 
+T = TypeVar("T")
 # The part of the time to end that handlers and the lifespan get before they are
 # cancelled once more, together with the tasks that handlers left behind.
 _FIRST_PART, _SECOND_PART = 0.7, 0.9
 
 
 class Coroutines:
-    """Runs a given number of coroutines at a time, on one event loop."""
+    """
+    Runs a given number of coroutines at a time, on one event loop.
 
-    def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
-        self._schedule = schedule
+    Each hand-over of records has an asyncio task of its own, in a copy of the context in
+    which the lifespan was entered: a handler that cancels its task leaves no trace
+    behind. Each call of a handler has a copy of the context of its own.
+    """
+
+    def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
+        self._decisions = decisions
         self._calls = calls
-        handle = forks.leaving_async(calls.handle)
-        self._call = calls.around(in_time(handle, calls.timeout))
+        self._call = calls.called(decisions.journal)
         self.slots = [
             Slot(f"safeconsumer-worker-asyncio {at}", calls.overdue)
             for at in range(count)
         ]
+        self._free = self.slots[::-1]
+        self._running = set[asyncio.Task[None]]()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._theirs: asyncio.AbstractEventLoop | None = None
         self._ident: int | None = None
         self._main: asyncio.Task[None] | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._idle: deque[asyncio.Future[None]] = deque()
+        self._context = contextvars.copy_context()
         self._is_woken = False
         self._is_over = False
+        self._stopping = asyncio.Event()
         self._seconds = END_SECONDS
         self._until: float | None = None
         self._state: Any = None
@@ -95,8 +102,8 @@ class Coroutines:
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True
-        self._schedule.queue.listen(None)
-        self._schedule.queue.end()
+        self._decisions.queue.listen(None)
+        self._decisions.queue.end()
         if self._loop is None:  # it has not begun, and ends when it does
             return
         with contextlib.suppress(RuntimeError):  # it has ended
@@ -126,7 +133,7 @@ class Coroutines:
         try:
             loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
-            self._schedule.fail(error)
+            self._decisions.fail(error)
 
     def _begin(self) -> None:
         # In the user's loop, tasks that handlers left behind go on as the user's own
@@ -149,6 +156,7 @@ class Coroutines:
         stack = contextlib.AsyncExitStack()
         try:
             self._state = await enter_async(stack, self._calls.lifespan)
+            self._context = contextvars.copy_context()
         except BaseException as error:  # noqa: BLE001 - wait_ready() raises it
             self._error = error
             return
@@ -162,26 +170,35 @@ class Coroutines:
         try:
             await stack.aclose()
         except BaseException as error:  # noqa: BLE001 - run() raises it
-            self._schedule.fail(not_left(error))
+            self._decisions.fail(not_left(error))
 
     async def _work_all(self) -> None:
-        assert self._loop is not None  # noqa: S101 - it runs this
-        self._schedule.queue.listen(self._wake)
-        self._tasks = [
-            self._loop.create_task(self._work_safely(slot)) for slot in self.slots
-        ]
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._decisions.queue.listen(self._wake)
+        self._hand_out()
+        while not self._stopping.is_set():
+            # Whoever cancels all tasks of the user's loop does not end the worker.
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._stopping.wait()
+        try:
+            await self._end_calls(None)
+        except asyncio.CancelledError:  # the first part of the time is over
+            await self._end_calls(self._seconds * (_SECOND_PART - _FIRST_PART))
+
+    async def _end_calls(self, seconds: float | None) -> None:
+        for running in self._running:
+            running.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
 
     def _fail(self, error: BaseException) -> None:
         if not self._is_over:
             for slot in self.slots:
-                end_slot(slot, self._schedule, error)
+                end_slot(slot, self._decisions, error)
 
     def _cancel(self) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this
         assert self._main is not None  # noqa: S101 - likewise
-        for task in self._tasks:
-            task.cancel()
+        self._stopping.set()
         if not self._entered.is_set():
             self._main.cancel()
         self._loop.call_later(self._seconds * _FIRST_PART, self._main.cancel)
@@ -199,236 +216,174 @@ class Coroutines:
         )
         await asyncio.wait([generators], timeout=max(0.05, until - time.monotonic()))
 
-    # ------------------------------------------------------------ waking
+    # ------------------------------------------------------------ handing out
 
     def _wake(self) -> None:
-        # Called under the schedule's lock, by any thread: one call serves many records.
-        if not self._is_woken:
+        # Called under the decisions's lock, by any thread: one call serves many records.
+        # Without a free slot there is none: whoever frees one looks for work.
+        if self._free and not self._is_woken:
             self._is_woken = True
             assert self._loop is not None  # noqa: S101 - it is listened from there
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._wake_idle)
+                self._loop.call_soon_threadsafe(self._hand_out)
 
-    def _wake_idle(self) -> None:
+    def _hand_out(self) -> None:
         self._is_woken = False
-        while self._idle:
-            waiting = self._idle.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
-                return
+        try:
+            while self._free and not self._is_over:
+                tasks = self._decisions.queue.claim()
+                if not tasks:
+                    return
+                for task in tasks:
+                    self._begin_with(task, self._free.pop())
+        except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
+            self._fail(error)
+
+    def _begin_with(self, task: Task, slot: Slot) -> None:
+        assert self._loop is not None  # noqa: S101 - it runs this
+        slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
+        if task.letter is not None:
+            # A daemon: a sink that does not return keeps no process alive.
+            threading.Thread(
+                target=self._bury,
+                args=(task, slot),
+                name=f"{slot.name} dead letter",
+                daemon=True,
+            ).start()
+            return
+        running = self._context.run(self._loop.create_task, self._work(task, slot))
+        self._running.add(running)
+        running.add_done_callback(functools.partial(self._conclude, task, slot))
+
+    def _conclude(self, task: Task, slot: Slot, running: "asyncio.Task[None]") -> None:
+        self._running.discard(running)
+        error = None if running.cancelled() else running.exception()
+        if error is not None:
+            if not self._is_over:
+                end_slot(slot, self._decisions, error)
+            return
+        if slot.task is task:  # it was cancelled before it had begun
+            self._complete(Outcome(task=task, left=task.indexes), slot)
+        self._take_back(slot)
+
+    def _take_back(self, slot: Slot) -> None:
+        self._free.append(slot)
+        self._hand_out()
+
+    def _complete(self, outcome: Outcome, slot: Slot) -> None:
+        slot.task = None
+        if not self._is_over:
+            self._decisions.complete([outcome])
 
     # ------------------------------------------------------------ handlers
 
-    async def _work_safely(self, slot: Slot) -> None:
+    def _bury(self, task: Task, slot: Slot) -> None:
+        assert self._loop is not None  # noqa: S101 - its thread was started there
+        slot.stack = functools.partial(tracebacks.of_thread, threading.get_ident())
         try:
-            await self._work(slot)
-        except BaseException as error:
-            if not self._is_over:
-                end_slot(slot, self._schedule, error)
-            raise
-
-    async def _work(self, slot: Slot) -> None:
-        ours = asyncio.current_task()
-        assert ours is not None  # noqa: S101 - it runs this
-        slot.stack = functools.partial(tracebacks.of_task, ours, self._ident)
-        while not self._is_over:
-            try:
-                await self._work_once(slot)
-            except asyncio.CancelledError:
-                # Cancelled by another task, which still has this one from a handler
-                # that is over.
-                if self._is_over:
-                    raise
-                forget_cancelling(ours)
-
-    async def _work_once(self, slot: Slot) -> None:
-        tasks = self._schedule.queue.claim()
-        if not tasks:
-            waiting = asyncio.get_running_loop().create_future()
-            self._idle.append(waiting)
-            await waiting
+            # No variable has the outcome: the traceback of a sink's error leads back to
+            # this frame, and would keep the sink's variables until the next collection.
+            self._complete(self._outcome_of_sink(task, slot), slot)
+        except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
+            end_slot(slot, self._decisions, error)
             return
-        outcomes = []
-        for task in tasks:
-            run = self._run if task.letter is None else self._bury
-            outcomes.append(await run(task, slot))
-            if self._is_over:
-                return
-        self._schedule.complete(outcomes)
-        await asyncio.sleep(0)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._take_back, slot)
 
-    async def _bury(self, task: Task, slot: Slot) -> Outcome:
-        # Its thread is a daemon, so a sink that does not return keeps no process alive.
-        ours, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert ours is not None  # noqa: S101 - it runs this
-        answer: asyncio.Future[Outcome] = loop.create_future()
-        sink = self._schedule.queue.policy.sink
+    def _outcome_of_sink(self, task: Task, slot: Slot) -> Outcome:
+        try:
+            return call_sink(self._decisions.queue.policy.sink, task, slot)
+        except BaseException as error:  # noqa: BLE001 - our own: the sink's were caught
+            return broken(task, error)
 
-        def call() -> None:
-            outcome = call_sink(sink, task, slot)
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(answer.set_result, outcome)
-
-        name = f"{slot.name} dead letter"
-        threading.Thread(target=call, name=name, daemon=True).start()
-        while not answer.done():
-            try:
-                await asyncio.wait([answer])
-            except asyncio.CancelledError:
-                if self._is_over:
-                    raise
-                forget_cancelling(ours)  # by another task; the sink goes on
-        return answer.result()
+    async def _work(self, task: Task, slot: Slot) -> None:
+        try:
+            outcome = await self._run(task, slot)
+        except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
+            outcome = broken(task, error)
+        self._complete(outcome, slot)
 
     async def _run(self, task: Task, slot: Slot) -> Outcome:
-        slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
-        try:
-            context = context_of(task, self._calls.deadline, self._state)
-            run = self._run_batch if self._calls.is_batch else self._run_each
-            return await run(task, slot, context)
-        except BaseException as error:
-            if self._is_over:
-                raise
-            return broken(task, error)
-        finally:
-            slot.task = None
+        context = context_of(task, self._calls.deadline, self._state)
+        if self._decisions.queue.policy.is_batch:
+            return await self._run_batch(task, slot, context)
+        ours = asyncio.current_task()
+        assert ours is not None  # noqa: S101 - it runs this
+        records, indexes, epoch = task.records, task.indexes, task.epoch
+        began = now = time.monotonic()
+        until = began + self._decisions.queue.policy.lane_seconds
+        for count, index in enumerate(indexes):
+            slot.index, slot.began = index, now
+            if epoch.is_held or now > until or ours.cancelling():
+                break  # whoever has cancelled this task meant a record that is done
+            error = await self._raised_by(records[index], slot, context)
+            before, now = now, time.monotonic()
+            if error is not None:
+                return Outcome(
+                    task=task,
+                    finished=indexes[:count],
+                    failed=[(index, error)],
+                    left=indexes[count + 1 :],
+                    seconds=now - began,
+                    failing=now - before,
+                )
+            records[index] = None
+        else:
+            count = len(indexes)
+        finished, left = indexes[:count], indexes[count:]
+        return Outcome(task=task, finished=finished, left=left, seconds=now - began)
 
     async def _run_batch(self, task: Task, slot: Slot, context: Context) -> Outcome:
-        slot.index, slot.began = task.indexes[0], time.monotonic()
-        records = [task.chunk.records[index] for index in task.indexes]
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
+        records = [*task.records]
+        slot.began = time.monotonic()
+        error = await self._raised_by(records, slot, context)
+        seconds = time.monotonic() - slot.began
+        if error is not None:
+            return batch_failed(task, error, seconds)
+        return all_done(task, seconds)
+
+    async def _raised_by(
+        self,
+        given: Any,  # noqa: ANN401 - records
+        slot: Slot,
+        context: Context,
+    ) -> BaseException | None:
+        call = self._call_with(given, context)
+        slot.stack = functools.partial(tracebacks.of_coroutine, call, self._ident)
         try:
-            refuse_undone(await Apart(self._call, records, context))
-        except BaseException as error:
-            if self._is_over:
-                raise
-            seconds = time.monotonic() - slot.began
-            return batch_failed(task, blamed(error), seconds)
+            await in_copied_context(call)
+        except BaseException as error:  # noqa: BLE001 - any error is this record's
+            return blamed(error)
+        return None
+
+    async def _call_with(self, given: Any, context: Context) -> None:  # noqa: ANN401 - records
+        refuse_undone(await self._call(given, context))
+
+
+@types.coroutine
+def in_copied_context(
+    coroutine: Coroutine[Any, Any, T],
+) -> Generator[Any, Any, T]:
+    """
+    Await a coroutine in a copy of the context: what it binds ends with it.
+
+    A task for each would do the same, and costs four times as much as such a call.
+    """
+    run = contextvars.copy_context().run
+    step, value = coroutine.send, None
+    while True:
+        try:
+            waits_for = run(step, value)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # it is the coroutine's
         finally:
-            await self._clear_cancelling()
-        return all_done(task, time.monotonic() - slot.began)
-
-    async def _run_each(self, task: Task, slot: Slot, context: Context) -> Outcome:
-        ours = asyncio.current_task()
-        assert ours is not None  # noqa: S101 - it runs this
-        chunk, indexes, epoch = task.chunk, task.indexes, task.epoch
-        began = now = time.monotonic()
-        until = began + self._calls.seconds
-        count, failing = 0, 0.0
-        failed: Errors = ()
+            # As in call_each(), no variable has the error when this ends.
+            value = None
         try:
-            for index in indexes:
-                slot.index, slot.began = index, now
-                if epoch.is_held:
-                    break
-                answer = await Apart(self._call, chunk.records[index], context)
-                if answer is not None:
-                    refuse_undone(answer)
-                chunk.finish(index)
-                count += 1
-                if ours.cancelling():
-                    await self._clear_cancelling()
-                now = time.monotonic()
-                if now > until:
-                    break
-        except BaseException as error:
-            if self._is_over:
-                raise
-            failed = [(indexes[count], blamed(error))]
-            failing = time.monotonic() - now
-            forget_cancelling(ours)
-        return Outcome(
-            task=task,
-            finished=indexes[:count],
-            failed=failed,
-            left=indexes[count + len(failed) :],
-            seconds=time.monotonic() - began,
-            failing=failing,
-        )
-
-    async def _clear_cancelling(self) -> None:
-        # A handler that cancels its own task and returns would otherwise cancel the
-        # next handler in its place.
-        ours = asyncio.current_task()
-        assert ours is not None  # noqa: S101 - it runs this
-        if ours.cancelling() and not self._is_over:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)
-            forget_cancelling(ours)
-
-
-class Apart:
-    """
-    Awaits one call of a handler, in a copy of the context: what it binds ends with it.
-
-    The stack of a task that waits is read through it, as through a coroutine.
-    """
-
-    __slots__ = ("_run", "_steps")
-
-    def __init__(self, call: Handler, *given: object) -> None:
-        self._run = contextvars.copy_context().run
-        awaitable = self._run(call, *given)
-        is_coroutine = type(awaitable) is CoroutineType
-        # What another awaitable gives may have no send(), throw() and close().
-        self._steps: Any = awaitable if is_coroutine else _awaited(awaitable)
-
-    def __await__(self) -> Self:
-        return self
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:  # noqa: ANN401 - what is waited for
-        return self._run(self._steps.send, None)
-
-    def send(self, value: object) -> Any:  # noqa: ANN401 - what is waited for
-        """Go on with what was waited for."""
-        return self._run(self._steps.send, value)
-
-    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - what is waited for
-        """Go on with an error."""
-        return self._run(self._steps.throw, *error)
-
-    def close(self) -> None:
-        """End the call."""
-        self._run(self._steps.close)
-
-    @property
-    def cr_frame(self) -> Any:  # noqa: ANN401 - a frame
-        """The frame of the call."""
-        return self._steps.cr_frame
-
-    @property
-    def cr_await(self) -> object:
-        """What the call waits for."""
-        return self._steps.cr_await
-
-
-async def _awaited(awaitable: Awaitable[object]) -> object:
-    return await awaitable
-
-
-def in_time(handle: Handler, limit: float | None) -> Handler:
-    """Return a coroutine handler whose calls are cancelled after so many seconds."""
-    if limit is None:
-        return handle
-
-    async def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
-        try:
-            async with asyncio.timeout(limit) as over:
-                return await handle(given, context)
-        except TimeoutError as error:
-            if not over.expired():  # the handler's own
-                raise
-            message = f"the handler took longer than {limit:g} s, and was cancelled"
-            raise HandlerTimeoutError(message) from error
-
-    return call
-
-
-def forget_cancelling(task: "asyncio.Task[Any]") -> None:
-    """Have a task not be cancelled by what was asked for until now."""
-    while task.cancelling():
-        task.uncancel()
+            step, value = coroutine.send, (yield waits_for)
+        except BaseException as error:  # noqa: BLE001 - the coroutine gets it
+            step, value = coroutine.throw, error
+        finally:
+            del waits_for  # a future that has failed has the error, too

@@ -1,6 +1,5 @@
 """Enters and leaves the context manager of a worker's ``lifespan`` where handlers run."""
 
-import inspect
 import threading
 from collections.abc import Callable
 from contextlib import (
@@ -9,40 +8,12 @@ from contextlib import (
     AsyncExitStack,
     ExitStack,
 )
-from typing import Any, TypeAlias
+from typing import Any
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors.base import LifespanError, WorkerSettingError
-from safeconsumer.worker.executors.travel import check_picklable
+from safeconsumer.errors.base import LifespanError
+from safeconsumer.worker.handlers import MakeLifespan
 from safeconsumer.worker.tracebacks import shown
-
-MakeLifespan: TypeAlias = Callable[
-    [], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
-]
-"""Makes a context manager; with ``executor="asyncio"`` it may be an async one."""
-
-
-def check_lifespan(lifespan: MakeLifespan | None, executor: object) -> None:
-    """
-    Refuse a lifespan that the executor cannot enter where its handlers run.
-
-    Raises:
-        WorkerSettingError: the executor cannot enter it.
-    """
-    if lifespan is None:
-        return
-    if not callable(lifespan):
-        message = f"lifespan must be callable, not {lifespan!r}"
-        raise WorkerSettingError(message)
-    if inspect.isgeneratorfunction(lifespan) or inspect.isasyncgenfunction(lifespan):
-        message = (
-            f"lifespan must return a context manager, and {lifespan!r} makes a "
-            f"generator: decorate it with contextlib.contextmanager or "
-            f"asynccontextmanager"
-        )
-        raise WorkerSettingError(message)
-    if executor == "process":
-        check_picklable("lifespan", lifespan)
 
 
 def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own

@@ -22,15 +22,14 @@ from safeconsumer.errors.base import (
     HandlerTimeoutError,
     LifespanError,
     ProcessDiedError,
+    WorkerSettingError,
 )
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.calls import Slot, StackOf
-from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
+from safeconsumer.worker.calls import END_SECONDS, LONGEST, Calls, Slot, StackOf
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.serving import ENDS_LATE, serve
 from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.executors.travel import check_picklable
 from safeconsumer.worker.handlers import Context
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
@@ -128,6 +127,23 @@ class _Child:
         return code
 
 
+def check_picklable(what: str, thing: object) -> None:
+    """
+    Refuse what cannot be sent to another process.
+
+    Raises:
+        WorkerSettingError: it cannot be sent.
+    """
+    try:
+        pickle.dumps(thing)
+    except Exception as error:
+        message = (
+            f"executor='process' sends {what} by name, and it cannot be imported "
+            f"({shown(error)}): define it at the top of a module"
+        )
+        raise WorkerSettingError(message) from error
+
+
 class NotBegunError(Exception):
     """A record is back that was to be handed over, as no process is started any more."""
 
@@ -149,9 +165,9 @@ class Processes(Threads):
 
     _ends_late = True
 
-    def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
+    def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
         here = evolve(calls, handle=self._ask, lifespan=None)
-        super().__init__(schedule, here, count)
+        super().__init__(decisions, here, count)
         check_picklable("the handler, with its deserializers,", calls.handle)
         self._duty = calls.handle, calls.lifespan
         self._limit = calls.timeout
@@ -201,7 +217,7 @@ class Processes(Threads):
             if place not in busy:
                 error = child.last_word(max(0.0, until - time.monotonic()))
                 if error is not None:
-                    self._schedule.fail(error)
+                    self._decisions.fail(error)
             child.process.join(max(0.0, until - time.monotonic()))
             child.kill()
             child.close()
@@ -242,7 +258,9 @@ class Processes(Threads):
         question = given, context.partition, context.attempt, carrier
         sent = pickle.dumps(question)  # a pipe's own pickler takes twice the time
         child = self._children[threading.get_ident()]
-        wrong = self._answer(child, sent, len(given) if self._calls.is_batch else 1)
+        wrong = self._answer(
+            child, sent, len(given) if self._decisions.queue.policy.is_batch else 1
+        )
         if wrong is not None:
             raise wrong
 

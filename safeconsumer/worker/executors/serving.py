@@ -1,4 +1,4 @@
-"""Runs handlers in a child process: what runs there."""
+"""Runs in a child process: calls the handler there, and sends back what it raises."""
 
 import contextlib
 import contextvars
@@ -10,14 +10,22 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
+from attrs import define
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.base import LifespanError
 from safeconsumer.worker.calls import blamed, refuse_undone
-from safeconsumer.worker.executors.lifespan import MakeLifespan, enter, not_left
-from safeconsumer.worker.executors.travel import Parcel, packed
-from safeconsumer.worker.handlers import Context, Handler
+from safeconsumer.worker.executors.lifespan import enter, not_left
+from safeconsumer.worker.handlers import (
+    BatchFailure,
+    Context,
+    Handler,
+    MakeLifespan,
+    Pause,
+    is_for_error,
+)
 from safeconsumer.worker.revocation import Revocation
+from safeconsumer.worker.tracebacks import chain, shown
 
 # The signal that ends a process at a handler's time limit: nearly nobody uses it, and
 # without a handler it ends a process, and leaves no core.
@@ -67,7 +75,7 @@ def _called(  # noqa: PLR0913, PLR0917 - as the question has them
     partition: TopicPartition,
     attempt: int,
     carrier: Mapping[str, str] | None,
-) -> Parcel | None:
+) -> "Parcel | None":
     # Returns what the call has raised.
     if carrier is not None:
         from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
@@ -105,3 +113,79 @@ def _leave_signals_to_the_worker() -> None:
 
 def _pass_by(*_signal: object) -> None:
     """Do nothing."""
+
+
+# ------------------------------------------------------------ errors that travel
+
+
+def packed(error: BaseException) -> "Parcel":
+    """
+    Return what can be sent of an error, whatever it is.
+
+    It arrives as it is if it can be pickled; otherwise its class or the nearest parent
+    that can be imported there, so that ``Retry.never`` and ``except`` mean the same. An
+    attribute that cannot be pickled is lost.
+    """
+    with contextlib.suppress(Exception):  # whatever its class does
+        error.add_note(chain(error))  # a traceback does not travel by itself
+    if isinstance(error, Pause):
+        error._is_for_error = is_for_error(error)  # noqa: SLF001 - nor does its cause
+    return Parcel(error)
+
+
+@define
+class Parcel:
+    """An error on its way: unpickling it gives the error."""
+
+    error: BaseException
+
+    def __reduce__(self) -> Any:  # noqa: ANN401 - what pickle asks for
+        # What can be imported is known only there: what is tried first comes first.
+        error, text = _each_apart(self.error), shown(self.error)
+        state = {name: one for name, one in error.__dict__.items() if _dumped(one)}
+        args = error.args
+        if isinstance(error, BaseExceptionGroup):
+            args = (error.message, [packed(one) for one in error.exceptions])
+        tries: list[object] = [error, (type(error), args, state)]
+        for kind in type(error).__mro__:
+            tries += [(kind, (text,), state), (kind, (text,), {})]
+        return _arrived, ([_dumped(one) for one in tries], text)
+
+
+def _each_apart(error: BaseException) -> BaseException:
+    # Each error of a batch travels alone: one that cannot be sent loses no other.
+    if not isinstance(error, BatchFailure) or not isinstance(error.errors, dict):
+        return error
+    return BatchFailure(
+        {
+            at: packed(one) if isinstance(one, BaseException) else one  # type: ignore[misc]  # it may be anything
+            for at, one in error.errors.items()
+        }
+    )
+
+
+def _dumped(thing: object) -> bytes | None:
+    try:
+        return pickle.dumps(thing)
+    except BaseException:  # noqa: BLE001 - whatever its class does
+        return None
+
+
+def _arrived(tries: list[bytes | None], text: str) -> BaseException:
+    for one in tries:
+        with contextlib.suppress(BaseException):  # whatever its class does
+            found = pickle.loads(one or b"")  # noqa: S301 - ours
+            error = _remade(*found) if isinstance(found, tuple) else found
+            if isinstance(error, BaseException):
+                return error
+    return RuntimeError(text)
+
+
+def _remade(
+    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
+) -> BaseException:
+    # Its constructor may need any arguments, so it is not called.
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error

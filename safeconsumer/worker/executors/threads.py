@@ -3,19 +3,21 @@
 import functools
 import threading
 
-from safeconsumer.worker import forks, tracebacks
+from safeconsumer.worker import tracebacks
 from safeconsumer.worker.calls import (
+    END_SECONDS,
+    Calls,
     Slot,
     StackOf,
     broken,
     call_batch,
     call_each,
     context_of,
+    end_slot,
 )
 from safeconsumer.worker.dead_letters import call_sink
-from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.lifespan import LifespanThread
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome, Task
 
 
@@ -24,11 +26,11 @@ class Threads:
 
     _ends_late = False  # whether a handler that takes too long can be ended
 
-    def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
-        self._schedule = schedule
+    def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
+        self._decisions = decisions
         self._calls = calls
-        self._handle = calls.around(forks.leaving(calls.handle))
-        self._lifespan = LifespanThread(calls.lifespan, schedule.fail)
+        self._handle = calls.called(decisions.journal)
+        self._lifespan = LifespanThread(calls.lifespan, decisions.fail)
         limit = calls.overdue if self._ends_late else calls.timeout
         self.slots = [Slot(f"safeconsumer-worker-{at}", limit) for at in range(count)]
         self._threads = [
@@ -56,22 +58,25 @@ class Threads:
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """Let the threads end; a thread that is in a handler ends after it."""
-        self._schedule.queue.end()
+        self._decisions.queue.end()
         self._lifespan.leave(seconds)
 
     def _work(self, slot: Slot) -> None:
         slot.stack = self._stack_of(slot)
-        wait_claim, complete = self._schedule.queue.wait_claim, self._schedule.complete
+        wait_claim, complete = (
+            self._decisions.queue.wait_claim,
+            self._decisions.complete,
+        )
         try:
             while (tasks := wait_claim()) is not None:
                 complete([self._run_safely(task, slot) for task in tasks])
         except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
-            end_slot(slot, self._schedule, error)
+            end_slot(slot, self._decisions, error)
 
     def _run_safely(self, task: Task, slot: Slot) -> Outcome:
         try:
             if task.letter is not None:
-                return call_sink(self._schedule.queue.policy.sink, task, slot)
+                return call_sink(self._decisions.queue.policy.sink, task, slot)
             return self._run(task, slot)
         except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
             slot.task = None
@@ -81,8 +86,8 @@ class Threads:
         return functools.partial(tracebacks.of_thread, threading.get_ident())
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
-        calls, handle = self._calls, self._handle
-        context = context_of(task, calls.deadline, self._lifespan.state)
-        if calls.is_batch:
+        policy, handle = self._decisions.queue.policy, self._handle
+        context = context_of(task, self._calls.deadline, self._lifespan.state)
+        if policy.is_batch:
             return call_batch(handle, task, slot, context)
-        return call_each(handle, task, slot, context, calls.seconds)
+        return call_each(handle, task, slot, context, policy.lane_seconds)

@@ -126,11 +126,11 @@ class Working:
         thread = threading.Thread(target=worker.run)
         thread.start()
         # What stats() takes, fifty times a second, is not the worker's.
-        held = worker._engine.held
-        is_over = self._is_over(lambda: held.done)
+        kept = worker._engine.kept
+        is_over = self._is_over(lambda: kept.done)
         while not is_over():
             time.sleep(0.02)
-        done = held.done
+        done = kept.done
         worker.stop(drain=False)
         thread.join()
         return done

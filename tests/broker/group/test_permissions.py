@@ -15,6 +15,7 @@ from safeconsumer import Control
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import events as control_events
 from safeconsumer.group import topics
+from safeconsumer.holds.scope import ALL
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, allow
 from tests.harness.polling import poll_until
@@ -49,7 +50,7 @@ def test_a_member_obeys_an_operator_and_cannot_be_one(story):
         assert (refused.exit_code, refused.stdout) == (Status.REFUSED, "")
         assert refused.stderr.count("\n") == 1
         assert "AuthorizationFailedError" in refused.stderr
-    assert [one.owner for one in consumer.holds()] == ["operator:alice"]
+    assert [hold.scope for hold in consumer.holds()] == [ALL]
 
 
 @pytest.mark.parametrize(

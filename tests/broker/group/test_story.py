@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from safeconsumer import Control
 from safeconsumer.cli.errors import Status
-from safeconsumer.group.settings import names
 from tests.harness.brokers import choice
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
@@ -106,7 +106,7 @@ def test_an_operators_story(story):
 
 def test_doctor_looks_at_settings_that_lose_holds(story):
     story.prefix = f"short-{story.team.group}-"
-    name = names(story.prefix)[0]
+    name = Control.prefixed(story.prefix).holds_topic
     story.team.create(name, {"cleanup.policy": "compact", "delete.retention.ms": "1000",
                              "max.message.bytes": "100"})  # fmt: skip
     ended = story.run("operator", "doctor")

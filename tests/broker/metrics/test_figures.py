@@ -141,14 +141,14 @@ def test_from_flowing_to_quiet(kafka_broker):
             until_level(served, team.group, "quiet")
             quiet = console_values(console_text(served))
     assert flowing["group_partitions flowing"] == 4
-    assert flowing["group_holds operator"] == 0
+    assert flowing["group_holds"] == 0
     assert "group_next_expiry_timestamp_seconds" not in flowing
     assert quiet["group_partitions quiet"] == 4
     assert quiet["group_partitions held_flowing"] == 0
     assert quiet["group_members obeys"] == 2
     assert quiet["group_members silent"] == 0
-    assert quiet["group_holds operator"] == 1
-    assert quiet["group_unlimited_holds operator"] == 0
+    assert quiet["group_holds"] == 1
+    assert quiet["group_unlimited_holds"] == 0
     assert quiet[f"group_topic_held {team.topic}"] == 1
     assert f"group_held_lag_records {team.topic}" not in quiet  # nobody committed
     assert quiet["console_snapshot_age_seconds"] < 10

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from safeconsumer.worker import BatchFailure, Pause, Reject, RetryLater
+from safeconsumer.worker import Pause, Reject, RetryLater
 from tests.harness.waiting import looks
 
 
@@ -121,18 +121,3 @@ class AsyncRecording(Recording):
                 await asyncio.sleep(seconds)
         finally:
             self._note(record, context, began)
-
-
-@frozen
-class InBatches(Recording):
-    """Does with a batch what its records say, and names those that fail."""
-
-    def __call__(self, records, context):
-        errors = {}
-        for at, record in enumerate(records):
-            try:
-                Recording.__call__(self, record, context)
-            except Exception as error:  # noqa: BLE001 - the record's
-                errors[at] = error
-        if errors:
-            raise BatchFailure(errors)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from contextlib import closing
 
 import pytest
@@ -15,7 +14,7 @@ from safeconsumer import DeadLetter, Drain, Limits, Pump, Retry, Worker
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.testing.polling import poll_until
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.loop import BACKPRESSURE
+from safeconsumer.worker.brakes import BACKPRESSURE
 from tests.broker.worker.handlers import AsyncRecording, Recording
 from tests.harness.waiting import looks, wait_for
 
@@ -261,42 +260,3 @@ def test_an_idle_ownership_is_committed(lab):
     wait_for(lambda: None not in lab.committed().values(), "a floor")
     assert lab.committed() == {0: 4, 1: 2, 2: 0}
     running.end()
-
-
-class Stateful:
-    """A deserializer that keeps the data, lets other threads go on, and returns it."""
-
-    def __init__(self):
-        self._data = b""
-        self.inside = []
-        self.shared = 0
-
-    def read(self, data):
-        self.inside.append(threading.get_ident())
-        self.shared += len(self.inside) > 1
-        self._data = data
-        time.sleep(0)
-        self.inside.pop()
-        return self._data.decode()
-
-
-@pytest.mark.contract("W4")
-@pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
-def test_values_of_a_stateful_deserializer_are_right(lab):
-    """W4: key and value share it, and eight threads want it."""
-    lab.new_topic(partitions=4)
-    values = [str(number) for number in range(1_000)]
-    lab.produce(dict.fromkeys(range(4), values), key=lambda n: b"%d" % n)
-    shared = Stateful()
-    wrong = []
-
-    def handle(record, _context):
-        if not record.key == record.value == values[record.offset]:
-            wrong.append(record)
-
-    settings = {"key_deserializer": shared.read, "value_deserializer": shared.read}
-    consumer = lab.consumer(**settings)
-    running = lab.run(handle, consumer, order="unordered", concurrency=8)
-    running.wait_done(4_000)
-    assert running.end().committed
-    assert (wrong, shared.shared) == ([], 0)

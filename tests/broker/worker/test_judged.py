@@ -9,7 +9,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
-from tests.broker.worker.handlers import InBatches, Recording
+from tests.broker.worker.handlers import Recording
 from tests.harness.audit.telling import check, findings_of, read
 from tests.harness.waiting import wait_for
 
@@ -127,21 +127,6 @@ def test_workers_that_come_and_go_are_clean(lab, journals, tmp_path, protocol):
     assert journals.broken() == set()
 
 
-@pytest.mark.parametrize("order", ["partition", "unordered"])
-def test_batches_have_an_entry_each(lab, journals, tmp_path, order):
-    """W4, W5, W7: some of a batch fail, come again by themselves, and are skipped."""
-    count = journals.produce(["", "fail=1", "", "fail", "reject"] * 8)
-    running = journals.run(
-        InBatches(tmp_path), order=order, batch=5, on_exhausted="skip"
-    )
-    running.wait_done(count)
-    running.end()
-    assert journals.broken() == set()
-    said = [one for one in journals.entries() if one.event == "handle"]
-    assert any(one["batch"] is not None for one in said)
-    assert lab.committed() == {0: 40, 1: 40}
-
-
 def test_what_a_process_took_with_it(lab, journals, tmp_path):
     """W5, W7: the record that it dies with comes again, before those behind it."""
     count = journals.produce([*[""] * 30, "kill", *[""] * 9])
@@ -152,36 +137,3 @@ def test_what_a_process_took_with_it(lab, journals, tmp_path):
     assert journals.broken() == set()
     handed = [one for one in journals.entries() if one.event == "handled"]
     assert [one["offset"] for one in handed if not one["ok"]] == [30, 30]
-
-
-@pytest.mark.parametrize("asks", [True, False])
-def test_what_had_begun_when_the_hold_came_is_no_start_under_it(
-    lab, journals, tmp_path, *, asks
-):
-    """
-    W10: the handler's first line may run after the pause returned that it preceded.
-
-    1. A place looks for holds, finds none, and calls the handler. 2. Another thread
-    pauses; the pause returns and is journaled. 3. The handler writes that it begins.
-    Without what ran at 2 nobody could tell it from a start under the hold.
-    """
-    journals.produce(["", ""])
-    writer = JournalWriter(journals.folder, member="worker", group=lab.group)
-    consumer = lab.consumer(journal=writer)
-    writing, first = writer.write, iter([True])
-
-    def write(event, fields):
-        if event == "handle" and next(first, False):
-            if not asks:
-                writer.running = None
-            consumer.pause(f"{fields['tp']}")
-        writing(event, fields)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "write", write)
-        running = lab.run(Recording(tmp_path), consumer, order="key")
-        running.wait_done(3)
-        consumer.resume_all(owner="app")
-        running.wait_done(4)
-        running.end()
-    assert journals.broken() == (set() if asks else {"W10"})

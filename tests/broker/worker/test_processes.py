@@ -23,7 +23,7 @@ from safeconsumer.worker.lanes import Order
 from tests.harness.processes import forked
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import OTHER, bench
-from tests.harness.worker.fake_client import FakeRecord
+from tests.harness.worker.desk import Record
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -57,11 +57,10 @@ class Slow:
     def calls(self):
         return [*map(int, (self.folder / "calls").read_text().split())]
 
-    def __call__(self, given, _context):
-        for record in given if isinstance(given, list) else [given]:
-            self.note(record)
-            if record.offset == self.at:
-                threading.Event().wait()
+    def __call__(self, record, _context):
+        self.note(record)
+        if record.offset == self.at:
+            threading.Event().wait()
 
 
 def test_only_the_record_that_takes_too_long_fails(tmp_path):
@@ -74,8 +73,8 @@ def test_only_the_record_that_takes_too_long_fails(tmp_path):
         assert "HandlerTimeoutError" in failed(made)[2]
         assert "longer than 0.3 s" in failed(made)[2]
         assert re.search(r"test_processes.py\D+\d+ in __call__", stack_of(made))
-        assert made.schedule.fatal is None
-        assert made.schedule.retries == 0
+        assert made.decisions.fatal is None
+        assert made.decisions.retries == 0
         # A killed process is no accident here.
         assert not [one for one in made.events if one.name == "worker_process_died"]
     assert handle.calls() == [*range(6)]
@@ -107,7 +106,7 @@ def test_no_handler_outlives_its_limit(handler, has_stack):
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
         assert (f" in {handler.__name__}" in stack_of(made)) is has_stack
-        assert made.schedule.fatal is None
+        assert made.decisions.fatal is None
 
 
 def goes_deep(_record, _context):
@@ -173,14 +172,15 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
         kill_the_fork_server()
         wait_for(lambda: child._is_orphan, "it to be noticed")
         (tmp_path / "go").touch()
-        made.wait(lambda: not made.held.records, "all to be done")
-        assert (failed(made), made.schedule.retries) == ({}, 0)
+        made.wait(lambda: not made.kept.records, "all to be done")
+        assert (failed(made), made.decisions.retries) == ({}, 0)
         assert [*made.runner._children.values()] == [child]
         os.kill(child.process.pid, signal.SIGKILL)
         wait_for(lambda: child.has_spoken(0.0), "its end")
-        epoch = made.held.open(OTHER, 1, 0, 0)
-        made.schedule.admit(epoch, made.held.admit(epoch, [FakeRecord(*OTHER, 3)]))
-        made.wait(lambda: not made.held.records, "another process to do the next")
+        epoch = made.kept.open(OTHER, 1, 0, 0)
+        made.kept.admit(epoch, [Record(*OTHER, 3)])
+        made.decisions.queue.admit(epoch)
+        made.wait(lambda: not made.kept.records, "another process to do the next")
     assert handle.calls() == [0, 1, 2, 3]
 
 
@@ -198,16 +198,6 @@ def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
         wait_for(handle.is_free, "its end", limit=20.0)
     finally:
         (tmp_path / "go").touch()
-
-
-def test_a_batch_that_takes_too_long_is_tried_record_by_record(tmp_path):
-    """W7: nobody can tell whose fault it was; only the one that is slow alone has failed."""
-    handle = Slow(tmp_path)
-    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
-    with bench("process", handle, batch=4, **how) as made:
-        made.finish(4)
-        assert [*failed(made)] == [2]
-    assert sorted(handle.calls()) == [0, 0, 1, 1, 2, 2, 3]
 
 
 @frozen
@@ -420,30 +410,13 @@ def test_a_sigterm_for_all_processes_at_once(lab, recording):
 
 
 EXIT = """
-import sys
-import time
 from pathlib import Path
-from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.worker import Retry
-from safeconsumer.worker.executors.base import Calls
-from safeconsumer.worker.executors import choose
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order
-from safeconsumer.worker.queue import Policy, Queue
-from safeconsumer.worker.results import Schedule
 from tests.broker.worker.handlers import Recording
+from tests.harness.worker.bench import bench
 
 if __name__ == "__main__":
-    tell = lambda *_, **__: None
-    lanes, policy = Lanes(Order.PARTITION), Policy(retry=Retry())
-    ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
-    queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, ledger)
-    schedule = Schedule(queue, tell, tell)
-    handle = Recording(Path())
-    calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
-    processes = choose("process", schedule, calls, 1)
-    processes.start()
-    processes._make_ready()
+    running = bench("process", Recording(Path()))
+    running.__enter__().runner._make_ready()
 """
 
 
@@ -470,7 +443,7 @@ def test_a_fork_of_the_program_that_ends_leaves_the_processes_alone(tmp_path):
         wait_for(handle.calls, "the call")
         assert forked(made.runner._kill) == 0
         (tmp_path / "go").touch()
-        made.wait(lambda: not made.held.records, "it to be done")
+        made.wait(lambda: not made.kept.records, "it to be done")
         assert failed(made) == {}
 
 
@@ -499,13 +472,13 @@ def test_a_process_is_dead_although_its_fork_lives(tmp_path):
             made.finish(3)
             assert [*failed(made)] == [1]
             assert "ProcessDiedError" in failed(made)[1]
-            assert made.schedule.fatal is None
+            assert made.decisions.fatal is None
     finally:
         (tmp_path / "end").touch()
 
 
 @frozen
-class LargeRecord(FakeRecord):
+class LargeRecord(Record):
     """More than a pipe takes while nobody reads from it."""
 
     load: bytes = bytes(4_000_000)
@@ -518,10 +491,10 @@ def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path):
         with bench("process", handler, count=1) as made:
             made.finish(2)
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-            epoch = made.held.open(OTHER, 1, 0, 0)
+            epoch = made.kept.open(OTHER, 1, 0, 0)
             records = [LargeRecord(*OTHER, offset) for offset in (2, 3)]
-            made.schedule.admit(epoch, made.held.admit(epoch, records))
-            made.wait(lambda: not made.held.records, "all to be done or given up")
+            made.decisions.admit(epoch, made.kept.admit(epoch, records))
+            made.wait(lambda: not made.kept.records, "all to be done or given up")
             assert not failed(made)
     finally:
         (tmp_path / "end").touch()

@@ -6,7 +6,6 @@ import importlib
 import subprocess
 import sys
 import threading
-from collections import Counter
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
@@ -33,13 +32,12 @@ from safeconsumer import (
     StopWorker,
     Worker,
 )
-from safeconsumer.errors import MissingExtraError, WorkerSettingError
+from safeconsumer.errors import MissingExtraError
 from safeconsumer.worker import Context, Tracing
 from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import Tracer
 from tests.broker.worker.test_contract import read_all
-from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -75,7 +73,7 @@ class Spans:
     def attempt(self, error=None, *, parent=False, batch=None, **headers):
         """Make an attempt without a worker; return its span's context and attributes."""
         config = {"group_id": "g", "client_id": "c"}
-        tracer = Tracer(self.tracing(parent=parent), config, is_batch=batch is not None)
+        tracer = Tracer(self.tracing(parent=parent), config)
         record = SimpleNamespace(headers=[*headers.items()], offset=0, value=None)
         given = record if batch is None else batch * [record]
         context = Context(TopicPartition("t", 0), 1, Revocation(), lambda: None)
@@ -338,33 +336,6 @@ def test_what_is_not_the_handlers_own_end_is_in_its_span(
     assert len(spans.one.links) == 1
 
 
-def test_what_a_hold_puts_back_has_no_span(lab, spans, place):
-    """Of what is handed over together, too: only what begins has a span."""
-    lab.new_topic(partitions=1)
-    for number in range(20):
-        send(lab, str(number), {})
-    consumer = lab.consumer()
-    tp = TopicPartition(lab.topic, 0)
-    begun = Counter[int]()
-
-    class Holding(SpanProcessor):
-        def on_end(self, span):
-            begun[int(str((span.attributes or {})["messaging.kafka.offset"]))] += 1
-            if len(begun) == 3:
-                consumer.pause(tp)
-
-    spans.provider.add_span_processor(Holding())
-    how = {"executor": place, "concurrency": 1, "trace": spans.tracing()}
-    running = lab.run(handler_for(place), consumer, **how)
-    running.wait_done(3)
-    wait_for(lambda: running.worker.running() == {}, "quiet")
-    assert running.worker.stats().done == len(spans.all) == 3
-    consumer.resume(tp)
-    running.wait_done(20)
-    running.end()
-    assert begun == Counter(range(20))
-
-
 # ------------------------------------------------------------ the context
 
 
@@ -545,11 +516,3 @@ def import_again(monkeypatch, room, name):
     importlib.import_module(f"{room}.{name}")
     monkeypatch.delitem(sys.modules, f"{room}.{name}")
     monkeypatch.delattr(sys.modules[room], name)
-
-
-def test_impossible_settings_are_refused():
-    """A provider that provides nothing, and a parent that is neither here nor there."""
-    with pytest.raises(WorkerSettingError, match="provider must be"):
-        Tracing(provider=object())
-    with pytest.raises(WorkerSettingError, match="parent must be"):
-        Tracing(parent="link")

@@ -238,7 +238,7 @@ class Writer:
 
     def write(self, todo):
         self.written += todo
-        return tuple(Acknowledged(one, 20, None, None) for one in todo)
+        return tuple(Acknowledged(one, 20, None) for one in todo)
 
 
 def writing(still, **changed):

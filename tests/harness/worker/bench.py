@@ -1,46 +1,41 @@
-"""An executor with a schedule before it, and neither a consumer nor a broker."""
+"""An executor with a queue before it, and neither a consumer nor a broker."""
 
 import math
+import multiprocessing
 import threading
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
-from attrs import define, field
 from kafka.structs import TopicPartition
 
-from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry, health
+from safeconsumer.worker.calls import Calls
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import choose
-from safeconsumer.worker.executors.base import Calls, Runner
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order
-from safeconsumer.worker.queue import QUANTUM, Policy, Queue
-from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.queue import QUANTUM
 from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
-from tests.harness.worker.fake_client import FakeRecord
+from tests.harness.worker.desk import TP, Desk
 
-TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("other", 0)
 EXECUTORS = ("thread", "asyncio", "process")
 
+# A process that a test starts is ready at once: it need not import all this by itself.
+multiprocessing.set_forkserver_preload([__name__])
 
-def _hold_nothing(*_hold):
-    raise NotImplementedError
 
-
-class TellingSchedule(Schedule):
+class TellingDecisions(Decisions):
     """
-    A schedule that knows how many results are being taken over.
+    Decisions that know how many results are being taken over.
 
     What came of a record is told after it is counted, so a thread that has seen the
     count may not have seen the events yet.
     """
 
-    def __init__(self, queue, emit):
-        super().__init__(queue, emit, _hold_nothing)
+    def __init__(self, *given):
+        super().__init__(*given)
         self._counting = threading.Lock()
         self.under_way = 0
 
@@ -55,43 +50,57 @@ class TellingSchedule(Schedule):
                 self.under_way -= 1
 
 
-@define(eq=False)
-class Bench:
-    """Handlers run in it as in a worker; somebody has to turn it."""
+class Bench(Desk):
+    """
+    A desk beside which handlers run as in a worker; somebody has to turn it.
 
-    held: Held
-    schedule: TellingSchedule
-    runner: Runner
-    events: list[Any] = field(factory=list)
+    Attributes:
+        runner: what runs them.
+    """
+
+    make_decisions = TellingDecisions
+
+    def __init__(self, order, **policy):
+        super().__init__(order, clock=time.monotonic, **policy)
+        assign_to(self.ledger, [TP, OTHER])
+        self.runner = None
 
     def admit(self, count):
         """Give it the first records of its partition."""
-        epoch = self.held.open(TP, 1, 0, 0)
-        records = [FakeRecord(*TP, offset) for offset in range(count)]
-        chunk = self.held.admit(epoch, records)
-        self.schedule.admit(epoch, chunk)
+        self.regain()
+        return super().admit(count)
 
     def wait(self, is_so, what):
-        """Turn until it is so, and until all events of it are there."""
+        """
+        Turn until it is so, and until all events of it are there.
+
+        Raises:
+            HandlersCannotRunError: handlers cannot run any more, so it never will be.
+        """
 
         def turned():
-            self.schedule.turn()
-            return is_so() and not self.schedule.under_way
+            self.decisions.turn()
+            fatal = self.decisions.fatal  # first: it may be what is waited for
+            if is_so():
+                return not self.decisions.under_way
+            if fatal is not None:
+                raise fatal
+            return False
 
         def seen():
-            return f"{self.held.records} held, {self.events}"
+            return f"{self.kept.records} kept, {self.events}"
 
         wait_for(turned, what, seen=seen)
 
     def finish(self, count):
         """Give it so many records, and wait until all are done or given up."""
         self.admit(count)
-        self.wait(lambda: not self.held.records, "all to be done or given up")
+        self.wait(lambda: not self.kept.records, "all to be done or given up")
 
     def complaints(self):
         """Return what ``healthy()`` says of what runs handlers."""
         engine = SimpleNamespace(
-            held=self.held,
+            kept=self.kept,
             polled_at=math.inf,
             poll_timeout=0.0,
             why_nothing=None,
@@ -110,38 +119,32 @@ def bench(  # noqa: PLR0913 - what a worker takes
     order=None,
     timeout=None,
     lifespan=None,
-    start_seconds=30.0,
+    start_seconds=1e12,
     **policy,
 ):
-    """Run handlers so, until the block ends."""
-    held, events = Held(time.monotonic), []
+    """
+    Run handlers so, until the block ends.
+
+    A process may take as long to start as a program can say, which is longer than the
+    system can wait at a time: a busy machine refuses no test.
+    """
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
     settings |= {
         "quantum": batch or QUANTUM,
         "is_batch": batch is not None,
         **policy,
     }
-
-    def emit(kind, **fields):
-        events.append(kind(**fields))
-
-    lanes = Lanes(order or (Order.KEY if batch is None else Order.PARTITION))
-    ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
-    assign_to(ledger, [TP, OTHER])
-    schedule = TellingSchedule(
-        Queue(held, lanes, Policy(**settings), time.monotonic, ledger), emit
-    )
+    usual = Order.KEY if batch is None else Order.PARTITION
+    made = Bench(order or usual, **settings)
     calls = Calls(
         handle=handle,
-        is_batch=batch is not None,
-        seconds=0.005,
         deadline=lambda: None,
-        emit=emit,
+        emit=made.emit,
         timeout=timeout,
         lifespan=lifespan,
         start_seconds=start_seconds,
     )
-    made = Bench(held, schedule, choose(executor, schedule, calls, count), events)
+    made.runner = choose(executor, made.decisions, calls, count)
     try:
         made.runner.start()
         wait_for(lambda: made.runner.wait_ready(0.1), "it to begin")

@@ -1,50 +1,71 @@
-"""A schedule on a desk: no broker, no threads, and time stands still."""
+"""A queue and its decisions on a desk: no broker, no threads, and time stands still."""
 
-from attrs import frozen
+from attrs import field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Retry
 from safeconsumer.worker.calls import all_done
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes
-from safeconsumer.worker.progress import record_at
+from safeconsumer.worker.decisions import Decisions
+from safeconsumer.worker.kept import Kept
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import Policy, Queue
-from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome
-from tests.harness.holds.lab import assign_to
-from tests.harness.worker.fake_client import Clock, FakeRecord
+from tests.harness.holds.lab import Clock, assign_to
 
 TP = TopicPartition("orders", 0)
+KEYS = 3
+# Each order, and whether with batches; by key there are none.
+KINDS = [
+    (order, is_batch)
+    for order in Order
+    for is_batch in (False, True)
+    if not (is_batch and order is Order.KEY)
+]
 
 
-@frozen(kw_only=True)
-class KeyedRecord(FakeRecord):
-    """A record with a key of its own."""
+@frozen
+class Record:
+    """The attributes of a record that a worker reads; by default there are three keys."""
 
-    given: bytes
+    topic: str
+    partition: int
+    offset: int
+    key: bytes = field()
+    leader_epoch: int = 0
+    serialized_key_size: int = 1
+    serialized_value_size: int = 100
+    serialized_header_size: int = -1
 
-    @property
-    def key(self):
-        return self.given
+    @key.default
+    def _of_its_offset(self):
+        return b"%d" % (self.offset % KEYS)
 
 
 class Desk:
-    """A schedule for one partition, and the clock it looks at."""
+    """
+    A queue and its decisions for one partition, and the clock it looks at.
 
-    def __init__(self, order, key=None, breaker=None, records=0, **policy):
-        self.clock = Clock()
-        self.held = Held(self.clock)
+    Attributes:
+        told: the kinds of all events, in their order.
+        events: the events.
+    """
+
+    make_decisions = Decisions
+
+    def __init__(self, order, key=None, breaker=None, records=0, clock=None, **policy):
+        self.clock = clock or Clock()
+        self.kept = Kept(self.clock)
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
         assign_to(self.ledger, [TP])
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
         self.told = []
         self.events = []
-        self.schedule = Schedule(
+        self.decisions = self.make_decisions(
             Queue(
-                self.held,
-                Lanes(order),
+                self.kept,
+                order,
                 Policy(**settings),
                 self.clock,
                 self.ledger,
@@ -53,8 +74,8 @@ class Desk:
             self.place,
             breaker,
         )
-        self.ledger.lookers.append(self.schedule.queue.obey)
-        self.epoch = self.held.open(TP, 1, 0, 0)
+        self.ledger.lookers.append(self.decisions.queue.obey)
+        self.epoch = self.kept.open(TP, 1, 0, 0)
         self.key = key
         self._next = 0
         if records:
@@ -71,16 +92,15 @@ class Desk:
     def admit(self, count):
         records = [self._record(self._next + n) for n in range(count)]
         self._next += count
-        chunk = self.held.admit(self.epoch, records)
-        self.schedule.admit(self.epoch, chunk)
-        return chunk
+        self.kept.admit(self.epoch, records)
+        self.decisions.queue.admit(self.epoch)
+        return records
 
     def _record(self, offset):
-        record = FakeRecord(*TP, offset)
+        record = Record(*TP, offset)
         if self.key is None:
             return record
-        key = self.key(record)
-        return KeyedRecord(*TP, offset, given=str(key).encode())
+        return Record(*TP, offset, key=str(self.key(record)).encode())
 
     @property
     def failures(self):
@@ -89,8 +109,8 @@ class Desk:
 
     def regain(self):
         """Lose the partition and get it back, from its first record on."""
-        self.held.close(self.epoch)
-        self.epoch = self.held.open(TP, self.epoch.number + 1, 0, 0)
+        self.kept.close(self.epoch)
+        self.epoch = self.kept.open(TP, self.epoch.number + 1, 0, 0)
         self._next = 0
 
     def pause(self, owner="app", for_=None):
@@ -102,19 +122,19 @@ class Desk:
     def work(self):
         """Complete all that can be claimed, and return which records these are."""
         found = []
-        while tasks := self.schedule.queue.claim():
-            found += done_by(self.schedule, tasks)
+        while tasks := self.decisions.queue.claim():
+            found += done_by(self.decisions, tasks)
         return sorted(found)
 
     def pass_time(self, seconds):
         self.clock.now += seconds
-        self.schedule.turn()
+        self.decisions.turn()
 
 
-def done_by(schedule, tasks):
+def done_by(decisions, tasks):
     """Complete these, and return the offsets of their records."""
-    found = [record_at(task.chunk, at).offset for task in tasks for at in task.indexes]
-    schedule.complete([ended(task) for task in tasks])
+    found = [task.record(at).offset for task in tasks for at in task.indexes]
+    decisions.complete([ended(task) for task in tasks])
     return found
 
 
@@ -123,3 +143,10 @@ def ended(task):
     if task.letter is None:
         return all_done(task, 0.0)
     return Outcome(task=task, finished=task.indexes)
+
+
+def incomplete(progress):
+    """Count one by one, in order, the records that are not released."""
+    ordinals = range(progress.admitted - progress.span(), progress.admitted)
+    found = zip(ordinals, progress.records(ordinals), strict=True)
+    return [ordinal for ordinal, record in found if record is not None]

@@ -20,14 +20,14 @@ def commits_too_far(patch):
 
 def keeps_no_order(patch):
     """Hand a lane out again while its task is out."""
-    note = Queue._note_running
+    note = Queue._note
 
-    def note_and_go_on(queue, lane, count):
-        note(queue, lane, count)
-        if lane.runs:
-            queue.make_ready(lane)
+    def note_and_go_on(queue, task):
+        if task.lane:
+            queue._make_ready(task.lane)
+        return note(queue, task)
 
-    patch.setattr(Queue, "_note_running", note_and_go_on)
+    patch.setattr(Queue, "_note", note_and_go_on)
     return "W7"
 
 

@@ -319,7 +319,7 @@ def test_doctor_is_content(team):
     found = json.loads(ended.stdout)
     assert {one["rank"] for one in found} <= {"ok", "note"}
     (note,) = [one for one in found if "see who may" in one["what"]]
-    topics = " ".join(f"--topic {name}" for name in team.settings.all_topics)
+    topics = " ".join(f"--topic {name}" for name in team.settings.topics)
     assert f"--list {topics} --resource-pattern-type match" in note["do"]
     assert ended.exit_code == Status.DONE
 

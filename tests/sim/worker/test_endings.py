@@ -34,6 +34,7 @@ from tests.sim.worker.working import (
     filled,
     in_both,
     in_thread,
+    planted_once,
     put,
     quick,
     taken,
@@ -279,18 +280,6 @@ def test_an_interrupt_passes_over_nothing(lab, method):
     assert [handler.offsets(n) for n in (0, 1)] == [[*range(6)]] * 2
 
 
-def planted_once(call, error):
-    """Return what raises the first time, and works afterwards."""
-    left = [error]
-
-    def once(*given, **named):
-        if left:
-            raise left.pop()
-        return call(*given, **named)
-
-    return once
-
-
 @pytest.mark.contract("W4", "W12")
 @simulated(seeds=1)
 def test_the_first_records_of_an_ownership_come_again(lab):
@@ -343,17 +332,6 @@ def test_the_drain_is_counted_from_when_it_was_asked_for(lab):
     assert drained.seconds < 0.5
     assert lab.now - at < 5
     assert run.report.given_up == 1
-
-
-@simulated(seeds=1)
-def test_what_a_hook_raises_is_counted(lab):
-    lab.topic("t", 1, records=1)
-    run = Working(lab, Handler(lab), on_event=planted)
-    run.done(1)
-    assert run.stop().committed
-    (failures,) = run.worker.hook_failures.values()
-    assert failures > 1
-    assert run.worker.stats().hook_failures == failures
 
 
 class HangingHook:

@@ -18,6 +18,7 @@ from safeconsumer.errors import HandlerTimeoutError
 from safeconsumer.holds.hold import OUTAGE
 from tests.harness.docs.pages import ROOT, blocks
 from tests.sim.playing import simulated
+from tests.sim.worker.test_judged import broken
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -226,7 +227,7 @@ def test_a_paused_partition_changes_hands(lab, what):
 @pytest.mark.contract("W11")
 @ORDERS
 @simulated(seeds=1)
-def test_a_breaker_holds_a_topic_through_an_outage(lab, order):
+def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
     """W11: it goes on after 1 s, 2 s, 2 s...; nothing is given up, and it is told."""
     filled(lab, 2, *["calls"] * 10, keys="ab")
     handler = Handler(lab, calls=ConnectionError("the service is down"))
@@ -235,7 +236,13 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, order):
     )
     retry = Retry(attempts=9, first=0.2, jitter=False)
     run = Working(
-        lab, handler, order=order, breaker=breaker, retry=retry, concurrency=2
+        lab,
+        handler,
+        order=order,
+        breaker=breaker,
+        retry=retry,
+        concurrency=2,
+        settings={"journal": tmp_path},
     )
     lab.until(lambda: run.worker.stats().breaker_open)
     assert "ConnectionError" in str(run.consumer.explain("t:1"))
@@ -243,6 +250,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, order):
     lab.sleep(4.5)
     tries = [round(c.began - at) for c in handler.calls[before:]]
     assert tries == [1, 3]
+    assert "2 tries have failed since" in str(run.consumer.explain("t:1"))
     health = run.worker.healthy()
     assert health.is_alive
     assert "stopped by a breaker" in str(health.reasons)
@@ -255,6 +263,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, order):
     assert max(c.attempt for c in handler.calls) <= 4
     run.stop()
     assert committed(lab) == [10, 10]
+    assert broken(tmp_path) == set()
 
 
 @pytest.mark.contract("W11")

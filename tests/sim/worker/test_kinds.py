@@ -37,10 +37,10 @@ class Counted:
     def check(self):
         """Compare, unless the loop is between a poll and its end."""
         engine, stats = self.run.worker._engine, self.run.worker.stats()
-        if engine._in_hand:
+        if engine._unadmitted:
             return
         ended = stats.done + stats.dropped + stats.refetched
-        assert self.polled == ended + engine.held.records, stats
+        assert self.polled == ended + engine.kept.records, stats
         assert stats.dropped == sum(stats.dropped_by_reason.values())
         assert stats.dropped_by_reason.keys() <= REASONS
 

@@ -186,7 +186,7 @@ def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
     elif then == "block":
         lab.sleep(3)
         run.stop()
-        assert run.told(events.DeadLetterRefused)
+        assert [one.then for one in run.told(events.DeadLetterFailed)] == [then]
     else:
         run.done(2)
         report = run.stop()
@@ -199,36 +199,6 @@ def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
         headers = dict(letter.headers)
         assert (letter.value, headers["dead-letter-offset"]) == (large.encode(), b"0")
         assert "dead-letter-stack" not in headers
-
-
-@pytest.mark.contract("W7")
-@simulated(seeds=1)
-def test_a_topic_that_cannot_be_written_now(lab):
-    refuses = lab.cluster.fail("Produce", error=NOT_ENOUGH_REPLICAS)
-    one, other = lab.topic("t", 2)
-    put(lab, one, "", "reject", "")
-    put(lab, other, "", "")
-    run = Working(
-        lab,
-        Handler(lab, reject=Reject("told to")),
-        dead_letter=DeadLetter(
-            producer(lab, retries=0, enable_idempotence=False), "dead"
-        ),
-        limits=Limits(age=3.0),
-        retry=Retry(first=1.0, most=2.0, jitter=False),
-    )
-    run.done(3)
-    lab.sleep(8)
-    failed = run.told(events.DeadLetterFailed)
-    assert [one.attempt for one in failed][:3] == [1, 2, 3]
-    assert [one.delay for one in failed][:3] == [1.0, 2.0, 2.0]
-    assert "t:0 offset 1" in str(run.worker.healthy().reasons)
-    assert committed(lab) == [1, 2]
-    refuses.end()
-    run.done(5)
-    assert run.stop().dead_letters == 1
-    assert len(letters(lab)) == 1
-    assert committed(lab) == [3, 2]
 
 
 @pytest.mark.contract("W7")
@@ -249,17 +219,22 @@ def test_a_letter_that_no_try_can_send_goes_to_the_policy(lab, then, error):
         lab.sleep(10)
         assert run.stop().skipped == (then == "skip")
     assert committed(lab) == [3 if then == "skip" else 1]
-    assert [one.then for one in run.told(events.DeadLetterRefused)] == [then]
+    (failed,) = run.told(events.DeadLetterFailed)
+    assert (failed.attempt, failed.delay, failed.then) == (1, None, then)
     assert letters(lab) == []
 
 
 @pytest.mark.contract("W7")
 @in_both
-@pytest.mark.parametrize("then", ["stop", "skip", "block"])
+@pytest.mark.parametrize(
+    ("then", "error"),
+    [("stop", UNKNOWN_TOPIC), ("skip", UNKNOWN_TOPIC), ("block", NOT_ENOUGH_REPLICAS)],
+    ids=["stop", "skip", "block"],
+)
 @simulated(seeds=1)
-def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, executor):
+def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, error, executor):
     """W7: for ten times as long as all attempts take; and no attempt is used up."""
-    away = lab.cluster.fail("Produce", error=UNKNOWN_TOPIC)
+    away = lab.cluster.fail("Produce", error=error)
     retry = Retry(attempts=3, first=1.0, most=2.0, jitter=False)
     to = producer(lab, retries=0, enable_idempotence=False)
     run = working(
@@ -269,12 +244,17 @@ def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, executor):
         retry=retry,
         on_exhausted=then,
         executor=executor,
+        limits=Limits(age=3.0),
     )
     run.done(1)
     lab.sleep(30)
     assert run.error is None
-    assert len(run.told(events.DeadLetterFailed)) > 9
-    assert (run.told(events.DeadLetterRefused), committed(lab)) == ([], [1])
+    failed = run.told(events.DeadLetterFailed)
+    assert len(failed) > 9
+    assert [(one.attempt, one.delay) for one in failed[:3]] == [(1, 1), (2, 2), (3, 2)]
+    assert {one.then for one in failed} == {"retry"}
+    assert "t:0 offset 1" in str(run.worker.healthy().reasons)
+    assert committed(lab) == [1]
     away.end()
     run.done(5)
     report = run.stop()
@@ -319,7 +299,8 @@ def test_a_letter_without_an_answer_is_not_sent_beside_itself(lab, *, fails):
 
     run = working(lab, DeadLetter(Slow(), "dead"), "bad")
     lab.sleep(12)
-    assert [round(one.seconds) for one in run.told(events.DeadLetterSlow)] == [5]
+    (slow,) = run.told(events.HandlerStalled)
+    assert (round(slow.seconds), slow.is_letter) == (5, True)
     (first,) = futures
     assert committed(lab) == [0]
     first.set_exception(OSError()) if fails else first.set_result(None)
@@ -327,7 +308,7 @@ def test_a_letter_without_an_answer_is_not_sent_beside_itself(lab, *, fails):
     if fails:
         assert committed(lab) == [0]
         lab.sleep(6)
-        assert len(run.told(events.DeadLetterSlow)) == 2
+        assert len(run.told(events.HandlerStalled)) == 2
         futures[1].set_result(None)
     run.done(1)
     assert run.stop().dead_letters == 1
@@ -507,7 +488,8 @@ def test_a_sink_that_does_not_return_is_told(lab, executor):
     """After 5 s, once: kafka-python's send() waits long for an unknown topic."""
     run = working(lab, lambda *_: lab.sleep(12), "bad", executor=executor)
     run.done(1)
-    (told,) = run.told(events.DeadLetterSlow)
+    (told,) = run.told(events.HandlerStalled)
+    assert told.is_letter
     assert 5 <= told.seconds < 6
     assert run.stop().dead_letters == 1
 
@@ -670,23 +652,6 @@ def test_a_batch_that_fails_as_a_whole_is_no_success(lab):
     )
     assert isinstance(run.ends(), DeadLetterLimitError)
     assert len(letters.sent) <= 5
-
-
-@pytest.mark.contract("W7")
-@simulated(seeds=1)
-def test_a_poisoned_record_alone_in_a_topic_is_a_dead_letter(lab):
-    (tp,) = filled(lab, 1, "bad")
-    letters = Letters()
-    run = Working(
-        lab,
-        Handler(lab, bad=Reject("told to")),
-        dead_letter=DeadLetter(letters, "dead"),
-    )
-    run.done(1)
-    lab.sleep(10)
-    put(lab, tp, "good")
-    run.done(2)
-    assert (letters.sent, run.stop().dead_letters, committed(lab)) == ([b"bad"], 1, [2])
 
 
 @pytest.mark.contract("W7")

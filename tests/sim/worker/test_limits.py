@@ -5,18 +5,28 @@ import threading
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import Limits, Retry, RetryLater, SafeConsumer, events
+from safeconsumer import Limits, Reject, Retry, RetryLater, SafeConsumer, events
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.loop import BUSY_POLL
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import COOPERATIVE
-from tests.sim.worker.working import Handler, Working, filled, in_both, put
+from tests.sim.worker.test_judged import broken, entries
+from tests.sim.worker.working import (
+    Handler,
+    Working,
+    consumer,
+    filled,
+    in_both,
+    planted_once,
+    put,
+)
 
 BACKPRESSURE = "worker:backpressure"
 STICKY = {"partition_assignment_strategy": [COOPERATIVE]}
 SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
+TWENTY = {"max_poll_records": 20}
 
 
 @simulated(seeds=1)
@@ -215,6 +225,173 @@ def test_partitions_take_turns_by_key(lab):
     assert lab.now - began < 1
 
 
+# Partitions share the room; what waits in one that stands still makes room for others
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize(("busy", "share"), [(1, 20), (4, 8)])
+@simulated(seeds=1)
+def test_partitions_that_have_records_share_the_room(lab, busy, share):
+    """One share stays free; a poll is no larger, as all of it may be of one partition."""
+    made = lab.topic("t", 4)
+    for tp in made[:busy]:
+        put(lab, tp, *["stands"] * 100)
+    handler, limits = Handler(lab, stands=1000), Limits(records=40)
+    run = Working(lab, handler, limits=limits, settings=SMALL)
+    lab.sleep(3)
+    epochs = run.worker._engine.kept.epochs
+    held = [epochs[tp].records for tp in made]
+    assert share <= max(held) < 2 * share
+    assert sum(held) <= 40
+
+
+@pytest.mark.contract("W1", "W9")
+@in_both
+@simulated(seeds=1, nightly=2)
+def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(
+    lab, tmp_path, executor
+):
+    """By anybody, as often as it likes: what does not fit comes again, once."""
+    filled(lab, 2, *["slow"] * 25, keys="abcd")
+    handler, limits = Handler(lab, slow=0.3), Limits(records=20)
+    how = {"executor": executor, "order": "key", "limits": limits}
+    settings = {**SMALL, "journal": tmp_path}
+    run = Working(lab, handler, settings=settings, **how)
+    poll, held = run.consumer.poll, run.worker._engine.kept
+
+    def lifted(**how):
+        assert held.records <= 20
+        run.consumer.resume_all(owner=BACKPRESSURE)
+        return poll(**how)
+
+    run.consumer.poll = lifted
+    run.done(50)
+    assert run.stop().refetched > 0
+    assert [sorted(handler.offsets(n)) for n in (0, 1)] == [[*range(25)]] * 2
+    assert [one for one in entries(tmp_path, "call") if one["op"] == "seek"]
+    assert broken(tmp_path) == set()
+
+
+@pytest.mark.contract("W9")
+@simulated(seeds=1)
+def test_what_comes_in_a_new_ownership_was_not_held(lab):
+    """A partition's hold ends with its ownership: lost and regained within one poll, say."""
+    tps = lab.topic("t", 2)
+    put(lab, tps[0], *["stands"] * 100)
+    reading = consumer(lab, **SMALL)
+    reading.assign(tps)
+    limits = Limits(records=40)
+    run = Working(lab, Handler(lab, stands=1000), given=reading, limits=limits)
+    lab.until(lambda: BACKPRESSURE in run.worker.stats().paused)
+    lab.sleep(1)
+    poll, before = reading.poll, run.worker.stats().queued
+
+    def regained(**how):
+        reading.poll = poll
+        reading.assign(tps[1:])
+        reading.assign(tps)
+        return poll(**{**how, "timeout_ms": 10_000})
+
+    reading.poll = regained
+    lab.until(lambda: run.worker.stats().dropped)
+    assert before == 19
+    assert run.worker.stats().leaked == 0
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize("batch", [None, 20])
+@simulated(seeds=1)
+def test_blocked_records_keep_only_what_failed(lab, batch):
+    """W1: two partitions block, each with others before and behind; a third one's come."""
+    one, other, third = lab.topic("t", 3)
+    run = Working(
+        lab,
+        Handler(lab, stops=Reject("planted")),
+        batch=batch,
+        limits=Limits(records=20),
+        settings=SMALL,
+        on_exhausted="block",
+    )
+    run.owns(3)
+    for tp, values in ((one, ["stops"] * 9), (one, [""] * 91), (other, ["stops"] * 5)):
+        put(lab, tp, *values)
+        lab.sleep(3)
+    put(lab, third, *[""] * 5)
+    lab.until(lambda: lab.committed(third) == 5)
+
+
+@pytest.mark.contract("W4")
+@simulated(seeds=1)
+def test_an_interrupt_before_the_seek_passes_over_nothing(lab):
+    """W4: as a Ctrl-C between the two, and the drain that follows; nothing is committed."""
+    one, other = lab.topic("t", 2)
+    put(lab, one, *["slow"] * 40)
+    options = {"batch": 10, "order": "unordered", "concurrency": 1}
+    limits = Limits(records=20)
+    run = Working(
+        lab, Handler(lab, slow=0.5), limits=limits, settings=TWENTY, **options
+    )
+    lab.until(lambda: run.worker.stats().running == 10)
+    back = run.consumer._safe_go_back
+    run.consumer._safe_go_back = planted_once(back, KeyboardInterrupt())
+    run.consumer.pause(one, owner="ops")
+    put(lab, other, "")
+    assert isinstance(run.ends(), KeyboardInterrupt)
+    assert lab.committed(one) == 10
+
+
+@pytest.mark.contract("W1")
+@simulated(seeds=1)
+def test_a_record_larger_than_its_share_is_not_fetched_for_ever(lab):
+    """A blocked record keeps its partition from moving; the next one does not fit."""
+    one, _ = lab.topic("t", 2)
+    put(lab, one, "stops", *["x" * 10_000] * 4)
+    small = {**SMALL, "max_poll_records": 1, "max_partition_fetch_bytes": 1000}
+    run = Working(
+        lab,
+        Handler(lab, stops=Reject("planted")),
+        limits=Limits(records=20, bytes=8000),
+        settings=small,
+        on_exhausted="block",
+    )
+    lab.sleep(4)
+    assert 1 <= run.worker.stats().refetched <= 2
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize("why", ["the other is held", "its log is gone"])
+@simulated(seeds=1)
+def test_nothing_is_given_back_in_vain(lab, why):
+    """Held, the other wants no room; after a reset, what waits could not be fetched again."""
+    one, other = lab.topic("t", 2)
+    put(lab, one, "stops", *[""] * 19)
+    run = stopping(lab, limit=20, polls=20)
+    lab.until(lambda: BACKPRESSURE in run.worker.stats().paused)
+    if why == "the other is held":
+        run.consumer.pause(other, owner="ops")
+    else:
+        run.worker._engine.kept.epochs[one].has_lost_floor = True
+    put(lab, other, *[""] * 9)
+    lab.sleep(3)
+    assert run.worker.stats().refetched == 0
+
+
+@pytest.mark.contract("W9")
+@simulated(seeds=1)
+def test_holds_are_timed_by_their_owner(lab):
+    """While one is in force: it ends where a handler's thread lifts it, in a long poll."""
+    filled(lab, 1, *["slow"] * 11)
+    handler = Handler(lab, slow=lambda *_: 3.0 if len(handler.calls) == 1 else 0.0)
+    reading, limits = consumer(lab, "t", **SMALL), Limits(records=10)
+    poll = reading.poll
+    reading.poll = lambda **how: lab.sleep(4) or poll(**how)
+    run = Working(lab, handler, given=reading, limits=limits)
+    run.done(11)
+    seconds = run.worker.stats().pause_seconds
+    taken = {owner: round(one, 1) for owner, one in seconds.items() if one}
+    assert taken == {BACKPRESSURE: 3.0}
+
+
 @simulated(seeds=1)
 def test_a_lift_that_cannot_be_written_down_ends_no_thread(lab, tmp_path):
     """A full disk for a moment, on the thread that runs handlers; there is but one."""
@@ -410,28 +587,10 @@ def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
 
 @pytest.mark.contract("W1")
 @in_both
+@pytest.mark.parametrize("limit", ["records", "span"])
 @simulated(seeds=1)
-def test_a_single_partition_whose_room_is_less_than_a_batch(lab, executor):
+def test_a_batch_does_not_wait_for_more_than_a_limit_lets_come(lab, executor, limit):
     filled(lab, 1, *["v"] * 50)
-    run = Working(
-        lab,
-        Handler(lab, v=0.1),
-        executor=executor,
-        batch=50,
-        batch_within=WITHIN,
-        limits=Limits(records=10),
-        settings={"max_poll_records": 10},
-    )
-    run.done(40)
-    assert lab.now < WITHIN
-    run.stop()
-
-
-@pytest.mark.contract("W1")
-@in_both
-@simulated(seeds=1)
-def test_records_beyond_the_span_fill_no_batch(lab, executor):
-    filled(lab, 1, *["v"] * 40)
     run = Working(
         lab,
         Handler(lab, v=0.1),
@@ -439,9 +598,10 @@ def test_records_beyond_the_span_fill_no_batch(lab, executor):
         order="unordered",
         batch=50,
         batch_within=WITHIN,
-        limits=Limits(span=10),
+        limits=Limits(**{limit: 10}),
+        settings={"max_poll_records": 10},
     )
-    run.done(30)
+    run.done(40)
     assert lab.now < WITHIN
     run.stop()
 

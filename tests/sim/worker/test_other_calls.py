@@ -1,7 +1,7 @@
 """Other calls of a consumer that a worker or a pump has: refused by name, or harmless."""
 
 import itertools
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from operator import attrgetter, methodcaller
 
 import pytest
@@ -14,7 +14,9 @@ from safeconsumer.errors import (
     BlockingCallInListenerError,
     CommitRefusedError,
     ConcurrentPollError,
+    ConsumerInUseError,
     ControlSettingError,
+    LifespanError,
     SafeConsumerError,
 )
 from tests.sim.playing import simulated
@@ -24,32 +26,9 @@ from tests.sim.worker.working import (
     committed,
     consumer,
     filled,
+    put,
     taken,
 )
-
-
-@pytest.mark.contract("W4")
-@pytest.mark.parametrize("call", ["commit", "commit_async"])
-@simulated(seeds=1)
-def test_a_commit_by_a_handler_passes_no_record_over(lab, call):
-    """As a handler that was ported from a loop does; then the process is killed."""
-    (tp,) = filled(lab, 1, "slow", *["commits"] * 4, keys="abcde")
-
-    def commits(record, _context):
-        offsets = {tp: OffsetAndMetadata(record.offset + 1, "", -1)}
-        with suppress(CommitRefusedError):
-            getattr(first.consumer, call)(offsets)
-
-    handler = Handler(lab, slow=60.0, commits=commits)
-    first = Working(lab, handler, order="key", settings={"session_timeout_ms": 6000})
-    lab.until(lambda: len(handler.calls) == 5)
-    lab.sleep(1)
-    lab.kill(first.process)
-    again = Handler(lab)
-    second = Working(lab, again, name="b", order="key")
-    lab.until(lambda: committed(lab) == [5])
-    second.stop()
-    assert again.offsets() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.contract("W4")
@@ -72,6 +51,186 @@ def test_a_poll_by_a_hook_takes_no_record_away(lab):
     assert not any(taken)
 
 
+# Calls that would end the membership, or the assignment, of a consumer that is in use
+
+NEVER = Commit(every=1000.0)
+
+
+def leaves_a_block(consumer):
+    with consumer:
+        pass
+
+
+ENDINGS = {
+    "close": lambda c: c.close(),
+    "close at once": lambda c: c.close(autocommit=False, timeout_ms=0),
+    "with": leaves_a_block,
+    "unsubscribe": lambda c: c.unsubscribe(),
+    "assign": lambda c: c.assign([TP]),
+    "assign nothing": lambda c: c.assign([]),
+}
+each_ending = pytest.mark.parametrize("ending", list(ENDINGS))
+
+
+def refused(consumer, ending):
+    with pytest.raises(ConsumerInUseError, match=r"worker\.stop\(\)"):
+        ENDINGS[ending](consumer)
+    return True
+
+
+def half_done(lab):
+    """Start a worker that has done what is there, and has committed none of it."""
+    filled(lab, 1, *[""] * 6)
+    handler = Handler(lab)
+    run = Working(lab, handler, commit=NEVER)
+    run.done(6)
+    assert committed(lab) == [0]
+    return run, handler
+
+
+@pytest.mark.contract("W4")
+@each_ending
+@simulated(seeds=1)
+def test_another_thread_ends_no_consumer_of_a_worker(lab, ending):
+    run, handler = half_done(lab)
+    assert refused(run.consumer, ending)
+    put(lab, TP, "", "")
+    run.done(8)
+    run.stop()
+    assert committed(lab) == [8]
+    assert handler.offsets() == [*range(8)]
+
+
+@pytest.mark.contract("W4")
+@simulated(seeds=1)
+def test_another_thread_assigns_nothing_to_a_consumer_of_a_worker(lab):
+    """With partitions that were assigned by hand, which a new assignment would drop."""
+    filled(lab, 2, *[""] * 3)
+    handler = Handler(lab)
+    reading = consumer(lab)
+    reading.assign([TP])
+    run = Working(lab, handler, given=reading, commit=NEVER)
+    run.done(3)
+    with pytest.raises(ConsumerInUseError):
+        reading.assign([TopicPartition("t", 1)])
+    assert reading.assignment() == {TP}
+    run.stop()
+    assert committed(lab)[0] == 3
+
+
+@pytest.mark.contract("W4")
+@each_ending
+@simulated(seeds=1)
+def test_a_handler_that_ends_the_consumer_stops_its_worker(lab, ending):
+    """Tried again it would do so again, and then be a dead letter."""
+    filled(lab, 1, *[""] * 4, "ends", "")
+    ends = Handler(lab, ends=lambda *_: ENDINGS[ending](run.consumer))
+    run = Working(lab, ends, commit=NEVER)
+    assert isinstance(run.ends(), ConsumerInUseError)
+    assert committed(lab) == [4]
+    assert ends.offsets() == [*range(5)]
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("whose", ["worker", "consumer"])
+@each_ending
+@simulated(seeds=1)
+def test_a_hook_ends_no_consumer_of_a_worker(lab, ending, whose):
+    """The consumer's hooks run in the worker's own poll, as signal handlers may."""
+    filled(lab, 1, *[""] * 4)
+    tried = []
+
+    def hook(event):
+        ours = events.PartitionStarted, events.RebalanceCompleted
+        if isinstance(event, ours) and not tried:
+            tried.append(refused(run.consumer, ending))
+
+    handler = Handler(lab)
+    options = {"on_event": hook}
+    if whose == "consumer":
+        options = {"settings": {"hooks": [hook]}}
+    run = Working(lab, handler, **options)
+    run.done(4)
+    run.stop()
+    assert tried == [True]
+    assert committed(lab) == [4]
+    assert handler.offsets() == [*range(4)]
+
+
+@pytest.mark.contract("W4")
+@each_ending
+@simulated(seeds=1)
+def test_nobody_ends_the_consumer_of_a_pump_in_its_block(lab, ending):
+    filled(lab, 1, *[""] * 4)
+    reading = consumer(lab, "t", max_poll_records=2)
+    with Pump(reading, commit=NEVER) as pump:
+        taken(lab, pump, 2)[0].done()
+        assert refused(reading, ending)
+    assert committed(lab) == [2]
+    reading.unsubscribe()
+    reading.close()
+
+
+@pytest.mark.contract("W4", "W8")
+@simulated(seeds=1)
+def test_a_lifespan_that_closes_the_consumer_is_told_so_and_the_worker_closes_it(lab):
+    """It is left behind the last commit, so nothing is done again."""
+
+    @contextmanager
+    def lifespan():
+        yield
+        run.consumer.close()
+
+    filled(lab, 1, *[""] * 4)
+    run = Working(lab, Handler(lab), commit=NEVER, lifespan=lifespan)
+    run.done(4)
+    run.worker.stop()
+    assert isinstance(run.ends(), LifespanError)
+    assert isinstance(run.error.__cause__, ConsumerInUseError)
+    assert committed(lab) == [4]
+    assert run.consumer._closed
+
+
+@pytest.mark.contract("W4", "W8")
+@simulated(seeds=1)
+def test_a_consumer_is_closed_once_its_worker_has_ended(lab):
+    run, _ = half_done(lab)
+    run.stop()
+    for ending in ("close", "close at once", "with"):
+        ENDINGS[ending](run.consumer)
+    assert committed(lab) == [6]
+
+
+@pytest.mark.contract("W4", "W8")
+@simulated(seeds=1)
+def test_a_consumer_that_its_worker_could_not_close_is_its_programs(lab, monkeypatch):
+    """As where a second Ctrl-C ends the worker between its last commit and that."""
+    run, _ = half_done(lab)
+
+    def interrupted(_seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.worker._runner, "stop", interrupted)
+    run.worker.stop()
+    assert isinstance(run.ends(), KeyboardInterrupt)
+    assert not run.consumer._closed
+    run.consumer.close()
+    assert committed(lab) == [6]
+
+
+@pytest.mark.contract("W4")
+@simulated(seeds=1)
+def test_a_subscription_may_change_while_a_worker_works(lab):
+    """What is done is committed before the join that gives partitions up."""
+    lab.topic("u", 1)
+    run, handler = half_done(lab)
+    run.consumer.subscribe(["u"])
+    lab.until(lambda: run.consumer.assignment() == {TopicPartition("u", 0)})
+    assert committed(lab) == [6]
+    run.stop()
+    assert handler.offsets() == [*range(6)]
+
+
 # Every public call, out of a handler and out of a listener
 
 
@@ -80,6 +239,7 @@ NEXT = {TP: OffsetAndMetadata(2, "", -1)}
 END = {TP: OffsetAndMetadata(4, "", -1)}
 
 REFUSED = CommitRefusedError
+IN_USE = ConsumerInUseError
 BLOCKS = BlockingCallInListenerError
 UNCONTROLLED = ControlSettingError
 
@@ -110,10 +270,10 @@ CALLS = {
     **{name: (methodcaller(name), None, None) for name in QUESTIONS},
     "__iter__": (lambda c: next(iter(c)), ConcurrentPollError, BLOCKS),
     "__next__": (next, ConcurrentPollError, BLOCKS),
-    "assign": (lambda c: c.assign([TP]), IllegalStateError, IllegalStateError),
+    "assign": (lambda c: c.assign([TP]), IN_USE, IN_USE),
     "beginning_offsets": (lambda c: c.beginning_offsets([TP]), None, BLOCKS),
     "bootstrap": (lambda c: c.bootstrap(timeout_ms=1000), None, BLOCKS),
-    "close": (lambda c: c.close(), None, BLOCKS),
+    "close": (lambda c: c.close(), IN_USE, BLOCKS),
     "commit": (lambda c: c.commit(NEXT), REFUSED, REFUSED),
     "commit without offsets": (lambda c: c.commit(), REFUSED, REFUSED),
     "commit_async": (lambda c: c.commit_async(NEXT), REFUSED, REFUSED),
@@ -136,7 +296,7 @@ CALLS = {
     "seek_to_end": (lambda c: c.seek_to_end(TP), None, None),
     "subscribe": (lambda c: c.subscribe(["t"]), None, None),
     "topics": (lambda c: c.topics(), None, BLOCKS),
-    "unsubscribe": (lambda c: c.unsubscribe(), None, BLOCKS),
+    "unsubscribe": (lambda c: c.unsubscribe(), IN_USE, BLOCKS),
 }
 
 
@@ -289,6 +449,8 @@ def test_commits_work_again_behind_the_block_of_a_pump(lab):
     reading = consumer(lab, "t", max_poll_records=2)
     with Pump(reading) as pump:
         taken(lab, pump, 2)[0].done()
+        with pytest.raises(CommitRefusedError, match="commits what is done"):
+            reading.commit()
     (records,) = reading.poll(5000).values()
     assert [one.offset for one in records] == [2, 3]
     for commit in (reading.commit, lambda: reading.commit(END), reading.commit_async):

@@ -1,7 +1,6 @@
 """What a pump promises to a loop that is somebody's own."""
 
 import gc
-import itertools
 import json
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from safeconsumer import (
     BatchFailure,
     Commit,
-    DeadLetter,
     Drain,
     Limits,
     Pause,
@@ -22,16 +20,15 @@ from safeconsumer import (
     events,
 )
 from safeconsumer.errors import (
-    CommitRefusedError,
     DeserializationError,
     RecordFailedError,
     UnansweredBatchError,
-    WorkerSettingError,
     WorkerStateError,
 )
 from safeconsumer.holds.hold import OUTAGE
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
+from tests.sim.worker.test_judged import broken, entries
 from tests.sim.worker.working import (
     committed,
     consumer,
@@ -165,10 +162,12 @@ def test_what_failed_for_good_goes_the_policys_way(lab, order, then):
 @pytest.mark.contract("W5", "W7")
 @simulated(seeds=1)
 def test_a_sink_that_takes_long_holds_up_no_batch(lab):
-    """W5, W7: neither the loop; who leaves the block waits for it."""
-    letters, told = [], []
+    """W5, W7: neither the loop; it is called again if it fails, and the end waits for it."""
+    letters, told, fails = [], [], [OSError()]
 
     def sink(record, _failure):
+        if fails:
+            raise fails.pop()
         lab.sleep(8)
         letters.append(record.offset)
 
@@ -184,54 +183,10 @@ def test_a_sink_that_takes_long_holds_up_no_batch(lab):
         (again,) = taken(lab, pump, 1)
         assert lab.now - at < 2
         again.done()
-        lab.sleep(5)
-        (slow,) = (one for one in told if isinstance(one, events.DeadLetterSlow))
-        assert (slow.offset, letters) == (1, [])
+        lab.sleep(6)
+        (slow,) = (one for one in told if isinstance(one, events.HandlerStalled))
+        assert (slow.offset, slow.is_letter, letters) == (1, True, [])
     assert (letters, committed(lab)) == ([1], [8])
-
-
-@pytest.mark.contract("W7")
-@ORDERS
-@simulated(seeds=1)
-def test_a_sink_that_fails_is_called_again(lab, order):
-    """W7: after the waits of the policy, for longer than all attempts take."""
-    tried = []
-
-    def sink(_record, _failure):
-        tried.append(lab.now)
-        if len(tried) < 8:
-            raise OSError
-
-    with pumping(lab, 4, order=order, dead_letter=sink) as pump:
-        (batch,) = taken(lab, pump, 4)
-        batch.fail(Reject("planted"), 0)
-        batch.done()
-        lab.until(lambda: pump.turn() == [] and len(tried) == 8, 400)
-        waits = [round(b - a) for a, b in itertools.pairwise(tried)]
-        assert waits == [1, 2, 4, 8, 16, 30, 30]
-    assert committed(lab) == [4]
-
-
-@pytest.mark.contract("W3")
-@simulated(seeds=1)
-def test_in_order_the_next_batch_waits_for_the_one_before(lab):
-    """W3: so that what failed comes before what stands behind it; others do not wait."""
-    with pumping(lab, 8, 2, order="partition") as pump:
-        first, other = taken(lab, pump, 8)
-        first.done([0, 1, 2])
-        other.done()
-        (second,) = taken(lab, pump, 4)
-        assert (second.partition, offsets(second)) == (other.partition, [4, 5, 6, 7])
-        second.done()
-        assert nothing(lab, pump, 1)
-        first.fail(ValueError(), 3)
-        (again,) = taken(lab, pump, 1)
-        assert offsets(again) == [3]
-        again.done()
-        (behind,) = taken(lab, pump, 4)
-        assert offsets(behind) == [4, 5, 6, 7]
-        behind.done()
-    assert committed(lab) == [8, 8]
 
 
 @pytest.mark.contract("W1")
@@ -553,34 +508,6 @@ def test_a_stop_ends_the_loop(lab, how, who):
     assert committed(lab) == [4 if who == "stop" else 0]
 
 
-@simulated(seeds=1)
-def test_what_nobody_answered_is_not_committed_by_the_loop(lab):
-    """W4: in the block; behind it the consumer is its owner's again."""
-    (tp,) = lab.topic("t", 1, records=20)
-    reading = consumer(lab, "t")
-
-    def loop():
-        with Pump(reading) as pump:
-            next(iter(pump)).done([0, 1])
-            reading.commit()
-
-    with pytest.raises(CommitRefusedError, match="commits what is done"):
-        loop()
-    assert committed(lab) == [2]
-    assert reading.position(tp) == 2
-    reading.commit()
-    assert committed(lab) == [2]
-    letters = DeadLetter(Sending(), "t")
-    with pytest.raises(WorkerSettingError, match="is consumed here"):
-        Pump(reading, dead_letter=letters)
-
-
-class Sending:
-    """A producer that nobody calls."""
-
-    def send(self, *_, **__): ...
-
-
 class Answers:
     """Answers batches by chance, and judges what is handed out."""
 
@@ -633,10 +560,10 @@ class Answers:
 @pytest.mark.contract("W3", "W4", "W5")
 @ORDERS
 @simulated(seeds=3, nightly=40)
-def test_whatever_is_answered_each_record_ends_once(lab, order):
-    """W3, W4, W5: in any order of answers, waits and holds, on two partitions."""
+def test_whatever_is_answered_each_record_ends_once(lab, tmp_path, order):
+    """W3, W4, W5: in any order of answers, waits and holds; its journal has no handlers."""
     dice = lab.rng
-    reading = consumer(lab, "t", **FOUR)
+    reading = consumer(lab, "t", journal=tmp_path, **FOUR)
     how = {"order": order, "on_exhausted": "skip", "reading": reading}
     with pumping(lab, 30, 2, **how) as pump:
         answers = Answers(lab, pump, order)
@@ -662,3 +589,5 @@ def test_whatever_is_answered_each_record_ends_once(lab, order):
             answers.take()
     assert committed(lab) == [30, 30]
     assert lab.members(GROUP) == 1
+    assert entries(tmp_path, "working", "handle") == []
+    assert broken(tmp_path) == set()

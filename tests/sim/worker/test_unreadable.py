@@ -9,6 +9,7 @@ from safeconsumer.errors import CorruptBatchError, RecordFailedError
 from safeconsumer.worker import Limits, Retry, events
 from tests.sim.playing import simulated
 from tests.sim.test_fetching import corrupt
+from tests.sim.worker.test_judged import broken, entries
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -60,10 +61,12 @@ def test_what_stands_before_it_is_done_then_the_worker_stops(lab, executor):
 
 @in_both
 @simulated(seeds=1, nightly=2)
-def test_all_of_it_is_passed_over(lab, executor):
+def test_all_of_it_is_passed_over(lab, tmp_path, executor):
+    """W7: each of its offsets is complete, and nothing behind them is out of order."""
     spoiled(lab)
     handler = Handler(lab)
-    run = Working(lab, handler, executor=executor, on_exhausted="skip", **TWICE)
+    how = {"executor": executor, "settings": {"journal": tmp_path}, **TWICE}
+    run = Working(lab, handler, on_exhausted="skip", **how)
     run.done(14)
     assert handler.offsets() == [0, 1, 5, 6]
     assert handler.offsets(1) == [*range(7)]
@@ -71,6 +74,9 @@ def test_all_of_it_is_passed_over(lab, executor):
     assert (report.done, report.skipped) == (14, 3)
     assert [one.then for one in run.told(events.BatchUnreadable)] == ["retry", "skip"]
     assert committed(lab) == [7, 7]
+    said = [(one["offset"], one["why"]) for one in entries(tmp_path, "completed")]
+    assert said == [(2, "skipped"), (3, "skipped"), (4, "skipped")]
+    assert broken(tmp_path) - {"A2"} == set()
 
 
 @simulated(seeds=1, nightly=2)
@@ -243,21 +249,3 @@ def test_a_deserializer_of_two_workers_has_one_thread_at_a_time(lab, executor):
     assert sorted(set(seen)) == sorted(VALUES)
     for run in runs:
         run.stop()
-
-
-@simulated(seeds=1)
-def test_a_deserializer_that_raises_lets_the_next_record_in(lab):
-    filled(lab, 2, *VALUES)
-    calls = []
-
-    def fails_at_first(data):
-        calls.append(data)
-        if len(calls) <= 4:
-            message = "planted"
-            raise ConnectionError(message)
-        return data
-
-    settings = {"value_deserializer": fails_at_first}
-    run = Working(lab, lambda *_: None, settings=settings)
-    run.done(40)
-    assert run.stop().committed

@@ -316,19 +316,6 @@ def test_a_group_means_what_its_errors_mean(lab, executor, errors, options, seco
 
 
 @pytest.mark.contract("W7")
-@in_both
-@simulated(seeds=1)
-def test_a_stop_in_a_nested_group_stops_the_worker(lab, executor):
-    filled(lab, 1, "a", "b")
-    nested = ExceptionGroup("inner", [Pause(30.0), StopWorker()])
-    run = Working(
-        lab, raising_once(ValueError(), nested, executor=executor), executor=executor
-    )
-    assert run.ends() is None
-    assert (run.report.done, committed(lab)) == (0, [0])
-
-
-@pytest.mark.contract("W7")
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @in_both
 @simulated(seeds=1)

@@ -265,3 +265,15 @@ def in_thread(call):
     thread = threading.Thread(target=call)
     thread.start()
     return thread
+
+
+def planted_once(call, error):
+    """Return what raises the first time, and works afterwards."""
+    left = [error]
+
+    def once(*given, **named):
+        if left:
+            raise left.pop()
+        return call(*given, **named)
+
+    return once

@@ -19,10 +19,10 @@ from safeconsumer.holds.scope import Everything
 from safeconsumer.metrics import METRICS, Collector
 from safeconsumer.worker.settings import Limits
 from tests.harness.holds.forking import is_true_in_child
+from tests.harness.holds.lab import Clock
 from tests.harness.kafka.fetches import answer, assigned, batch
 from tests.harness.metrics.scraping import values
 from tests.harness.waiting import wait_for
-from tests.harness.worker.fake_client import Clock
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 C = TopicPartition("orders", 2)

@@ -9,7 +9,7 @@ from safeconsumer import events
 from safeconsumer.events import counts
 from safeconsumer.metrics import METRICS, figures, reading, table
 from safeconsumer.worker import Stats
-from safeconsumer.worker.loop import OWNERS
+from safeconsumer.worker.brakes import OWNERS
 from tests.harness.listing import short
 
 NAME = re.compile(r"[a-z][a-z_]*[a-z]")

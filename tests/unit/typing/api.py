@@ -45,6 +45,7 @@ from safeconsumer.errors import (
     BlockingCallInListenerError,
     CommitRefusedError,
     ConcurrentPollError,
+    ConsumerInUseError,
     CorruptBatchError,
     ForkedConsumerError,
     HandlerCancelledError,
@@ -307,6 +308,7 @@ def take_batches(consumer: SafeConsumer) -> None:
     use(RecordFailedError, WorkerSettingError)
     use(
         CommitRefusedError,
+        ConsumerInUseError,
         HandlersCannotRunError,
         ProcessDiedError,
         UnansweredBatchError,

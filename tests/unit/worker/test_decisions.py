@@ -1,10 +1,11 @@
-"""Progress, marks and retries: pure decisions of the worker."""
+"""Progress, marks, retries and durations: pure decisions of the worker."""
 
 from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer.worker.progress import OVERHEAD_BYTES, Chunk, Progress, Watermark
+from safeconsumer.worker.durations import BOUNDS, Durations
+from safeconsumer.worker.progress import OVERHEAD_BYTES, Progress, Watermark, sizes_of
 from safeconsumer.worker.retry import Failing, Retry
 from safeconsumer.worker.watermarks import Limits, Load, credit, marks
 from tests.unit.holds.strategies import quick
@@ -21,8 +22,23 @@ class FakeRecord:
     serialized_header_size: int | None = None
 
 
+@frozen
+class Out:
+    """What progress asks of a task."""
+
+    ordinals: list[int]
+    records: list[None]
+
+
+SIZE = 12 + OVERHEAD_BYTES
+
+
 def records(*offsets):
     return [FakeRecord(offset) for offset in offsets]
+
+
+def admit(progress, *offsets, now=0.0):
+    progress.admit(records(*offsets), [SIZE] * len(offsets), now)
 
 
 @quick
@@ -34,74 +50,78 @@ def test_the_watermark_is_the_first_incomplete_record(gaps, draw):
     """Whatever the gaps between offsets, and in whatever order records are completed."""
     progress, offset, open_ = Progress(0), 0, []
     assert progress.watermark() == Watermark(0)
-    for chunk_gaps in gaps:
+    for poll in gaps:
         offsets = []
-        for gap in chunk_gaps:
+        for gap in poll:
             offset += gap
             offsets.append(offset)
-        chunk = Chunk(records(*offsets), progress.admitted)
-        progress.admit(chunk)
-        open_ += [(chunk, index, at) for index, at in enumerate(offsets)]
+        open_ += enumerate(offsets, progress.admitted)
+        admit(progress, *offsets)
     draw.shuffle(open_)
-    total = len(open_)
+    total, out = len(open_), []
     while open_:
-        chunk, index, _ = open_.pop()
-        assert chunk.finish(index)
-        assert not chunk.finish(index)
-        left = min((at for _, _, at in open_), default=None)
-        mark = progress.watermark()
-        if left is None:
-            assert mark == Watermark(offset + 1, 3)
+        ordinal, at = open_.pop()
+        (record,) = progress.records([ordinal])
+        assert record.offset == at
+        if draw.random() < 0.5:
+            assert progress.release([ordinal]) == SIZE
         else:
-            assert mark == Watermark(left, 3)
-        assert len(progress.incomplete()) == len(open_)
+            out.append(Out([ordinal], [None]))
+        left = min((at for _, at in open_), default=None)
+        if left is None:
+            assert progress.watermark(out) == Watermark(offset + 1, 3)
+        else:
+            assert progress.watermark(out) == Watermark(left, 3)
+        assert progress.watermark().offset <= progress.watermark(out).offset
         assert progress.span() >= len(open_)
+    for task in out:
+        progress.release(task.ordinals)
     assert (total, 0) == (progress.admitted, progress.span())
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=9))
+def test_records_are_found_by_their_ordinals_whatever_is_freed(polls):
+    """And each is as large, and came, as it was and did."""
+    progress = Progress(0)
+    for now, (count, freed) in enumerate(polls):
+        first = progress.admitted
+        admit(progress, *range(first, first + count), now=now)
+        floor = progress.floor()
+        ordinals = range(floor, min(progress.admitted, floor + freed))
+        assert progress.release(ordinals) == len(ordinals) * SIZE
+        for ordinal in range(progress.floor(), progress.admitted):
+            assert progress.record(ordinal).offset == ordinal
+            assert progress.size(ordinal) == SIZE
+        assert progress.came_at(first) == now
+
+
+def test_what_is_cut_may_be_admitted_again():
+    progress = Progress(0)
+    admit(progress, 0, 3, 5)
+    assert progress.cut(1) == 3
+    assert (progress.admitted, progress.next_offset) == (1, 3)
+    admit(progress, 4)
+    assert progress.release([0]) == SIZE
+    assert progress.watermark() == Watermark(4, 3)
 
 
 def test_a_position_is_reached_once_all_records_before_it_are_complete():
     """Until then the next record, and what may be committed, are as they were."""
     progress = Progress(0)
-    chunk = Chunk(records(0, 1), 0)
-    progress.admit(chunk)
-    for index in (1, 0):
+    admit(progress, 0, 1)
+    for ordinal in (1, 0):
         progress.reach(10, 4)
         assert (progress.next_offset, progress.watermark()) == (2, Watermark(0, 3))
-        chunk.finish(index)
+        progress.release([ordinal])
     progress.reach(10, 4)
     assert (progress.next_offset, progress.watermark()) == (10, Watermark(10, 4))
 
 
-class Finishing(bytearray):
-    """Marks of a chunk of which one more is completed right after each look."""
-
-    chunk: Chunk
-
-    def find(self, *wanted):
-        first = super().find(*wanted)
-        if first == 2:
-            self.chunk.finish(first)
-        return first
-
-
-def test_what_completes_between_two_looks_makes_no_older_mark():
-    """W4: what was complete before it stays so; else a drain would repeat all of it."""
-    progress = Progress(0)
-    chunk = Chunk(records(0, 1, 2, 3), 0)
-    chunk.done = Finishing(chunk.done)
-    chunk.done.chunk = chunk
-    progress.admit(chunk)
-    assert chunk.finish(0)
-    assert chunk.finish(1)
-    assert progress.watermark() == Watermark(3, 3)
-
-
 def test_sizes_count_what_is_there_and_an_overhead():
     """A missing key, value or header counts nothing."""
-    chunk = Chunk(records(5, 6, 7), 0)
-    assert chunk.sizes == [12 + OVERHEAD_BYTES] * 3
-    assert chunk.bytes_of(range(1, 3)) == 2 * (12 + OVERHEAD_BYTES)
-    assert chunk.bytes_of([0, 2]) == chunk.bytes_of(range(2))
+    assert sizes_of(records(5, 6, 7)) == [SIZE] * 3
+    assert SIZE == 12 + OVERHEAD_BYTES
 
 
 @quick
@@ -114,14 +134,14 @@ def test_sizes_count_what_is_there_and_an_overhead():
     st.integers(1, 50),
 )
 def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value each
-    limit, size, held, held_bytes, average, most
+    limit, size, kept, held_bytes, average, most
 ):
     """Nor a poll, and there is some as long as there is room."""
     limits = Limits(records=limit, bytes=size)
-    room = credit(limits, Load(held, held_bytes), average, most)
+    room = credit(limits, Load(kept, held_bytes), average, most)
     assert 0 <= room <= most
-    assert held + room <= max(limit, held)
-    assert (room > 0) == (held < limit and held_bytes < size)
+    assert kept + room <= max(limit, kept)
+    assert (room > 0) == (kept < limit and held_bytes < size)
 
 
 def test_marks_have_hysteresis():
@@ -143,6 +163,18 @@ def test_waits_stay_within_their_bounds(failures, draw):
     full = min(30.0, 0.5 * 2.0 ** (failures - 1))
     assert full / 2 <= retry.delay(failures, draw) <= full
     assert full == Retry(jitter=False).delay(failures, draw)
+
+
+def test_durations_are_counted_by_their_mean():
+    """Each of a hand-over as an even part; a bound belongs to what is below it."""
+    durations = Durations()
+    durations.add(0.4, 8)
+    durations.add(0.3, 1)
+    durations.add(1000.0, 1)
+    taken = durations.histogram()
+    assert (taken.count, taken.total) == (10, 1000.7)
+    counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
+    assert {bound: n for bound, n in counted.items() if n} == {0.05: 8, 0.5: 1, None: 1}
 
 
 def test_limits_of_dead_letters():

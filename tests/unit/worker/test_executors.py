@@ -20,7 +20,7 @@ from safeconsumer.errors import HandlersCannotRunError
 from safeconsumer.worker import BatchFailure, Reject, Retry, RetryLater, calls
 from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.executors import aio, processes
-from safeconsumer.worker.executors.travel import packed
+from safeconsumer.worker.executors.serving import packed
 from safeconsumer.worker.lanes import Order
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import EXECUTORS, bench
@@ -55,27 +55,19 @@ class FailsSlowly:
 
     clock: SharedClock
 
-    def __call__(self, given, _context):
-        records = given if isinstance(given, list) else [given]
-        if 2 in [record.offset for record in records]:
+    def __call__(self, record, _context):
+        if record.offset == 2:
             self.clock.go_on(0.6)
             raise ValueError
 
-    async def wait(self, given, context):
-        self(given, context)
+    async def wait(self, record, context):
+        self(record, context)
 
 
-@pytest.mark.parametrize(
-    ("executor", "batch", "expected"),
-    [
-        *((executor, None, {0.00001: 4, 1.0: 1}) for executor in EXECUTORS),
-        ("thread", 4, {0.00001: 3, 0.5: 4, 1.0: 1}),
-    ],
-)
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_time_of_a_call_that_failed_is_no_other_records(
-    tmp_path, monkeypatch, executor, batch, expected
+    tmp_path, monkeypatch, executor
 ):
-    """A batch that failed counts with the mean of its records, and then each alone."""
     clock = SharedClock(tmp_path / "clock")
     clock.path.touch()
     os.utime(clock.path, (0, 0))
@@ -83,13 +75,13 @@ def test_the_time_of_a_call_that_failed_is_no_other_records(
         monkeypatch.setattr(module, "time", clock)
     handle = FailsSlowly(clock)
     called = handle.wait if executor == "asyncio" else handle
-    pair = {"order": Order.PARTITION, "lane_seconds": 1.0, "batch": batch}
-    with bench(executor, called, count=1, **pair, **ONCE) as made:
-        made.finish(batch or 5)
-        taken = made.schedule.durations.histogram()
+    how = {"order": Order.PARTITION, "lane_seconds": 1.0, **ONCE}
+    with bench(executor, called, count=1, **how) as made:
+        made.finish(5)
+        taken = made.decisions.durations.histogram()
     counted = dict(zip(BOUNDS, taken.counts, strict=False))
-    assert {bound: count for bound, count in counted.items() if count} == expected
-    assert taken.total == pytest.approx(0.6 if batch is None else 1.2)
+    assert {bound: n for bound, n in counted.items() if n} == {0.00001: 4, 1.0: 1}
+    assert taken.total == pytest.approx(0.6)
 
 
 # ------------------------------------------------------------ asyncio
@@ -140,9 +132,9 @@ def test_a_handler_that_is_cancelled_has_failed(executor, handle, batch):
     """W7: that is its record's failure, and no reason to stop."""
     with bench(executor, handle, batch=batch, **ONCE) as made:
         made.finish(4)
-        assert made.schedule.fatal is None
+        assert made.decisions.fatal is None
         assert exhausted(made) == [1]
-        assert made.held.done == 4  # the one that was passed over counts as well
+        assert made.kept.done == 4  # the one that was passed over counts as well
 
 
 def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
@@ -154,7 +146,7 @@ def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
 
     with bench("asyncio", handle, count=1, **ONCE) as made:
         made.finish(4)
-        assert (made.schedule.fatal, exhausted(made)) == (None, [])
+        assert (made.decisions.fatal, exhausted(made)) == (None, [])
         assert [slot.ended for slot in made.runner.slots] == [None]
 
 
@@ -211,6 +203,34 @@ def test_any_awaitable_is_awaited(then):
     assert [one.error.partition("(")[0] for one in gone] == failed
 
 
+# ------------------------------------------------------------ dead letters
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_the_stack_of_a_call_of_the_sink_is_seen(executor):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def sink(_record, _failure):
+        begun.set()
+        go_on.wait(30)
+
+    def handle(*_):
+        raise Reject
+
+    async def wait(*_):
+        raise Reject
+
+    called = wait if executor == "asyncio" else handle
+    with bench(executor, called, count=1, sink=sink) as made:
+        made.admit(1)
+        made.wait(begun.is_set, "a call of the sink")
+        (slot,) = made.runner.slots
+        shown = slot.stack()
+        go_on.set()
+        made.wait(lambda: not made.kept.records, "the letter")
+    assert "go_on.wait(30)" in shown
+
+
 # ------------------------------------------------------------ processes
 
 
@@ -250,17 +270,17 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
     before = set(multiprocessing.active_children())
     with bench("process", handle, **ONCE) as made:
         made.admit(2)
-        made.wait(lambda: made.schedule.fatal, "it to be given up")
-        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
-        assert "not ready within 0.5 s" in str(made.schedule.fatal)
+        made.wait(lambda: made.decisions.fatal, "it to be given up")
+        assert isinstance(made.decisions.fatal, HandlersCannotRunError)
+        assert "not ready within 0.5 s" in str(made.decisions.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
-        assert made.held.records == 2
+        assert made.kept.records == 2
     # A thread may be at its process still, which is on no list any more.
     wait_for(lambda: set(multiprocessing.active_children()) <= before, "its end")
 
 
-@pytest.mark.parametrize("start_seconds", [60.0, 0.5])
+@pytest.mark.parametrize("start_seconds", [60.0, 0.05])
 def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkeypatch):
     """W8: it is killed if it ever starts; no record has begun; it is told after a bound."""
     begun, go_on, started = threading.Event(), threading.Event(), []
@@ -286,16 +306,16 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkey
         made.admit(1)
         wait_for(begun.is_set, "the start")
         if start_seconds < 1:
-            made.wait(lambda: made.schedule.fatal, "it to be given up")
-            assert "not started within 0.5 s" in str(made.schedule.fatal)
-        stopping = threading.Thread(target=runner.stop, args=(0.3,))
+            made.wait(lambda: made.decisions.fatal, "it to be given up")
+            assert "not started within 0.05 s" in str(made.decisions.fatal)
+        stopping = threading.Thread(target=runner.stop, args=(0.05,))
         stopping.start()
         try:
             wait_for(lambda: not stopping.is_alive(), "the stop")
         finally:
             go_on.set()
-        wait_for(lambda: not made.held.running, "the record to be given back")
-        assert (made.held.records, exhausted(made)) == (1, [])
+        wait_for(lambda: not made.kept.running, "the record to be given back")
+        assert (made.kept.records, exhausted(made)) == (1, [])
         if start_seconds >= 1:
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
@@ -310,12 +330,12 @@ def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(monkeypat
         wait_for(lambda: runner._children, "a process")
         (child,) = runner._children.values()
         child.process.join(30)
-        made.schedule.queue.halt()
+        made.decisions.queue.halt()
         runner.recall()
-        wait_for(lambda: not made.held.running, "the record to be given back")
-        assert made.schedule.fatal is None
+        wait_for(lambda: not made.kept.running, "the record to be given back")
+        assert made.decisions.fatal is None
         assert exhausted(made) == []
-        assert (made.held.records, made.runner.slots[0].ended) == (1, None)
+        assert (made.kept.records, made.runner.slots[0].ended) == (1, None)
 
 
 @frozen
@@ -344,7 +364,7 @@ def test_an_idle_process_that_is_killed_blames_no_record(tmp_path):
         child.process.join(10)
         made.finish(2)  # the same, and one more
         assert exhausted(made) == []
-        assert made.schedule.retries == 0
+        assert made.decisions.retries == 0
         died = [one for one in made.events if one.name == "worker_process_died"]
         assert [(one.exit_code, one.records) for one in died] == [(-9, 0)]
     assert [call[:2] for call in handle.calls()] == [[0, 1], [0, 1], [1, 1]]
@@ -362,7 +382,8 @@ def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(tmp_path, monkey
     asked = []
 
     def end_the_first(question):
-        asked.append(question)
+        if question is not handle:  # that is sent to try whether it can be
+            asked.append(question)
         return pickle.dumps(None if len(asked) == 1 else question)
 
     monkeypatch.setattr(processes, "pickle", SimpleNamespace(dumps=end_the_first))
@@ -375,15 +396,6 @@ def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(tmp_path, monkey
         died = [one for one in made.events if one.name == "worker_process_died"]
         assert [one.records for one in died] == [1]
     assert [call[:2] for call in handle.calls()] == [[0, 2], [1, 1]]
-
-
-def test_an_age_beyond_what_a_wait_can_be_blames_no_record(tmp_path):
-    """``Limits.age`` may be any number, and a process has as long for its imports."""
-    handle = NotesItsAttempt(tmp_path)
-    with bench("process", handle, count=1, start_seconds=1e12, **ONCE) as made:
-        made.finish(3)
-        assert exhausted(made) == []
-    assert [call[:2] for call in handle.calls()] == [[0, 1], [1, 1], [2, 1]]
 
 
 @pytest.mark.parametrize("where", ["_start_child", "_first_word"])
@@ -399,9 +411,9 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
     with bench("process", HANGS, count=1, **ONCE) as made:
         setattr(made.runner, where, fail)
         made.admit(1)
-        made.wait(lambda: made.schedule.fatal, "it to be given up")
-        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
-        assert "RuntimeError('from outside')" in str(made.schedule.fatal)
+        made.wait(lambda: made.decisions.fatal, "it to be given up")
+        assert isinstance(made.decisions.fatal, HandlersCannotRunError)
+        assert "RuntimeError('from outside')" in str(made.decisions.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
         runner = made.runner
@@ -556,7 +568,7 @@ def test_an_error_that_only_the_child_knows_blames_its_record(handle, batch):
         assert (gone.offset, gone.attempt) == (15, 1)
         assert "RefusedError(15, 'poison')" in gone.error
         assert handle.__name__ in gone.traceback or batch
-        assert (made.held.done, made.schedule.retries) == (20, 0)
+        assert (made.kept.done, made.decisions.retries) == (20, 0)
 
 
 def test_a_task_that_refuses_to_end_holds_up_no_stop():
@@ -576,6 +588,6 @@ def test_a_task_that_refuses_to_end_holds_up_no_stop():
 
     with bench("asyncio", handle, count=1) as made:
         made.finish(1)
-        made.runner.stop(0.5)
+        made.runner.stop(0.05)
     for task in left:  # or its end is a warning
         task.get_coro().close()

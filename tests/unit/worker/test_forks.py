@@ -71,6 +71,7 @@ def returns(): ...
         pytest.param(exits("why"), 1, id="sys.exit(text)"),
         pytest.param(fails, 1, id="raises"),
         pytest.param(returns, 1, id="returns"),
+        pytest.param(lambda: os._exit(3), 3, id="os._exit(3)"),
     ],
 )
 def test_child_of_handler_ends_with_call_and_handles_nothing(
@@ -81,16 +82,6 @@ def test_child_of_handler_ends_with_call_and_handles_nothing(
     with bench(executor, called, count=2, batch=batch) as made:
         made.finish(RECORDS)
     assert handle.status == status
-    assert handle.handled() == [*range(RECORDS)]
-
-
-@pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_child_of_handler_that_leaves_at_once_is_left_alone(tmp_path, executor):
-    handle = Forking(tmp_path, lambda: os._exit(3))
-    called = handle.wait if executor == "asyncio" else handle
-    with bench(executor, called, count=2) as made:
-        made.finish(RECORDS)
-    assert handle.status == 3
     assert handle.handled() == [*range(RECORDS)]
 
 

@@ -22,7 +22,7 @@ from safeconsumer.errors import (
 )
 from safeconsumer.worker.batches import Batch, Ticket
 from safeconsumer.worker.calls import blamed, spared
-from safeconsumer.worker.executors.travel import packed
+from safeconsumer.worker.executors.serving import packed
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import is_for_error
 from safeconsumer.worker.lanes import Order
@@ -105,8 +105,8 @@ def test_a_group_is_as_its_members_for_never_and_on():
     assert not Retry(never=(OSError,)).is_final(1, group(alike, WRONG))
     assert Retry(never=(ExceptionGroup,)).is_final(1, alike)
     desk = Desk(Order.PARTITION, breaker=Breaker(on=(OSError,)))
-    assert desk.schedule.outages._is_named(alike)
-    assert not desk.schedule.outages._is_named(group(alike, WRONG))
+    assert desk.decisions.outages._is_named(alike)
+    assert not desk.decisions.outages._is_named(group(alike, WRONG))
 
 
 def test_a_batch_failure_in_a_group_spares_the_other_records():
@@ -146,10 +146,10 @@ def test_a_pause_from_a_process_knows_that_an_error_is_behind_it():
 
 def test_a_group_for_a_pumps_batch_means_the_same():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
-    (task,) = desk.schedule.queue.claim()
+    (task,) = desk.decisions.queue.claim()
     read = [(0, SimpleNamespace()), (1, SimpleNamespace())]
-    batch = Batch(Ticket(desk.schedule, task), read, desk.told)
+    batch = Batch(Ticket(desk.decisions, task), read, desk.told)
     with pytest.raises(TypeError, match="not ExceptionGroup"):
         batch.fail(group(OF_BATCH))
     batch.fail(group(WRONG, STOP))
-    assert desk.schedule.is_stop_asked
+    assert desk.decisions.is_stop_asked

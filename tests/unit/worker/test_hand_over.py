@@ -1,6 +1,5 @@
-"""How work comes to threads: which wake, which lanes are kept, and what they look for."""
+"""How work comes to threads: which wake, and what they look for."""
 
-import itertools
 import sys
 import threading
 
@@ -14,10 +13,9 @@ from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.handlers import BatchFailure, RetryLater
 from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.queue import KEPT_LANES
 from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
-from tests.harness.worker.desk import TP, Desk
+from tests.harness.worker.desk import TP, Desk, done_by
 
 
 class Resting:
@@ -33,14 +31,14 @@ class Resting:
 
     def wait_resting(self, count):
         wait_for(
-            lambda: len(self.desk.schedule.queue._resting) == count, "them to rest"
+            lambda: len(self.desk.decisions.queue._resting) == count, "them to rest"
         )
 
     def _take(self):
-        while (tasks := self.desk.schedule.queue.wait_claim()) is not None:
+        while (tasks := self.desk.decisions.queue.wait_claim()) is not None:
             self.got.append(threading.current_thread().name)
             done = [calls.all_done(task, 0.0) for task in tasks]
-            self.desk.schedule.complete(done)
+            self.desk.decisions.complete(done)
 
 
 def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(request):
@@ -53,47 +51,38 @@ def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(request):
     desk = Desk(Order.KEY, key=lambda record: record.offset)
     desk.epoch.pace = 1e-6
     resting = Resting(desk, 3)
-    desk.schedule.queue.halt()
+    desk.decisions.queue.halt()
     for _ in range(4):
         desk.admit(3)
-    with desk.held.lock:
-        desk.schedule.queue._is_halted = False
+    with desk.kept.lock:
+        desk.decisions.queue._is_halted = False
         for _ in range(4):
-            desk.schedule.queue.wake_one()
-        assert (len(desk.schedule.queue._resting), desk.schedule.queue._coming) == (
+            desk.decisions.queue.wake_one()
+        assert (len(desk.decisions.queue._resting), desk.decisions.queue._coming) == (
             2,
             1,
         )
-    wait_for(lambda: not desk.held.records, "the work")
-    desk.schedule.queue.end()
+    wait_for(lambda: not desk.kept.records, "the work")
+    desk.decisions.queue.end()
     for thread in resting.threads:
         thread.join(10)
     assert len(set(resting.got)) == 1
 
 
 @pytest.mark.contract("W1")
-def test_kept_lanes_are_bounded_and_make_room():
-    """W1: keys that never come again neither add up nor keep out those that do."""
-    keys = itertools.count()
-    desk = Desk(Order.KEY, key=lambda _: next(keys))
-    for _ in range(3):
-        desk.admit(KEPT_LANES)
-        desk.work()
-        desk.pass_time(0.0)
-        assert len(desk.epoch.lanes) <= KEPT_LANES
-    desk.key = lambda record: record.offset % 5
-    desk.admit(10)
+def test_keys_take_memory_only_while_they_are_busy():
+    """W1: keys that never come again do not add up, however large they are."""
+    desk = Desk(Order.KEY, key=lambda record: 1000 * str(record.offset % 7), records=50)
+    desk.epoch.pace = 0.0005  # two records for each
+    out = [task for _ in range(5) for task in desk.decisions.queue.claim()]
+    assert desk.epoch.busy
+    assert desk.epoch.lanes
+    done_by(desk.decisions, [out[1]])
+    desk.regain()
+    desk.admit(50)
+    done_by(desk.decisions, [out[0], *out[2:]])
     desk.work()
-    desk.admit(10)
-    assert desk.work()
-    assert {b"%d" % n for n in range(5)} <= desk.epoch.lanes.keys()
-
-
-def test_a_lane_whose_key_is_large_is_not_kept():
-    """W1: what it takes is counted by no limit."""
-    desk = Desk(Order.KEY, key=lambda _: 1000 * "x", records=3)
-    assert desk.work() == [0, 1, 2]
-    desk.pass_time(0.0)
+    assert not desk.epoch.busy
     assert not desk.epoch.lanes
 
 
@@ -115,7 +104,7 @@ class Watched(Slot):
 def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(*, is_batch):
     """W8: another thread looks at the task first, and at index and time for it."""
     desk = Desk(Order.PARTITION, records=3)
-    (task,) = desk.schedule.queue.claim()
+    (task,) = desk.decisions.queue.claim()
     slot, context = Watched(), context_of(task, lambda: None)
     if is_batch:
         calls.call_batch(lambda _r, _c: None, task, slot, context)
@@ -132,9 +121,9 @@ def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(*, is_batch)
 def test_a_batch_that_fails_counts_once_for_each_of_its_records(error):
     """With their mean, also where only one of them has failed."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
-    (task,) = desk.schedule.queue.claim()
-    desk.schedule.complete([batch_failed(task, error, 2.0)])
-    taken = desk.schedule.durations.histogram()
+    (task,) = desk.decisions.queue.claim()
+    desk.decisions.complete([batch_failed(task, error, 2.0)])
+    taken = desk.decisions.durations.histogram()
     counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
     assert taken.total == pytest.approx(2.0)
     assert {bound: n for bound, n in counted.items() if n} == {0.5: 4}
@@ -146,7 +135,7 @@ def test_records_of_one_partition_ask_about_no_other(monkeypatch):
     others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
     assign_to(desk.ledger, [TP, *others])
     for tp in others:
-        desk.held.open(tp, 1, 0, 0)
+        desk.kept.open(tp, 1, 0, 0)
     desk.admit(1)
     asked = []
 
@@ -162,7 +151,7 @@ def test_records_of_one_partition_ask_about_no_other(monkeypatch):
 def test_only_the_record_that_a_handler_is_at_is_said_to_run():
     """What was handed over behind it waits."""
     desk = Desk(Order.PARTITION, lane_seconds=1.0, records=4)
-    (task,) = desk.schedule.queue.claim()
+    (task,) = desk.decisions.queue.claim()
     slot = Slot()
     slot.task, slot.index = task, 1
     assert at_work([slot], is_batch=False) == {TP: [1]}

@@ -8,9 +8,9 @@ import pytest
 from safeconsumer.errors import HandlersCannotRunError
 from safeconsumer.worker import BatchFailure, RetryLater, StopWorker
 from safeconsumer.worker.calls import Slot, broken, call_each, context_of
+from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import threads
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.results import Schedule
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import EXECUTORS, bench
 from tests.harness.worker.desk import Desk
@@ -101,8 +101,8 @@ def test_whatever_is_raised_is_the_records_failure(what, executor, batch):
     with bench(executor, fitting(executor, Raising(what)), batch=batch) as made:
         made.finish(6)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
-        assert made.schedule.skipped
-        assert made.schedule.fatal is None
+        assert made.decisions.skipped
+        assert made.decisions.fatal is None
 
 
 class _ThrownError(BaseException):
@@ -116,11 +116,11 @@ def test_what_ended_all_the_same_is_told(executor, monkeypatch):
     def complete(_self, _outcomes):
         raise _ThrownError
 
-    monkeypatch.setattr(Schedule, "complete", complete)
+    monkeypatch.setattr(Decisions, "complete", complete)
     with bench(executor, fitting(executor, Raising("two arguments"))) as made:
         made.admit(6)
-        wait_for(lambda: made.schedule.fatal, "the end to be told")
-        fatal = made.schedule.fatal
+        wait_for(lambda: made.decisions.fatal, "the end to be told")
+        fatal = made.decisions.fatal
         assert isinstance(fatal, HandlersCannotRunError)
         assert isinstance(fatal.__cause__, _ThrownError)
         assert "safeconsumer-worker" in str(fatal)
@@ -139,10 +139,10 @@ def test_what_breaks_in_our_own_part_is_no_records_fault(monkeypatch):
     with bench("thread", Raising("two arguments")) as made:
         made.admit(2)
         wait_for(
-            lambda: len(calls) == 2 and not made.held.running, "both to be given back"
+            lambda: len(calls) == 2 and not made.kept.running, "both to be given back"
         )
-        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
-        assert (made.held.records, made.held.running) == (2, 0)
+        assert isinstance(made.decisions.fatal, HandlersCannotRunError)
+        assert (made.kept.records, made.kept.running) == (2, 0)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
 
 
@@ -181,8 +181,8 @@ def test_whatever_line_is_interrupted_each_record_is_done_or_there():
         at += 1
         desk = Desk(Order.PARTITION, quantum=3)
         desk.epoch.pace = 1e-6
-        chunk = desk.admit(3)
-        (task,) = desk.schedule.queue.claim()
+        desk.admit(3)
+        (task,) = desk.decisions.queue.claim()
         thrower = _Thrower(call_each, at)
         context = context_of(task, lambda: None)
         try:
@@ -192,8 +192,7 @@ def test_whatever_line_is_interrupted_each_record_is_done_or_there():
         is_over = thrower.lines < at
         undone = [*(index for index, _ in outcome.failed), *outcome.left]
         assert sorted([*outcome.finished, *undone]) == [0, 1, 2], at
-        assert [*chunk.done] == [index in outcome.finished for index in range(3)], at
-        assert None not in [chunk.records[index] for index in undone], at
+        assert undone == [at for at, one in enumerate(task.records) if one], at
     assert at > 10
 
 
@@ -242,7 +241,7 @@ def test_what_has_not_run_is_not_done(executor, what, batch):
     """W4: the worker stops and says what came back; no record is complete, or blamed."""
     with bench(executor, fitting(executor, Returning(what)), batch=batch) as made:
         made.admit(6)
-        wait_for(lambda: made.schedule.fatal, "the end to be told")
-        assert isinstance(made.schedule.fatal, HandlersCannotRunError)
-        assert "was returned, " in str(made.schedule.fatal)
-        assert (made.held.done, made.schedule.skipped) == (0, 0)
+        wait_for(lambda: made.decisions.fatal, "the end to be told")
+        assert isinstance(made.decisions.fatal, HandlersCannotRunError)
+        assert "was returned, " in str(made.decisions.fatal)
+        assert (made.kept.done, made.decisions.skipped) == (0, 0)

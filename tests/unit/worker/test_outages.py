@@ -16,7 +16,6 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import Slot, all_done, batch_failed
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Outcome
 from tests.harness.worker.desk import Desk, done_by
 
@@ -27,15 +26,15 @@ _RETRY = Retry(attempts=5, first=0.0, jitter=False)
 
 
 def claim(desk):
-    (task,) = desk.schedule.queue.claim()
+    (task,) = desk.decisions.queue.claim()
     return task
 
 
 def fail(desk, error, task=None):
     """Fail the first record of what is next, and give the rest back."""
     task = claim(desk) if task is None else task
-    first = record_at(task.chunk, task.indexes[0]).offset
-    desk.schedule.complete(
+    first = task.record(task.indexes[0]).offset
+    desk.decisions.complete(
         [Outcome(task=task, failed=[(task.indexes[0], error)], left=task.indexes[1:])]
     )
     return first
@@ -43,11 +42,11 @@ def fail(desk, error, task=None):
 
 def fail_batch(desk, error):
     """Have the next batch fail with this."""
-    desk.schedule.complete([batch_failed(claim(desk), error, 0.0)])
+    desk.decisions.complete([batch_failed(claim(desk), error, 0.0)])
 
 
 def succeed(desk, task):
-    desk.schedule.complete([all_done(task, 0.0)])
+    desk.decisions.complete([all_done(task, 0.0)])
 
 
 def broken(order=Order.KEY, records=6, **policy):
@@ -86,8 +85,8 @@ def test_a_pause_uses_up_no_attempt():
     fail(desk, ValueError())
     desk.pass_time(2.0)
     fail(desk, ValueError())
-    assert desk.schedule.skipped == 1
-    assert desk.schedule.outages.pauses == 5
+    assert desk.decisions.skipped == 1
+    assert desk.decisions.outages.pauses == 5
 
 
 def test_what_is_told_of_a_pause():
@@ -114,7 +113,7 @@ def test_a_pause_never_shortens_another():
     fail(desk, Pause(10.0), second)
     fail(desk, Pause(90.0), third)
     assert [one.seconds for one in desk.events] == [60.0, 40.0, 90.0]
-    assert desk.schedule.outages.pauses == 3
+    assert desk.decisions.outages.pauses == 3
     desk.pass_time(89.9)
     assert desk.work() == []
     desk.pass_time(0.1)
@@ -129,13 +128,13 @@ def test_a_pause_is_told_before_what_its_record_waits_for():
         ("work_paused", 1),
         ("record_retried", 0),
     ]
-    assert desk.schedule.outages.pauses == 1
+    assert desk.decisions.outages.pauses == 1
 
 
 def test_a_hold_that_cannot_be_placed_is_the_records_failure():
     """Nothing is lost: it is tried again as after any other."""
     desk = Desk(Order.PARTITION)
-    desk.schedule.outages._place = _refusing
+    desk.decisions.outages._place = _refusing
     desk.admit(2)
     fail(desk, Pause(60.0))
     assert desk.told == [worker_events.RecordRetried]
@@ -152,7 +151,7 @@ def test_a_pause_in_an_ownership_that_has_ended_holds_nothing():
     """What comes late changes nothing."""
     desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
-    desk.held.close(desk.epoch)
+    desk.kept.close(desk.epoch)
     fail(desk, Pause(60.0), task)
     assert not owners(desk)
     assert desk.events == []
@@ -163,13 +162,13 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope):
     """W11: in the second for which a cooperative revocation waits; the record is dropped."""
     desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
-    desk.schedule.queue.drop_queued([desk.epoch])
+    desk.decisions.queue.drop_queued([desk.epoch])
     fail(desk, Pause(60.0, scope=scope), task)
     assert owners(desk) == {OUTAGE}
     assert desk.work() == []
-    assert desk.held.running == 0
-    desk.held.close(desk.epoch)
-    assert desk.held.records == 0
+    assert desk.kept.running == 0
+    desk.kept.close(desk.epoch)
+    assert desk.kept.records == 0
 
 
 @EACH_ORDER
@@ -194,11 +193,11 @@ def test_a_letter_may_arrive_while_its_topic_is_paused():
     """Its record is complete; what stands behind it waits."""
     desk = Desk(Order.UNORDERED, quantum=1, sink=print, records=3)
     fail(desk, Reject("planted"))
-    letter = desk.schedule.queue.claim()
+    letter = desk.decisions.queue.claim()
     fail(desk, Pause(60.0))
-    assert done_by(desk.schedule, letter) == [0]
+    assert done_by(desk.decisions, letter) == [0]
     assert desk.work() == []
-    assert desk.held.done == 1
+    assert desk.kept.done == 1
     desk.pass_time(60.0)
     assert desk.work() == [1, 2]
 
@@ -209,13 +208,13 @@ def test_a_letter_waits_for_the_end_of_a_pause(order):
     """W10: as its record does; one that was claimed just before is put back."""
     desk = Desk(order, sink=pytest.fail, records=2, retry=Retry(attempts=1))
     fail(desk, ValueError("planted"))
-    claimed = desk.schedule.queue.claim()
+    claimed = desk.decisions.queue.claim()
     desk.pause()
-    desk.schedule.complete([call_sink(pytest.fail, *claimed, Slot())])
+    desk.decisions.complete([call_sink(pytest.fail, *claimed, Slot())])
     assert desk.work() == []
     desk.resume()
     assert desk.work() == [0, 1]
-    assert desk.schedule.dead_letters == 1
+    assert desk.decisions.dead_letters == 1
 
 
 @pytest.mark.contract("W11")
@@ -242,7 +241,7 @@ def test_a_letter_is_no_success_of_a_topic():
     desk.pass_time(10.0)
     letter = claim(desk)
     assert letter.letter is not None
-    assert done_by(desk.schedule, [letter]) == [0]
+    assert done_by(desk.decisions, [letter]) == [0]
     assert worker_events.BreakerClosed not in desk.told
     assert len(desk.work()) == 2
     assert worker_events.BreakerClosed in desk.told
@@ -262,7 +261,7 @@ def test_a_batch_that_pauses_comes_again_as_one(order, scope):
     fail_batch(desk, Pause(60.0, scope))
     assert desk.work() == ([4, 5] if (order.value, scope) == _NO_HOLD else [])
     desk.pass_time(60.0)
-    assert list(claim(desk).indexes) == [0, 1, 2, 3]
+    assert list(claim(desk).ordinals) == [0, 1, 2, 3]
 
 
 def test_any_answer_of_a_batch_may_pause():
@@ -277,7 +276,7 @@ def test_any_answer_of_a_batch_may_pause():
     assert desk.work() == []
     desk.pass_time(0.1)
     assert desk.work() == [1, 3]
-    assert (desk.schedule.skipped, desk.held.records) == (1, 0)
+    assert (desk.decisions.skipped, desk.kept.records) == (1, 0)
     assert not desk.epoch.failed
 
 
@@ -287,7 +286,7 @@ def test_records_that_pause_together_come_again_together():
     errors = {at: Pause(60.0) for at in (1, 2, 3)}
     fail_batch(desk, BatchFailure(errors))
     desk.pass_time(60.0)
-    assert list(claim(desk).indexes) == [1, 2, 3]
+    assert list(claim(desk).ordinals) == [1, 2, 3]
     assert [str(one.scope) for one in desk.ledger.view().holds] == []
 
 
@@ -325,7 +324,7 @@ def test_a_pause_made_impossible_later_is_the_records_failure(scope):
     desk.work()
     desk.pass_time(1.0)
     desk.work()
-    assert not desk.held.records
+    assert not desk.kept.records
 
 
 def test_a_pause_comes_back_from_another_process():
@@ -349,30 +348,11 @@ def test_it_holds_the_topic_and_says_why():
     assert opened == worker_events.BreakerOpened(
         topic="orders", tries=0, seconds=10.0, reason=hold.reason
     )
-    (line,) = desk.schedule.outages.broken()
+    (line,) = desk.decisions.outages.broken()
     assert line.startswith(f"orders: stopped by a breaker: {hold.reason}; ")
     assert line.endswith("; held for 10.0 s")
     desk.pass_time(9.9)
     assert desk.work() == []
-
-
-def test_a_try_in_vain_holds_the_topic_for_longer():
-    """Each time, and none of them is an attempt."""
-    desk = broken(Order.PARTITION, retry=_RETRY)
-    for wait in (10.0, 30.0, 60.0, 60.0):
-        desk.pass_time(wait - 0.1)
-        assert desk.work() == []
-        desk.pass_time(0.1)
-        task = claim(desk)
-        assert task.attempt == 2
-        fail(desk, DOWN, task)
-    (hold,) = desk.ledger.view().holds
-    assert hold.reason == (
-        "ConnectionError('down'), 2 times in a row; 4 tries have failed since"
-    )
-    desk.pass_time(60.0)
-    assert desk.work() == [0, 1, 2, 3, 4, 5]
-    assert desk.schedule.outages.opened == 1
 
 
 def test_who_lifts_the_hold_closes_it():
@@ -440,14 +420,14 @@ def test_a_success_in_between_begins_the_count_anew():
     desk.pass_time(1.0)
     succeed(desk, claim(desk))
     task = claim(desk)
-    task.chunk.finish(task.indexes[0])
+    task.finish(task.indexes[0])
     failed = Outcome(
         task=task,
         finished=task.indexes[:1],
         failed=[(task.indexes[1], DOWN)],
         left=task.indexes[2:],
     )
-    desk.schedule.complete([failed])
+    desk.decisions.complete([failed])
     assert not owners(desk)
 
 
@@ -473,14 +453,14 @@ def test_a_batch_that_opens_it_comes_again_whole():
     fail_batch(desk, DOWN)
     assert desk.epoch.failed == {}
     desk.pass_time(5.0)
-    assert list(claim(desk).indexes) == [0, 1, 2]
+    assert list(claim(desk).ordinals) == [0, 1, 2]
 
 
 def test_a_failure_of_what_is_being_taken_away_counts():
     """W11: it is the topic's breaker, and the rest of the topic stays."""
     desk = Desk(Order.KEY, breaker=BREAKS, quantum=1, records=6)
     tasks = [claim(desk), claim(desk)]
-    desk.schedule.queue.drop_queued([desk.epoch])
+    desk.decisions.queue.drop_queued([desk.epoch])
     for task in tasks:
         fail(desk, DOWN, task)
     assert owners(desk) == {BREAKER}
@@ -488,18 +468,6 @@ def test_a_failure_of_what_is_being_taken_away_counts():
     assert desk.work() == []
     desk.pass_time(10.0)
     assert desk.work() == [0, 1, 2, 3, 4, 5]
-
-
-def test_a_try_in_vain_of_what_is_being_taken_away_counts():
-    """W11: as any other; the next one tries later."""
-    desk = broken()
-    desk.pass_time(10.0)
-    task = claim(desk)
-    desk.schedule.queue.drop_queued([desk.epoch])
-    fail(desk, DOWN, task)
-    (hold,) = desk.ledger.view().holds
-    assert hold.expires_at == desk.clock.now + 30.0
-    desk.held.close(desk.epoch)
 
 
 def test_a_failure_before_the_hold_is_placed_opens_it_no_second_time():
@@ -511,7 +479,7 @@ def test_a_failure_before_the_hold_is_placed_opens_it_no_second_time():
         fail(desk, DOWN, late)
         place(*args)
 
-    desk.schedule.outages._place = placing
+    desk.decisions.outages._place = placing
     fail(desk, DOWN)
     fail(desk, DOWN)
     (hold,) = desk.ledger.view().holds
@@ -525,7 +493,7 @@ def test_a_failure_before_the_hold_is_placed_opens_it_no_second_time():
 def test_a_topic_that_cannot_be_held_goes_on_without():
     """Each failure is then the record's own; it has never opened, for who counts it."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
-    outages, opened = desk.schedule.outages, []
+    outages, opened = desk.decisions.outages, []
 
     def refusing(*_):
         opened.append(outages.opened)

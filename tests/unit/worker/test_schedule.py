@@ -1,4 +1,4 @@
-"""What a schedule hands out next, decided without a broker and while time stands still."""
+"""What a queue hands out next, decided without a broker and while time stands still."""
 
 import weakref
 
@@ -13,9 +13,8 @@ from safeconsumer.worker.calls import (
     context_of,
 )
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Outcome
-from tests.harness.worker.desk import TP, Desk, done_by
+from tests.harness.worker.desk import KINDS, TP, Desk, done_by
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
@@ -23,12 +22,12 @@ from tests.harness.worker.desk import TP, Desk, done_by
 def test_all_of_a_batch_that_comes_again_are_told_of(order, error):
     """By one event: together, or one by one since none is to blame yet."""
     desk = Desk(order, is_batch=True, quantum=4, records=6)
-    task = desk.schedule.queue.claim()[0]
-    desk.schedule.complete([batch_failed(task, error, 0.0)])
+    task = desk.decisions.queue.claim()[0]
+    desk.decisions.complete([batch_failed(task, error, 0.0)])
     (event,) = desk.events
     delay = error.after if isinstance(error, RetryLater) else 0.0
     assert (event.offset, event.records, event.delay) == (0, 4, delay)
-    assert desk.schedule.retries == 4
+    assert desk.decisions.retries == 4
 
 
 def test_a_delay_is_told_as_it_is_left():
@@ -41,8 +40,8 @@ def test_a_delay_is_told_as_it_is_left():
 
 
 def _partly(desk, errors):
-    (task,) = desk.schedule.queue.claim()
-    desk.schedule.complete([batch_failed(task, BatchFailure(errors), 0.0)])
+    (task,) = desk.decisions.queue.claim()
+    desk.decisions.complete([batch_failed(task, BatchFailure(errors), 0.0)])
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
@@ -67,7 +66,7 @@ def test_each_answer_of_a_batch_is_heeded(order):
     assert desk.work() == []
     desk.pass_time(0.2)
     assert desk.work() == [4]
-    assert (desk.schedule.skipped, desk.held.records) == (3, 0)
+    assert (desk.decisions.skipped, desk.kept.records) == (3, 0)
     assert not desk.epoch.failed
 
 
@@ -77,24 +76,39 @@ def test_a_batch_that_rejects_each_is_given_up_whole():
         Order.PARTITION, is_batch=True, quantum=2000, on_exhausted="skip", records=2000
     )
     _partly(desk, dict.fromkeys(range(2000), Reject("planted")))
-    assert (desk.work(), desk.schedule.skipped) == ([], 2000)
+    assert (desk.work(), desk.decisions.skipped) == ([], 2000)
 
 
-@pytest.mark.parametrize("order", list(Order))
+def test_an_error_for_some_of_a_batch_is_about_these_alone():
+    """W7: those that a pump's program has answered for already are not among them."""
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
+    (task,) = desk.decisions.queue.claim()
+    task.finish(0)
+    task.finish(2)
+    wrong = ValueError("planted")
+    outcome = batch_failed(task, BatchFailure({1: wrong}), 0.0, [1, 3])
+    assert (outcome.finished, outcome.failed) == ([1], [(3, wrong)])
+    desk.decisions.complete(
+        [Outcome(task=task, finished=[0, 1, 2], failed=[(3, wrong)])]
+    )
+    assert desk.failures == {3: 1}
+
+
+@pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_a_batch_that_rejects_does_not_say_which(order):
     """W7: its records come one by one, and only the one that is meant has failed."""
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
-    while tasks := desk.schedule.queue.claim():
+    while tasks := desk.decisions.queue.claim():
         for task in tasks:
-            is_meant = any(record_at(task.chunk, at).offset == 5 for at in task.indexes)
-            desk.schedule.complete(
+            is_meant = any(task.record(at).offset == 5 for at in task.indexes)
+            desk.decisions.complete(
                 [
                     batch_failed(task, Reject("planted"), 0.0)
                     if is_meant
                     else all_done(task, 0.0)
                 ]
             )
-    assert (desk.schedule.skipped, desk.held.records) == (1, 0)
+    assert (desk.decisions.skipped, desk.kept.records) == (1, 0)
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
@@ -102,8 +116,8 @@ def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order):
     """At once, and the record comes again after the restart."""
     desk = Desk(order, is_batch=True, quantum=4, records=4)
     _partly(desk, {0: RetryLater(5.0), 3: StopWorker()})
-    assert desk.schedule.is_stop_asked
-    assert desk.held.records == 2
+    assert desk.decisions.is_stop_asked
+    assert desk.kept.records == 2
 
 
 def test_letters_of_one_batch_go_in_order():
@@ -111,27 +125,27 @@ def test_letters_of_one_batch_go_in_order():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, sink=print, records=4)
     _partly(desk, {1: Reject("planted"), 2: Reject("planted")})
     for offset in (1, 2):
-        (task,) = desk.schedule.queue.claim()
+        (task,) = desk.decisions.queue.claim()
         assert task.letter is not None
-        assert desk.schedule.queue.claim() == []
-        assert done_by(desk.schedule, [task]) == [offset]
-    assert (desk.schedule.dead_letters, desk.held.records) == (2, 0)
+        assert desk.decisions.queue.claim() == []
+        assert done_by(desk.decisions, [task]) == [offset]
+    assert (desk.decisions.dead_letters, desk.kept.records) == (2, 0)
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.KEY])
 def test_a_regained_partition_waits_for_what_still_runs_of_it(order):
     """W3: of the same key, or of all of it; the rest goes on. By however many losses."""
     desk = Desk(order, quantum=1, records=6)
-    (old,) = desk.schedule.queue.claim()
+    (old,) = desk.decisions.queue.claim()
     same = [0, 3] if order is Order.KEY else [0, 1, 2, 3, 4, 5]
     others = sorted(set(range(6)) - set(same))
     for _ in range(2):
         desk.regain()
         desk.admit(6)
         assert desk.work() == others
-    desk.schedule.complete([all_done(old, 0.0)])
+    desk.decisions.complete([all_done(old, 0.0)])
     assert desk.work() == same
-    assert not desk.held.records
+    assert not desk.kept.records
 
 
 def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for():
@@ -139,15 +153,15 @@ def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for():
     desk = Desk(Order.KEY, key=lambda record: record.offset)
     desk.epoch.pace = 1e-6
     desk.admit(4)
-    (old,) = desk.schedule.queue.claim()
-    assert len(old.bundle) == 4
+    (old,) = desk.decisions.queue.claim()
+    assert len(old.keys) == 4
     desk.regain()
     desk.epoch.pace = 1e-6
     desk.admit(6)
     assert desk.work() == [4, 5]
-    desk.schedule.complete([Outcome(task=old, left=old.indexes)])
+    desk.decisions.complete([Outcome(task=old, left=old.indexes)])
     assert desk.work() == [0, 1, 2, 3]
-    assert not desk.held._left_behind
+    assert not desk.kept.left_behind
 
 
 def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost():
@@ -155,7 +169,7 @@ def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost():
     desk = Desk(Order.PARTITION)
     desk.epoch.pace = 1e-6
     desk.admit(3)
-    (task,) = desk.schedule.queue.claim()
+    (task,) = desk.decisions.queue.claim()
     seen = []
 
     def handle(record, _context):
@@ -169,10 +183,10 @@ def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost():
 def _sizes(desk):
     """Complete all that can be claimed, and return the offsets of each call."""
     found = []
-    while tasks := desk.schedule.queue.claim():
+    while tasks := desk.decisions.queue.claim():
         for task in tasks:
-            found.append([record_at(task.chunk, i).offset for i in task.indexes])
-            desk.schedule.complete([all_done(task, 0.0)])
+            found.append([task.record(i).offset for i in task.indexes])
+            desk.decisions.complete([all_done(task, 0.0)])
     return found
 
 
@@ -185,17 +199,17 @@ def test_a_batch_has_records_of_several_polls(order):
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=8, on_exhausted="skip")
     for _ in range(3):
         desk.admit(2)
-    (task,) = desk.schedule.queue.claim()
-    assert [record_at(task.chunk, at).offset for at in task.indexes] == [*range(6)]
-    desk.schedule.complete([batch_failed(task, RetryLater(2.0), 0.0)])
+    (task,) = desk.decisions.queue.claim()
+    assert [task.record(at).offset for at in task.indexes] == [*range(6)]
+    desk.decisions.complete([batch_failed(task, RetryLater(2.0), 0.0)])
     assert desk.work() == []
     desk.pass_time(2.0)
     _partly(desk, {1: ValueError("planted"), 4: Reject("planted")})
-    assert (desk.held.records, desk.held.running) == (2, 0)
-    assert desk.held.watermarks()[TP].offset == 1
+    assert (desk.kept.records, desk.kept.running) == (2, 0)
+    assert desk.kept.watermarks()[TP].offset == 1
     desk.pass_time(1.0)
-    assert (desk.work(), desk.schedule.skipped, desk.held.done) == ([1], 1, 6)
-    assert desk.held.watermarks()[TP].offset == 6
+    assert (desk.work(), desk.decisions.skipped, desk.kept.done) == ([1], 1, 6)
+    assert desk.kept.watermarks()[TP].offset == 6
 
 
 @in_both_orders
@@ -206,8 +220,8 @@ def test_a_batch_waits_for_more_so_long_and_no_longer(order):
     desk.pass_time(1.5)
     desk.admit(2)
     assert desk.work() == []
-    assert desk.schedule.turn() == 0.5
-    assert not desk.schedule.is_starving(desk.epoch)
+    assert desk.decisions.turn() == 0.5
+    assert not desk.decisions.is_starving(desk.epoch)
     desk.pass_time(0.5)
     assert [sorted(one) for one in _sizes(desk)] == [[0, 1, 2, 3]]
     desk.admit(3)
@@ -216,7 +230,7 @@ def test_a_batch_waits_for_more_so_long_and_no_longer(order):
     assert [len(one) for one in _sizes(desk)] == [6]
     desk.pass_time(2.0)
     assert len(desk.work()) == 1
-    assert not desk.schedule.queue._filling
+    assert not desk.decisions.queue._filling
 
 
 @pytest.mark.parametrize(
@@ -240,7 +254,7 @@ def test_a_batch_does_not_wait_for_records_that_cannot_be_read():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.epoch.unreadable = object()
-    desk.schedule.turn()
+    desk.decisions.turn()
     assert desk.work() == [0, 1]
 
 
@@ -249,7 +263,7 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition():
     """W6: and nothing of it is begun, then or later."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
-    desk.schedule.queue.drop_queued([desk.epoch])
+    desk.decisions.queue.drop_queued([desk.epoch])
     desk.pass_time(2.0)
     assert desk.work() == []
     desk.regain()
@@ -262,33 +276,32 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition():
 def test_what_waits_for_its_retry_goes_with_its_partition():
     """W6: a batch's record too, whose time comes while the revocation waits for others."""
     desk = Desk(Order.KEY, quantum=1, records=3)
-    bad, running, _ = (desk.schedule.queue.claim()[0] for _ in range(3))
-    desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
-    desk.schedule.queue.drop_queued([desk.epoch])
+    bad, running, _ = (desk.decisions.queue.claim()[0] for _ in range(3))
+    desk.decisions.complete([batch_failed(bad, ValueError("planted"), 0.0)])
+    desk.decisions.queue.drop_queued([desk.epoch])
     desk.pass_time(1.0)
     assert desk.work() == []
-    desk.schedule.complete([all_done(running, 0.0)])
-    assert desk.schedule.queue.claim() == []
+    desk.decisions.complete([all_done(running, 0.0)])
+    assert desk.decisions.queue.claim() == []
 
 
 def test_what_waits_for_an_earlier_ownership_goes_with_its_own():
     """W6: once that one's task comes back, though something else has failed."""
     desk = Desk(Order.KEY, quantum=1, records=1)
-    (left_behind,) = desk.schedule.queue.claim()
+    (left_behind,) = desk.decisions.queue.claim()
     desk.regain()
     desk.admit(3)
-    (bad,) = desk.schedule.queue.claim()
-    assert bad.lane.key != left_behind.lane.key
-    desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
-    (running,) = desk.schedule.queue.claim()
-    desk.schedule.queue.drop_queued([desk.epoch])
-    desk.schedule.complete([all_done(left_behind, 0.0)])
+    (bad,) = desk.decisions.queue.claim()
+    assert bad.keys != left_behind.keys
+    desk.decisions.complete([batch_failed(bad, ValueError("planted"), 0.0)])
+    (running,) = desk.decisions.queue.claim()
+    desk.decisions.queue.drop_queued([desk.epoch])
+    desk.decisions.complete([all_done(left_behind, 0.0)])
     assert desk.work() == []
-    desk.schedule.complete([all_done(running, 0.0)])
+    desk.decisions.complete([all_done(running, 0.0)])
 
 
-@pytest.mark.parametrize("order", Order)
-@pytest.mark.parametrize("is_batch", [True, False])
+@pytest.mark.parametrize(("order", "is_batch"), KINDS)
 def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
     order, is_batch
 ):
@@ -301,20 +314,20 @@ def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
         retry=Retry(attempts=1),
         records=2,
     )
-    (bad,) = desk.schedule.queue.claim()
-    desk.schedule.complete([Outcome(task=bad, failed=[(0, ValueError("planted"))])])
-    letter = desk.schedule.queue.claim()
-    desk.schedule.queue.drop_queued([desk.epoch])
-    assert done_by(desk.schedule, letter) == [0]
+    (bad,) = desk.decisions.queue.claim()
+    desk.decisions.complete([Outcome(task=bad, failed=[(0, ValueError("planted"))])])
+    letter = desk.decisions.queue.claim()
+    desk.decisions.queue.drop_queued([desk.epoch])
+    assert done_by(desk.decisions, letter) == [0]
     assert desk.epoch.progress.watermark().offset == 1
-    assert (desk.held.records, desk.held.done, desk.schedule.dead_letters) == (1, 1, 1)
+    assert (desk.kept.records, desk.kept.done, desk.decisions.dead_letters) == (1, 1, 1)
     assert desk.work() == []
 
 
 def _answer(desk, error):
-    for task in desk.schedule.queue.claim():
+    for task in desk.decisions.queue.claim():
         failed, left = [(task.indexes[0], error)], task.indexes[1:]
-        desk.schedule.complete([Outcome(task=task, failed=failed, left=left)])
+        desk.decisions.complete([Outcome(task=task, failed=failed, left=left)])
 
 
 def _ask_for_later(desk):
@@ -326,15 +339,14 @@ def _fail_for_good(desk):
 
 
 def _hang(desk):
-    desk.schedule.queue.claim()
+    desk.decisions.queue.claim()
 
 
 def _leave(_desk):
     pass
 
 
-@pytest.mark.parametrize("order", Order)
-@pytest.mark.parametrize("is_batch", [True, False])
+@pytest.mark.parametrize(("order", "is_batch"), KINDS)
 @pytest.mark.parametrize("step", [_ask_for_later, _fail_for_good, _hang, _leave])
 def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
     """W1: no limit counts them any more, and what waits may wait for ever."""
@@ -344,11 +356,11 @@ def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
     for _ in range(3):
         chunks = [desk.admit(10), desk.admit(10)]
         step(desk)
-        before += [weakref.ref(one) for chunk in chunks for one in chunk.records[2:]]
+        before += [weakref.ref(one) for chunk in chunks for one in chunk[3:]]
         del chunks
         desk.regain()
         desk.pass_time(0.1)
-    queue = desk.schedule.queue
+    queue = desk.decisions.queue
     collect()
     assert not [one for one in before if one() is not None]
     assert not queue.ready
@@ -359,8 +371,8 @@ def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
 def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order, collect):
     """W1: it has its task, which has the ended ownership; that keeps nothing."""
     desk = Desk(order, quantum=2, records=10)
-    tasks = desk.schedule.queue.claim()
-    behind = [weakref.ref(one) for one in desk.admit(10).records]
+    tasks = desk.decisions.queue.claim()
+    behind = [weakref.ref(one) for one in desk.admit(10)]
     desk.regain()
     desk.pass_time(0.1)
     collect()
@@ -391,14 +403,15 @@ def test_only_lanes_within_the_span_are_woken():
     desk = Desk(
         Order.KEY, key=lambda record: record.offset, span=10, quantum=1, records=1000
     )
-    out = [task for _ in range(10) for task in desk.schedule.queue.claim()]
-    assert not desk.schedule.queue.claim()
-    assert not desk.schedule.queue.ready
-    desk.schedule.complete([all_done(out[5], 0.0)])
-    assert not desk.schedule.queue.ready
-    desk.schedule.complete([all_done(out[0], 0.0)])
-    assert [lane.key for lane in desk.schedule.queue.ready] == [b"10"]
-    desk.schedule.complete([all_done(one, 0.0) for one in out[1:5] + out[6:]])
+    out = [task for _ in range(10) for task in desk.decisions.queue.claim()]
+    assert not desk.decisions.queue.claim()
+    assert not desk.decisions.queue.ready
+    desk.decisions.complete([all_done(out[5], 0.0)])
+    assert not desk.decisions.queue.ready
+    desk.decisions.complete([all_done(out[0], 0.0)])
+    (ready,) = desk.decisions.queue.ready
+    assert next(iter(ready)) == 10
+    desk.decisions.complete([all_done(one, 0.0) for one in out[1:5] + out[6:]])
     assert len(desk.work()) == 990
 
 
@@ -407,22 +420,22 @@ def test_what_is_put_back_within_the_span_begins():
     desk = Desk(Order.UNORDERED, span=4, quantum=2)
     desk.epoch.pace = 1e-6
     desk.admit(8)
-    one, other = desk.schedule.queue.claim() + desk.schedule.queue.claim()
-    assert not desk.schedule.queue.claim()
-    desk.schedule.complete([Outcome(task=one, left=one.indexes)])
-    desk.schedule.complete([all_done(other, 0.0)])
+    one, other = desk.decisions.queue.claim() + desk.decisions.queue.claim()
+    assert not desk.decisions.queue.claim()
+    desk.decisions.complete([Outcome(task=one, left=one.indexes)])
+    desk.decisions.complete([all_done(other, 0.0)])
     assert desk.work() == [0, 1, 4, 5, 6, 7]
 
 
 def test_records_that_failed_together_are_handed_out_one_by_one():
     """W5: together they would fail again, and nothing would say which is to blame."""
     desk = Desk(Order.PARTITION, quantum=4, records=5, is_batch=True)
-    (task,) = desk.schedule.queue.claim()
+    (task,) = desk.decisions.queue.claim()
     assert list(task.indexes) == [0, 1, 2, 3]
-    desk.schedule.complete([batch_failed(task, ValueError(), 0.0)])
+    desk.decisions.complete([batch_failed(task, ValueError(), 0.0)])
     desk.pass_time(1.0)
     for offset in range(4):
         desk.epoch.pace = 1e-6  # its records are quick, so several might come at once
-        (again,) = desk.schedule.queue.claim()
-        assert done_by(desk.schedule, [again]) == [offset]
+        (again,) = desk.decisions.queue.claim()
+        assert done_by(desk.decisions, [again]) == [offset]
     assert desk.work() == [4]

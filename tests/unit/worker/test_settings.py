@@ -13,8 +13,16 @@ from kafka import KafkaProducer
 from safeconsumer import Pump, SafeConsumer, Worker
 from safeconsumer.errors import HookTypeError, WorkerSettingError
 from safeconsumer.testing import run_worker
-from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry, RetryLater
-from safeconsumer.worker.executors.lifespan import check_lifespan
+from safeconsumer.worker import (
+    Commit,
+    DeadLetter,
+    Drain,
+    Limits,
+    Retry,
+    RetryLater,
+    Tracing,
+)
+from safeconsumer.worker.executors import check_lifespan
 from tests.harness.kafka.offline import offline
 
 
@@ -170,6 +178,7 @@ def test_what_may_work_is_taken(settings):
         ({"enable_auto_commit": True}, {}, "enable_auto_commit"),
         ({}, {"retry": 3}, "retry must be a Retry"),
         ({}, {"order": "key"}, "'unordered' or 'partition'"),
+        ({}, {"dead_letter": DeadLetter(SENDS, "orders")}, "is consumed here"),
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
     ],
 )
@@ -199,6 +208,8 @@ def test_a_pump_refuses_the_same(config, settings, said):
             (RetryLater, {"after": after})
             for after in (-1, NAN, float("inf"), True, "1")
         ),
+        (Tracing, {"provider": object()}),
+        (Tracing, {"parent": "link"}),
         (DeadLetter, {"producer": None, "topic": "t"}),
         (DeadLetter, {"producer": SENDS, "topic": ""}),
         (DeadLetter, {"producer": SENDS, "topic": "t", "max_ratio": 2}),

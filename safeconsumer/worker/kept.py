@@ -1,14 +1,13 @@
 """
-Keeps everything that a pump holds: one epoch per owned partition, and their sums.
+Keeps the records in memory: one epoch per owned partition, and their sums.
 
 The lock rule, for all data that the polling thread and handlers' threads share: it is
-changed, and iterated over, under :attr:`Held.lock` and never otherwise. That is the
-epochs and all in them (progress, lanes, counters, failures), the schedule's queues, and
-the events it is about to emit. Four things are done without it:
+changed, and iterated over, under :attr:`Kept.lock` and never otherwise. That is the
+epochs and all in them (progress, lanes, counters, failures), the queue, and the
+events that ``Decisions`` is about to emit. Three things are done without it:
 
-- marking a record complete: one byte of its chunk, by the thread that has the record;
+- marking a record complete: one place of its task, by the thread that has the task;
 - reading one number or one reference, where a moment's delay changes nothing;
-- looking lanes up by their keys, and forgetting them, which only the polling thread does;
 - calling foreign code: a handler, a hook, the consumer. Never under the lock.
 
 The lock is innermost: nothing that takes another one is called under it, except for
@@ -17,24 +16,26 @@ epochs, so it may read which ones there are without the lock.
 """
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.worker.lanes import Lane, LaneState
 from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.progress import Chunk, Progress, Watermark
+from safeconsumer.worker.progress import Ordinals, Progress, Watermark, sizes_of
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.watermarks import Load
+
+if TYPE_CHECKING:
+    from safeconsumer.worker.tasks import Task
 
 
 @frozen
 class Dropped:
     """
-    The records that a closed epoch still held.
+    The records that a closed epoch still kept.
 
     Attributes:
         epoch: the closed epoch.
@@ -54,7 +55,7 @@ class Dropped:
         return self.epoch.tp
 
 
-class Held:
+class Kept:
     """
     The epochs of a pump, and the sums of their counters.
 
@@ -65,10 +66,10 @@ class Held:
         records: incomplete records of all of them.
         bytes: the bytes of these records.
         running: the records that are handed over to handlers.
-        outlived: by partition, records of closed epochs whose task has not come back.
+        left_behind: by partition, the tasks of closed epochs that have not come back.
         done: records completed since the beginning.
         closed: how many epochs have ended.
-        low: call :attr:`when_low` once no more than this is held; None: do not call it.
+        low: call :attr:`when_low` once no more than this is kept; None: do not call it.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -79,19 +80,18 @@ class Held:
         self.records = 0
         self.bytes = 0
         self.running = 0
-        self.outlived: Counter[TopicPartition] = Counter()
+        self.left_behind: dict[TopicPartition, set[Task]] = {}
         self.done = 0
         self.closed = 0
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
-        self._left_behind: dict[TopicPartition, set[Lane]] = {}
         # The last ownership of each partition, and how many it has had.
         self._numbered: dict[TopicPartition, tuple[object, int]] = {}
         self._clock = clock
 
     @property
     def load(self) -> Load:
-        """The records and bytes that are held now."""
+        """The records and bytes that are kept now."""
         return Load(self.records, self.bytes)
 
     def open(
@@ -111,7 +111,8 @@ class Held:
         with self.lock:
             number = self.number_of(tp, ownership)
             epoch = Epoch(tp, ownership, number, losses, progress, self._clock())
-            epoch.left_behind = tuple(self._left_behind.get(tp, ()))
+            for task in self.left_behind.get(tp, ()):
+                epoch.busy.update(task.keys)
             self.epochs[tp] = epoch
         return epoch
 
@@ -124,32 +125,26 @@ class Held:
                 self._numbered[tp] = ownership, number
         return number
 
-    def admit(self, epoch: Epoch, records: list[AnyRecord]) -> Chunk:
-        """Take over the records that a poll returned."""
-        # This counts outside of the lock: only this thread admits.
-        chunk = Chunk(records, epoch.progress.admitted, self._clock())
-        size = sum(chunk.sizes)
+    def admit(self, epoch: Epoch, records: Sequence[AnyRecord]) -> Sequence[int]:
+        """Take over the records that a poll returned; return the bytes of each."""
+        sizes = sizes_of(records)
+        size, now, progress = sum(sizes), self._clock(), epoch.progress
         with self.lock:
-            epoch.progress.admit(chunk)
+            progress.admit(records, sizes, now)
+            epoch.main.fresh = range(epoch.main.fresh.start, progress.admitted)
             if not epoch.records:
-                epoch.moved_at = self._clock()
-            epoch.records += len(records)
-            epoch.bytes += size
-            self.records += len(records)
-            self.bytes += size
-        return chunk
+                epoch.moved_at = now
+            self._count(epoch, len(records), size)
+        return sizes
 
-    def release(self, epoch: Epoch, chunk: Chunk, indexes: Iterable[int]) -> None:
-        """Uncount records that were marked complete. The lock is held."""
-        count = len(indexes)  # type: ignore[arg-type]  # a list or a range
-        if epoch.is_closed or not count:
-            return
-        size = chunk.bytes_of(indexes)
-        self._uncount(epoch, count, size)
+    def release(self, epoch: Epoch, ordinals: Ordinals) -> None:
+        """Uncount records that are complete, and free them. The lock is held."""
+        size, count = epoch.progress.release(ordinals), len(ordinals)
+        self._count(epoch, -count, -size)
         epoch.moved_at = self._clock()
         self.done += count
 
-    def give_back(self, epoch: Epoch, most: Load, together: int) -> int | None:
+    def give_back(self, epoch: Epoch, most: Load, at_once: int) -> int | None:
         """
         Forget an epoch's last records that were not begun, until it holds ``most``.
 
@@ -158,34 +153,26 @@ class Held:
         Args:
             epoch: an open epoch.
             most: how many records and bytes it may keep.
-            together: how many of a lane that failed come again as one.
+            at_once: how many of a lane that failed come again as one.
 
         Returns:
             The offset of the first one; None if none was forgotten.
         """
         with self.lock:
-            ends, cuts, offset = epoch.unbegun(together), {}, None
-            while epoch.records > most.records or epoch.bytes > most.bytes:
-                chunk = epoch.progress.last()
-                end = 0 if chunk is None else ends.get(chunk, len(chunk.done))
-                if chunk is None or end == len(chunk.done):
-                    break
-                keep = len(chunk.done)
-                while keep > end and (
-                    epoch.records > most.records or epoch.bytes > most.bytes
-                ):
-                    keep -= 1
-                    self._uncount(epoch, 1, chunk.sizes[keep])
-                cuts[chunk] = keep
-                offset = epoch.progress.cut(keep)
-            epoch.cut(cuts)
-        return offset
+            progress, first = epoch.progress, epoch.unbegun(at_once)
+            end = progress.admitted
+            while end > first and (
+                epoch.records > most.records or epoch.bytes > most.bytes
+            ):
+                end -= 1
+                self._count(epoch, -1, -progress.size(end))
+            return None if end == progress.admitted else epoch.cut(end)
 
-    def _uncount(self, epoch: Epoch, records: int, size: int) -> None:
-        epoch.records -= records
-        epoch.bytes -= size
-        self.records -= records
-        self.bytes -= size
+    def _count(self, epoch: Epoch, records: int, size: int) -> None:
+        epoch.records += records
+        epoch.bytes += size
+        self.records += records
+        self.bytes += size
 
     def tell_low(self) -> None:
         """Call ``when_low`` if the low mark was reached. The lock is not held."""
@@ -201,21 +188,19 @@ class Held:
     def close(self, epoch: Epoch) -> Dropped:
         """End an epoch; its results change nothing from now on."""
         with self.lock:
-            mark, left = epoch.progress.watermark(), len(epoch.progress.incomplete())
+            mark, running = epoch.progress.watermark(epoch.tasks), epoch.running
             # Handlers mark each complete record, and report once they are through with
             # all.
-            done = epoch.records - left
-            dropped = Dropped(epoch, mark, left, max(0, epoch.running - done))
+            done = sum(task.done() for task in epoch.tasks)
+            dropped = Dropped(epoch, mark, epoch.records - done, running - done)
             self.done += done
-            self.outlived[epoch.tp] += epoch.running
             epoch.is_closed = epoch.is_held = True
             epoch.revoked.set()
-            running = [one for one in epoch.lanes.values() if _is_out(one)]
-            if running:
-                self._left_behind.setdefault(epoch.tp, set()).update(running)
+            if epoch.tasks:
+                self.left_behind.setdefault(epoch.tp, set()).update(epoch.tasks)
             self.records -= epoch.records
             self.bytes -= epoch.bytes
-            self.running -= epoch.running
+            self.running -= running
             epoch.let_go()
             self.closed += 1
             if self.epochs.get(epoch.tp) is epoch:
@@ -223,20 +208,31 @@ class Held:
             self.idle.set()
         return dropped
 
-    def came_back(self, lanes: Iterable[Lane]) -> None:
-        """Note that a task of a closed epoch is over. The lock is held."""
-        for lane in lanes:
-            lane.state = LaneState.IDLE
-            behind = self._left_behind.get(lane.epoch.tp, set())
-            behind.discard(lane)
-            if not behind:
-                self._left_behind.pop(lane.epoch.tp, None)
+    def came_back(self, task: "Task") -> Epoch | None:
+        """
+        Note that a task of a closed epoch is over. The lock is held.
+
+        Returns:
+            The epoch that its partition has now; None if it has none.
+        """
+        tp = task.epoch.tp
+        left = self.left_behind[tp]
+        left.discard(task)
+        if not left:
+            del self.left_behind[tp]
+        return self.epochs.get(tp)
+
+    def left_running(self) -> int:
+        """Return how many records closed epochs have whose tasks have not come back."""
+        with self.lock:
+            left = self.left_behind.values()
+            return sum(len(task.records) for tasks in left for task in tasks)
 
     def busy(self) -> set[TopicPartition]:
         """Return the partitions with running records, also if they were taken away."""
         with self.lock:
-            gone = {tp for tp, count in self.outlived.items() if count}
-            return gone | {tp for tp, epoch in self.epochs.items() if epoch.running}
+            here = {tp for tp, epoch in self.epochs.items() if epoch.tasks}
+            return here.union(self.left_behind)
 
     def blocking(self) -> list[tuple[TopicPartition, int, float]]:
         """Return blocking records that failed for good: partition, offset, since when."""
@@ -254,14 +250,10 @@ class Held:
         """Return up to where each open epoch, or each of the given ones, is complete."""
         with self.lock:
             return {
-                epoch.tp: epoch.progress.watermark()
+                epoch.tp: epoch.progress.watermark(epoch.tasks)
                 for epoch in (self.epochs.values() if epochs is None else epochs)
                 if not epoch.is_closed
             }
-
-
-def _is_out(lane: Lane) -> bool:
-    return lane.state is LaneState.RUNNING and not lane.is_shared
 
 
 def _nothing() -> None: ...

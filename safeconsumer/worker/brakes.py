@@ -1,0 +1,276 @@
+"""Holds back what would be too much: the holds of the limits, and the room of a poll."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from kafka.structs import TopicPartition
+
+from safeconsumer.errors.base import JournalError
+from safeconsumer.holds.hold import WORKER
+from safeconsumer.holds.view import covers
+from safeconsumer.worker import watermarks
+from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.decisions import Decisions
+from safeconsumer.worker.kept import Kept
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.records import AnyRecord
+from safeconsumer.worker.settings import Limits
+
+BACKPRESSURE = f"{WORKER}backpressure"
+RETRY = f"{WORKER}retry"
+DRAIN = f"{WORKER}drain"
+FLOOR = f"{WORKER}floor"
+OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR)
+
+Holding = tuple[str, TopicPartition | None]
+
+
+# Seconds for which a partition that gave records back fetches none.
+_GAVE_SECONDS = 5.0
+
+
+class Brakes:
+    """
+    Derives a pump's holds each turn from the records it holds. Polling thread only.
+
+    It does not remember which holds it placed: it asks the consumer's ledger.
+
+    Attributes:
+        work: the object that works on the records.
+        pause_seconds: for each owner, for how many seconds it has held something.
+        refetched: records that were given back, and come again.
+    """
+
+    work: Decisions
+
+    def __init__(
+        self,
+        client: ConsumerClient,
+        kept: Kept,
+        limits: Limits,
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._group = client.membership
+        self._kept = kept
+        self._limits = limits
+        self._clock = clock
+        self._marks = watermarks.marks(limits)
+        self._share: watermarks.Marks | None = None
+        self._throttled: set[TopicPartition] = set()
+        self._gave: dict[Epoch, float] = {}
+        self._is_throttled = False
+        self._average = 1.0
+        self._wanted: frozenset[Holding] = frozenset()
+        self._kept_out: frozenset[TopicPartition | None] = frozenset()
+        self._placed_in: Mapping[TopicPartition, object] = {}  # what was owned
+        self._counted_at = clock()
+        self._lifted_at: float | None = None
+        self.pause_seconds = dict.fromkeys(OWNERS, 0.0)
+        self.refetched = 0
+        kept.when_low = self._when_low
+
+    # ------------------------------------------------------------ holding
+
+    def place(
+        self,
+        *,
+        is_draining: bool,
+        floorless: Iterable[TopicPartition] = (),
+    ) -> None:
+        """
+        Place and lift holds so that they are as they must be now.
+
+        Args:
+            is_draining: whether no record at all may come.
+            floorless: partitions of which no record may be handed out yet.
+        """
+        self._count()
+        self._is_throttled = self._is_full()
+        wanted: dict[Holding, str] = {}
+        if self._is_throttled:
+            wanted[BACKPRESSURE, None] = "the worker's limits are reached"
+        for tp, owner in self._over_share():
+            wanted[owner, tp] = "the partition's share of the limits is reached"
+        for tp in floorless:
+            wanted[FLOOR, tp] = "its first offset is not committed yet"
+        if is_draining:
+            wanted[DRAIN, None] = "waits for running work"
+        self._placed_in = self._group.owned()
+        self._client.hold(OWNERS, wanted)
+        self._wanted = frozenset(wanted)
+        self._kept_out = frozenset(tp for _, tp in wanted)
+        self._kept.low = self._marks.low if self._is_throttled else None
+
+    def release(self) -> None:
+        """Lift all of the worker's holds; none is placed afterwards."""
+        self._count()
+        self._kept.low = None
+        self._wanted, self._kept_out = frozenset(), frozenset()
+        self._client.hold(OWNERS, {})
+
+    def _count(self) -> None:
+        now, lifted = self._clock(), self._lifted_at
+        for owner in {owner for owner, _ in self._wanted}:
+            is_lifted = owner == BACKPRESSURE and not self._throttled
+            until = lifted if is_lifted and lifted is not None else now
+            self.pause_seconds[owner] += max(0.0, until - self._counted_at)
+        self._counted_at, self._lifted_at = now, None
+
+    def _is_full(self) -> bool:
+        load = self._kept.load
+        if self._is_throttled and not self._is_starving():
+            return self._marks.is_throttled(load, was=True)
+        # A poll for the last few records of room costs more than it brings.
+        much = min(self._most(), self._credit(self._marks.low))
+        return self._credit(load) < max(1, much // 4)
+
+    def _is_starving(self) -> bool:
+        # True if a partition flows but for our holds, and has no record to work on.
+        view = self._group.ledger.peek()
+        return any(
+            tp not in self._throttled
+            and not covers(view, tp)
+            and self.work.is_starving(self._kept.epochs.get(tp))
+            for tp in self._group.owned()
+        )
+
+    def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
+        owned = self._group.owned()
+        share = watermarks.share(self._limits, len(owned), self._sharing())
+        self._share = share
+        if share is None:
+            self._throttled.clear()
+            return
+        # One that gave records back fetches none for a while, unless it can work on what
+        # it kept: a record larger than its room would come and go at every turn.
+        self._gave = {
+            one: until
+            for one, until in self._gave.items()
+            if self._clock() < until and one.records and self.work.is_starving(one)
+        }
+        is_little = not share.is_throttled(self._kept.load, was=False)
+        if not self._throttled and not self._gave and is_little:
+            return  # as long as all hold less than one share
+        throttled = set()
+        for tp, epoch in self._kept.epochs.items():
+            load = watermarks.Load(epoch.records, epoch.bytes)
+            is_over = share.is_throttled(load, was=tp in self._throttled)
+            if tp in owned and (is_over or epoch in self._gave):
+                throttled.add(tp)
+                yield tp, RETRY if self.work.has_waiting(epoch) else BACKPRESSURE
+        self._throttled = throttled
+
+    def make_room(self) -> None:
+        """
+        Forget what waits beyond its partition's share while another one has no record.
+
+        If there is no room. What is forgotten was not begun, and is fetched again.
+        """
+        share = self._share
+        if not self._is_throttled or share is None or not self._is_starving():
+            return
+        for tp, ownership in self._group.owned().items():
+            epoch = self._kept.epochs.get(tp)
+            if epoch is None or epoch.ownership is not ownership or not epoch.records:
+                continue
+            if epoch.has_lost_floor:  # what it holds is not there any more
+                continue
+            if epoch.is_held or self.work.is_starving(epoch):
+                before = epoch.records
+                offset = self._kept.give_back(
+                    epoch, share.high, self.work.retried_at_once
+                )
+                if offset is not None:
+                    self.refetched += before - epoch.records
+                    self._gave[epoch] = self._clock() + _GAVE_SECONDS
+                    self._client.go_back(tp, offset)
+
+    def _sharing(self) -> int:
+        # How many partitions have records, as far as is known; held ones get no share.
+        epochs, view = self._kept.epochs, self._group.ledger.peek()
+        here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
+        there = {tp for tp in self._group.lagging() if not covers(view, tp)}
+        return len(here | there)
+
+    def _when_low(self) -> None:
+        # Called by the thread that finished a record: it wakes the poll that waits
+        # meanwhile. If the journal cannot be written, the next turn lifts the hold, or
+        # raises the error where it is noticed: here it would end a thread that handlers
+        # need.
+        self._lifted_at = self._clock()
+        with suppress(JournalError):
+            self._client.lift_all(BACKPRESSURE)
+
+    # ------------------------------------------------------------ room
+
+    def room(self) -> int:
+        """
+        Return how many records the next poll may take.
+
+        While everything is held, this is the room that there will be when the low mark
+        is reached and the hold is lifted, in the middle of the poll.
+        """
+        load = self._marks.low if self._is_throttled else self._kept.load
+        return max(1, min(self._credit(load), self._most()))
+
+    def _most(self) -> int:
+        # All that a poll returns may be of one partition: it gets no more than a share,
+        # or than a 64th of the room, where there are so many that polls would be tiny.
+        if self._share is None:
+            return self._client.most
+        least = self._limits.records // 64
+        return min(self._client.most, max(self._share.high.records, least))
+
+    def fitting(self, records: list[AnyRecord]) -> list[AnyRecord]:
+        """Return those of the records that may be kept now: the first ones."""
+        free = max(0, self._limits.records - self._kept.records)
+        return records if len(records) <= free else records[:free]
+
+    def learn(self, sizes: Sequence[int]) -> None:
+        """Note the sizes, in bytes, of records that came."""
+        mean = sum(sizes) / len(sizes)
+        self._average += 0.2 * (mean - self._average)
+        self._average = max(self._average, mean)
+
+    def _credit(self, load: watermarks.Load) -> int:
+        return watermarks.credit(self._limits, load, self._average, self._client.most)
+
+    # ------------------------------------------------------------ questions
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is held because of the limits."""
+        return self._is_throttled or bool(self._throttled)
+
+    def may_come(self, tp: TopicPartition) -> bool:
+        """Tell whether the last turn let more of a partition come; any thread."""
+        kept_out = self._kept_out
+        return None not in kept_out and tp not in kept_out
+
+    def stands_since(self) -> float | None:
+        """
+        Return since when no record was completed though all room is taken; any thread.
+
+        None if there is room, or others hold all that is here.
+        """
+        epochs = tuple(self._kept.epochs.values()) if self._is_throttled else ()
+        moved = [one.moved_at for one in epochs if one.records and not one.is_held]
+        return max(moved, default=None)
+
+    def is_held(self, owner: str) -> bool:
+        """Tell whether the last turn held something under this owner's name."""
+        return any(holding[0] == owner for holding in self._wanted)
+
+    def holds_back(self, tp: TopicPartition, ownership: object) -> bool:
+        """
+        Tell whether a hold covers the partition that nobody has lifted since.
+
+        One of the partition alone ends with the ownership that it was placed in, which
+        may have been lost, and another begun, in the poll.
+        """
+        if (BACKPRESSURE, None) in self._wanted and self._kept.low is not None:
+            return True
+        return self._placed_in.get(tp) is ownership and any(
+            (owner, tp) in self._wanted for owner in (BACKPRESSURE, RETRY)
+        )

@@ -1,0 +1,85 @@
+"""W9: a worker's own holds are as it wants them, whatever became of them meanwhile."""
+
+import pytest
+from kafka.structs import TopicPartition
+
+from safeconsumer import Lifetime, SafeConsumer
+from safeconsumer.holds.view import Holds
+from safeconsumer.worker.brakes import BACKPRESSURE, DRAIN, OWNERS
+from safeconsumer.worker.client import ConsumerClient
+from tests.harness.kafka.offline import offline
+
+TP = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def consumer():
+    """Make one that owns a partition and has many holds of others."""
+    with offline(SafeConsumer) as made:
+        made.assign([TP, TopicPartition("orders", 1)])
+        targets = [f"orders:{number}" for number in range(2)]
+        for number in range(20):
+            made.pause(*targets, owner=f"ops-{number}", lifetime=Lifetime.UNTIL_RESUMED)
+        yield made
+
+
+def ours(consumer):
+    """Return the worker's holds: owners and scopes."""
+    holds = consumer.holds()
+    return {(one.owner, str(one.scope)) for one in holds if one.owner in OWNERS}
+
+
+def test_a_turn_looks_at_no_hold_of_others(consumer, monkeypatch):
+    """Neither at each of them, nor at any again while nothing has changed."""
+    client = ConsumerClient(consumer)
+    client.hold(OWNERS, {})  # it looks for what an earlier worker has left
+    wanted = {(DRAIN, None): "planted", (BACKPRESSURE, TP): "planted"}
+
+    def refuse(_state):
+        raise AssertionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Holds, "__iter__", refuse)
+        client.hold(OWNERS, {})
+        client.hold(OWNERS, wanted)
+        client.hold(OWNERS, wanted)
+    assert ours(consumer) == {(DRAIN, "@all"), (BACKPRESSURE, "orders:0")}
+
+
+def test_a_hold_of_ours_that_somebody_lifted_is_placed_again(consumer):
+    """W9: what stands in the ledger is asked, not remembered."""
+    client = ConsumerClient(consumer)
+    wanted = {(DRAIN, None): "planted"}
+    for _ in range(2):
+        client.hold(OWNERS, wanted)
+    consumer.resume_all(owner=DRAIN)
+    client.hold(OWNERS, wanted)
+    assert ours(consumer) == {(DRAIN, "@all")}
+    client.hold(OWNERS, {})
+    assert ours(consumer) == set()
+    assert len(consumer.holds()) == 40
+
+
+@pytest.mark.parametrize("stands", [False, True])
+def test_a_hold_that_was_interrupted_is_settled_by_the_next_turn(
+    consumer, monkeypatch, *, stands
+):
+    """W9: whether it came to stand or not, it is placed, and it is lifted."""
+    client = ConsumerClient(consumer)
+    client.hold(OWNERS, {})
+    place = consumer.pause
+
+    def interrupted(*targets, **wish):
+        if stands:
+            place(*targets, **wish)
+        raise KeyboardInterrupt
+
+    for wanted in ({(DRAIN, None): "planted"}, {}):
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer, "pause", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                client.hold(OWNERS, {(DRAIN, None): "planted"})
+        client.hold(OWNERS, wanted)
+        assert ours(consumer) == {(owner, "@all") for owner, _ in wanted}
+        client.hold(OWNERS, {})
+        assert ours(consumer) == set()

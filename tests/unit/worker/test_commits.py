@@ -1,0 +1,97 @@
+"""What a worker knows of its commits: how far they are behind, and whether they fail."""
+
+from types import SimpleNamespace
+
+import pytest
+from kafka.errors import KafkaError
+
+from safeconsumer.worker import Commit
+from safeconsumer.worker.kept import Kept
+from safeconsumer.worker.leaving import Commits
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.progress import Progress
+from tests.harness.holds.lab import Clock
+from tests.harness.worker.desk import TP
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def client():
+    """Make what sends commits; each test says what becomes of them."""
+    return SimpleNamespace()
+
+
+@pytest.fixture
+def commits(client, clock):
+    """Make the commits of a client, which hold nothing yet."""
+    return Commits(client, Kept(clock), Commit(), lambda *_, **__: None, clock)
+
+
+class Forgets(Epoch):
+    """An ownership whose floor the polling thread forgets once it was looked at."""
+
+    @property
+    def committed(self):
+        """What is committed, the first time."""
+        found, self.__dict__["floor"] = self.__dict__["floor"], -1
+        return int(found)
+
+    @committed.setter
+    def committed(self, floor):
+        self.__dict__["floor"] = floor
+
+
+def test_a_position_that_is_reset_while_the_lag_is_counted(commits):
+    """A floor that is gone by the second look counts for nothing."""
+    commits._kept.epochs[TP] = epoch = Forgets(TP, 1, 1, 0, Progress(7), 0.0)
+    epoch.committed = 2
+    assert commits.lag() == 5
+    assert commits.lag() == 0
+
+
+def test_for_how_long_no_commit_goes_through(commits, client, clock):
+    """
+    From the first that failed, until one goes through or nothing is left to commit.
+
+    Also where the first of an ownership fails, so that nothing of it is handled and no
+    offset is complete.
+    """
+    epoch = commits._kept.open(TP, 1, 0, 7)
+
+    def refuse(*_):
+        raise KafkaError
+
+    client.commit = refuse
+    assert commits.failing() == 0
+    commits.now()
+    clock.now += 100.0
+    commits.now()
+    assert commits.failing() == 100.0
+    assert commits.lag() == 0
+    commits._kept.close(epoch)
+    clock.now += 100.0
+    commits.turn()
+    assert commits.failing() == 0
+
+
+def test_a_late_answer_to_an_old_commit_takes_no_newer_one_back(commits, client, clock):
+    """What is committed already would count as lag, and be committed again."""
+    sent = []
+    client.commit_soon = lambda marks, then: sent.append((marks, then))
+    epoch = commits._kept.open(TP, 1, 0, 0)
+    epoch.committed = 0
+    for offset in (3, 7):
+        epoch.progress.reach(offset)
+        clock.now += 100.0  # the answer to the first is given up
+        commits.turn()
+    assert [marks[TP].offset for marks, _ in sent] == [3, 7]
+    for _, then in reversed(sent):
+        then(None)
+    assert (epoch.committed, commits.lag()) == (7, 0)
+    clock.now += 100.0
+    commits.turn()
+    assert len(sent) == 2
