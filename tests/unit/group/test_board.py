@@ -391,7 +391,7 @@ def test_the_lags_of_all_groups_are_asked_for_now_and_then(following, monkeypatc
     monkeypatch.setattr(module, "ends_of", lambda *_: {})
     monkeypatch.setattr(module, "with_lags", with_lags)
     one = following.follower
-    one._names = frozenset(SETTINGS.all_topics)
+    one._names = frozenset(SETTINGS.topics)
     following.fed.hold()
     following.turn()
     for at in (0.0, 1.0, 10.0):

@@ -21,9 +21,7 @@ PARTITIONS = [TopicPartition(topic, number) for topic in TOPICS for number in ra
 
 def hold(scope, owner):
     key = ControlKey("g", owner, scope)
-    return HoldRecord(
-        source="operator", key=key, hold=ControlHold("id", "x"), at=1.0, offset=1
-    )
+    return HoldRecord(key=key, hold=ControlHold("id", "x"), at=1.0, offset=1)
 
 
 @given(st.lists(st.tuples(st.sampled_from(SCOPES), st.sampled_from("ab"))))
@@ -39,7 +37,6 @@ def test_coverage_is_what_each_says_in_their_order(placed):
 def test_a_key_of_a_later_version_covers_everything():
     later = hold("orders:0", "a")
     later = HoldRecord(
-        source="operator",
         key=ControlKey("g", "a", "orders:0", ("later",)),
         hold=later.hold,
         at=1.0,
