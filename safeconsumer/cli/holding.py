@@ -21,7 +21,6 @@ from safeconsumer.cli.errors import (
 )
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
-from safeconsumer.cli.refusing import FUTURE
 from safeconsumer.errors.base import ControlTopicError, HoldSettingError
 from safeconsumer.group.carry_out import (
     Done,
@@ -46,7 +45,6 @@ from safeconsumer.group.plan import (
     plan_of,
     wish_of,
 )
-from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.troubles import said
@@ -64,7 +62,7 @@ _UNCHANGED = (
 _TROUBLES = (KafkaError, OSError, ControlTopicError)
 # The end of a refusal, and its exit status; who types @all means it.
 _REFUSALS = {
-    Consent.FUTURE: (f" {FUTURE}", Status.USAGE),
+    Consent.FUTURE: (" (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (_UNCHANGED, Status.FAILED),
 }
 
@@ -211,7 +209,7 @@ def _show(output: Output, operator: Operator, plan: Plan) -> None:
 def _placed_lines(done: Done) -> Iterator[str]:
     plan = done.plan
     for heading, several in (
-        ("held", done.held),
+        ("held", done.acknowledged),
         ("held already, unchanged", plan.unchanged),
         ("renewed, as it was over or may have been", plan.renewed),
         ("instead of", plan.replaced),
@@ -264,13 +262,13 @@ def _is_quiet(view: View, wish: Place) -> tuple[bool, str]:
 
 
 @contextmanager
-def _written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
+def _written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
     """
     Report what was acknowledged if something fails after that.
 
     A look may fail, and so may printing, for example on a full disk.
     """
-    scopes = ", ".join(one.change.key.scope for one in done)
+    scopes = ", ".join(one.key.scope for one in done)
     try:
         yield
     except BrokenPipeError:
@@ -337,10 +335,10 @@ def extend(  # noqa: PLR0913 - one parameter per option
             done = _carried_out(operator, plan)
             with _written("extended", done.acknowledged):
                 if output.is_json:
-                    held = list(map(hold_document, done.held))
+                    held = list(map(hold_document, done.acknowledged))
                     output.document({"extended": held})
                 else:
-                    rows = group_text.columns(map(HoldRecord.cells, done.held))
+                    rows = group_text.columns(map(HoldRecord.cells, done.acknowledged))
                     output.lines(["extended", *rows])
 
 
@@ -427,7 +425,7 @@ def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> No
     refusing.refuse_unknown(operator, view)
     held = {one.key.scope for one in view.holds}
     unheld = [one for one in found if str(one) not in held]
-    refusing.refuse_nothing(operator, view, unheld, unless="")
+    refusing.refuse_nothing(operator, view, unheld)
 
 
 def _named(

@@ -8,32 +8,16 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.view import View
 from safeconsumer.holds.scope import Scope
 
-FUTURE = "(use --future to hold it for later)"
 
-
-def refuse_nothing(
-    operator: Operator,
-    view: View,
-    found: Sequence[Scope],
-    *,
-    unless: str = FUTURE,
-) -> None:
+def refuse_nothing(operator: Operator, view: View, found: Sequence[Scope]) -> None:
     """
     Check that each scope covers something that the group consumes.
-
-    Args:
-        operator: the connection.
-        view: the group.
-        found: the scopes.
-        unless: the command's hint for scopes that are meant to cover nothing yet.
 
     Raises:
         CommandError: one covers nothing; the message suggests what was meant.
     """
-    said = scopes.mistakes(view, found, operator.topics)
-    if said:
-        message = f"{said} {unless}".rstrip()
-        raise CommandError(message)
+    if said := scopes.mistakes(view, found, operator.topics):
+        raise CommandError(said)
 
 
 def refuse_unknown(operator: Operator, view: View) -> None:

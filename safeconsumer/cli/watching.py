@@ -192,7 +192,7 @@ def wait(
                 if view.ends is None:
                     refusing.refuse_before_init(one)
                 refusing.refuse_unknown(one, view)
-                refusing.refuse_nothing(one, view, found, unless="")
+                refusing.refuse_nothing(one, view, found)
 
             left = max(0.0, began + limit - time.monotonic())  # after the login
             reached = waiting.wait_until(operator, group, judge, left, check)

@@ -18,7 +18,6 @@ from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import names
 from safeconsumer.group.plan import Cluster, Lift, Plan, Wish, plan_of
-from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlKey
 
@@ -47,20 +46,7 @@ class Done:
     """
 
     plan: Plan
-    acknowledged: tuple[Acknowledged, ...]
-
-    @property
-    def held(self) -> tuple[HoldRecord, ...]:
-        """The holds that were written."""
-        return tuple(
-            HoldRecord(
-                key=one.change.key,
-                hold=one.change.hold,
-                at=one.at,
-                offset=one.offset,
-            )
-            for one in self.acknowledged
-        )
+    acknowledged: tuple[HoldRecord, ...]
 
     @property
     def was_held(self) -> frozenset[ControlKey]:
@@ -85,14 +71,14 @@ class Done:
                         "owner": one.key.owner,
                         "was_held": one.key in self.was_held,
                     }
-                    for one in self.held
+                    for one in self.acknowledged
                 ],
                 "covers": names(plan.covers),
                 "still_held": list(map(hold_document, plan.others)),
             }
         return {
             "is_done_already": plan.is_done,
-            "held": list(map(hold_document, self.held)),
+            "held": list(map(hold_document, self.acknowledged)),
             "unchanged": list(map(hold_document, plan.unchanged)),
             "renewed": list(map(hold_document, plan.renewed)),
             "replaced": list(map(hold_document, plan.replaced)),

@@ -19,7 +19,6 @@ from safeconsumer.group.commits import CommitWatch, Move, OneLook
 from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.publisher import (
-    Acknowledged,
     Change,
     changes,
     new_hold,
@@ -156,7 +155,7 @@ class Operator:
         found = topics.ask(self.admin, self.settings.topics)
         return any(one.partitions or one.is_hidden for one in found)
 
-    def write(self, wanted: Sequence[Change]) -> tuple[Acknowledged, ...]:
+    def write(self, wanted: Sequence[Change]) -> tuple[HoldRecord, ...]:
         """
         Place or lift holds; each is acknowledged by all replicas on return.
 

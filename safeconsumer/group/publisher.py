@@ -13,6 +13,7 @@ from kafka import KafkaProducer
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer.errors.base import ControlWriteError, HoldSettingError
 from safeconsumer.group import wire
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.wire import ControlHold, ControlKey
 
 # Seconds for the client to give up by itself, at the end of the timeout.
@@ -51,42 +52,19 @@ class Change:
             return self
         return evolve(self, hold=evolve(self.hold, since_ms=int(at * 1000)))
 
-
-@frozen
-class Acknowledged:
-    """
-    A change that every replica has.
-
-    Attributes:
-        change: the change.
-        offset: its offset in the control topic.
-        at_ms: its time in milliseconds since the epoch; None if unknown.
-    """
-
-    change: Change
-    offset: int
-    at_ms: int | None
-
-    @property
-    def at(self) -> float | None:
-        """Its time in seconds since the epoch; None if unknown."""
-        return None if self.at_ms is None or self.at_ms < 0 else self.at_ms / 1000
+    def written(self, offset: int, at_ms: int | None) -> HoldRecord:
+        """Return the record that the broker has acknowledged; its time may be unknown."""
+        at = None if at_ms is None or at_ms < 0 else at_ms / 1000
+        return HoldRecord(key=self.key, hold=self.hold, at=at, offset=offset)
 
 
-def new_hold(
-    reason: str | None,
-    for_: float | None,
-    host: str | None = None,
-    principal: str | None = None,
-) -> ControlHold:
+def new_hold(reason: str | None, for_: float | None) -> ControlHold:
     """
     Return the content of a new hold.
 
     Args:
         reason: text for people.
         for_: seconds until it expires; None for no limit.
-        host: where it is placed, or None.
-        principal: how its writer is logged in, or None.
 
     Raises:
         HoldSettingError: it would last for over ten years.
@@ -95,7 +73,7 @@ def new_hold(
     if ttl_ms is not None and ttl_ms > wire.MAX_TTL_MS:
         message = f"a hold lasts ten years at most, not {for_:.0f} s: or give no end"
         raise HoldSettingError(message)
-    return ControlHold(_new_id(), reason, ttl_ms, host=host, principal=principal)
+    return ControlHold(_new_id(), reason, ttl_ms)
 
 
 def _new_id() -> str:
@@ -124,7 +102,7 @@ def publish(
     topic: str,
     wanted: Sequence[Change],
     timeout: float,
-) -> tuple[Acknowledged, ...]:
+) -> tuple[HoldRecord, ...]:
     """
     Write the changes and wait until every one is acknowledged.
 
@@ -175,15 +153,15 @@ class _Writing:
     def __init__(self, topic: str, wanted: Sequence[Change]) -> None:
         self._topic = topic
         self._wanted = tuple(dict.fromkeys(wanted))
-        self._done: dict[Change, Acknowledged] = {}
+        self._done: dict[Change, HoldRecord] = {}
         self.refused: dict[Change, BaseException] = dict.fromkeys(
             self._wanted, _NOT_SENT
         )
         self._unknown: dict[Change, BaseException] = {}
 
     @property
-    def acknowledged(self) -> tuple[Acknowledged, ...]:
-        """The changes that every replica has, in the order in which they were requested."""
+    def acknowledged(self) -> tuple[HoldRecord, ...]:
+        """The records that every replica has, in the order in which they were requested."""
         return tuple(self._done[one] for one in self._wanted if one in self._done)
 
     @property
@@ -242,7 +220,7 @@ class _Writing:
                 return
             self.refused[one] = error
         else:
-            self._done[one] = Acknowledged(one, answer.offset, answer.timestamp)
+            self._done[one] = one.written(answer.offset, answer.timestamp)
         del self._unknown[one]
 
     def sentence(self) -> str:
@@ -260,7 +238,7 @@ class _Writing:
                 f"whether {_names(self._unknown)} was written to {self._topic} is "
                 f"unknown ({reason}): it may still be written later, so check status"
             )
-        kept = _names(one.change for one in self.acknowledged) or "nothing"
+        kept = _names(self.acknowledged) or "nothing"
         said.append(f"acknowledged: {kept}. Running it again is safe")
         return "; ".join(said)
 
@@ -287,5 +265,5 @@ def _words(error: BaseException) -> str:
     return words if is_whole else f"{name}: {words}"
 
 
-def _names(several: Iterable[Change]) -> str:
+def _names(several: Iterable[Change | HoldRecord]) -> str:
     return ", ".join(one.key.scope for one in several)

@@ -18,7 +18,7 @@ from safeconsumer.console.app import create
 from safeconsumer.console.guard import LOGIN, Auth
 from safeconsumer.console.state import Setup, State
 from safeconsumer.group.follower import Follower
-from safeconsumer.group.publisher import Acknowledged, Change
+from safeconsumer.group.publisher import Change
 from safeconsumer.group.settings import Control
 from tests.harness.console.synthetic import Still, alone, hold_of, viewed
 from tests.harness.waiting import wait_for
@@ -238,7 +238,7 @@ class Writer:
 
     def write(self, todo):
         self.written += todo
-        return tuple(Acknowledged(one, 20, None) for one in todo)
+        return tuple(one.written(20, None) for one in todo)
 
 
 def writing(still, **changed):
