@@ -10,7 +10,7 @@ from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.saying import printable
 from safeconsumer.group import clients
 from safeconsumer.group.scopes import near
-from safeconsumer.group.topics import ask
+from safeconsumer.group.topics import settings_of
 
 # A name that no topic can have: asking for it returns no topic.
 _MISSING = (
@@ -49,18 +49,11 @@ def uncompacted(base: Mapping[str, Any], topics: Iterable[str]) -> frozenset[str
         KafkaError: the broker could not be asked.
     """
     with clients.admin(base) as admin:
-        try:
-            found = ask(admin, sorted(topics))
-        except (
-            kafka_errors.AuthorizationError,
-            kafka_errors.UnsupportedVersionError,  # a broker without this request
-        ):
-            return frozenset()
-    policies = {one.name: (one.settings or {}).get("cleanup.policy") for one in found}
+        found = settings_of(admin, sorted(topics))
     return frozenset(
         name
-        for name, policy in policies.items()
-        if policy is not None and "compact" not in policy
+        for name, settings in found.items()
+        if "compact" not in settings.get("cleanup.policy", "compact")
     )
 
 

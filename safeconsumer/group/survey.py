@@ -376,13 +376,7 @@ def _each(
 def _facts(
     described: Mapping[str, Any], committed: Mapping[TopicPartition, Any]
 ) -> GroupFacts:
-    return facts_of(described or _UNTOLD, committed)
-
-
-def facts_of(
-    described: Mapping[str, Any], committed: Mapping[TopicPartition, Any]
-) -> GroupFacts:
-    """Return what an admin client's answers say of a group."""
+    described = described or _UNTOLD
     return GroupFacts(
         state=described["group_state"],
         members=tuple(map(_member, described["members"])),

@@ -167,7 +167,7 @@ def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float 
     """
     return {
         name: _kept_for(settings)
-        for name, settings in _settings_of(admin, names).items()
+        for name, settings in settings_of(admin, names).items()
         if re.fullmatch(r"-?\d+", settings.get("retention.ms", ""))
         and not (_kept_for(settings) is None and _is_cut(settings))
     }
@@ -182,14 +182,20 @@ def timed_by_broker(admin: KafkaAdminClient, names: Iterable[str]) -> set[str]:
     """
     return {
         name
-        for name, settings in _settings_of(admin, names).items()
+        for name, settings in settings_of(admin, names).items()
         if settings.get("message.timestamp.type") == "LogAppendTime"
     }
 
 
-def _settings_of(
+def settings_of(
     admin: KafkaAdminClient, names: Iterable[str]
 ) -> dict[str, Mapping[str, str]]:
+    """
+    Return the settings of topics; empty where the broker does not give them to us.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
     try:
         found = ask(admin, names)
     except (
