@@ -1,6 +1,5 @@
 """Defines the options that say where the cluster is, with the names of Kafka's tools."""
 
-import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from click.core import ParameterSource
 
 from safeconsumer._kafka.of_group import login
 from safeconsumer.cli.errors import FIRST_TROUBLE, CommandError, status_of
+from safeconsumer.cli.options import Command, options
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control
 from safeconsumer.group.timed_call import TimedCall
@@ -56,20 +56,35 @@ class Connect:
         return self.base(), control
 
 
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Give a command the options for the cluster.
+def _base_of(
+    bootstrap: str | None, config_file: Path | None
+) -> Callable[[], dict[str, Any]]:
+    source = click.get_current_context().get_parameter_source
+    is_typed = source("config_file") is ParameterSource.COMMANDLINE
+    is_other = is_typed and source("bootstrap") is not ParameterSource.COMMANDLINE
+    return lambda: _base(bootstrap, config_file, is_other=is_other)
 
-    The command gets ``base``, which returns kafka-python's configuration.
-    """
 
-    @click.option(
+def _connect(
+    bootstrap: str | None, config_file: Path | None, topic_prefix: str
+) -> Connect:
+    source = click.get_current_context().get_parameter_source
+    return Connect(
+        base=_base_of(bootstrap, config_file),
+        control=lambda: Control.prefixed(topic_prefix),
+        is_typed=ParameterSource.COMMANDLINE
+        in map(source, ("bootstrap", "config_file")),
+    )
+
+
+_CLUSTER = (
+    click.option(
         "--bootstrap",
         metavar="HOST:PORT,...",
         envvar="SAFECONSUMER_BOOTSTRAP",
         help="The cluster's address.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--config",
         "config_file",
         envvar="SAFECONSUMER_CONFIG",
@@ -77,27 +92,9 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Java-style client properties: bootstrap.servers, security.protocol, "
         "sasl.*, ssl.* (PEM).",
-    )
-    @functools.wraps(command)
-    def with_cluster(
-        *args: Any,  # noqa: ANN401 - the command's own
-        bootstrap: str | None,
-        config_file: Path | None,
-        **kwargs: Any,  # noqa: ANN401 - the command's own
-    ) -> Any:  # noqa: ANN401 - the command's own
-        source = click.get_current_context().get_parameter_source
-        is_typed = source("config_file") is ParameterSource.COMMANDLINE
-        is_other = is_typed and source("bootstrap") is not ParameterSource.COMMANDLINE
-        return command(
-            *args,
-            base=lambda: _base(bootstrap, config_file, is_other=is_other),
-            **kwargs,
-        )
-
-    return with_cluster
-
-
-prefix_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    ),
+)
+prefix_option: Callable[[Command], Command] = click.option(
     "--topic-prefix",
     metavar="TEXT",
     default=PREFIX,
@@ -105,35 +102,16 @@ prefix_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option
     envvar="SAFECONSUMER_TOPIC_PREFIX",
     help="The prefix of the control topics' names; a team may have its own.",
 )
-
-
-def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Give a command the options for the cluster and the control topics.
-
-    The command gets ``connect``, which returns kafka-python's configuration and the
-    settings of group control.
-    """
-
-    @cluster_options
-    @prefix_option
-    @functools.wraps(command)
-    def with_connection(
-        *args: Any,  # noqa: ANN401 - the command's own
-        base: Callable[[], dict[str, Any]],
-        topic_prefix: str,
-        **kwargs: Any,  # noqa: ANN401 - the command's own
-    ) -> Any:  # noqa: ANN401 - the command's own
-        def control() -> Control:
-            return Control.prefixed(topic_prefix)
-
-        source = click.get_current_context().get_parameter_source
-        is_typed = ParameterSource.COMMANDLINE in map(
-            source, ("bootstrap", "config_file")
-        )
-        return command(*args, connect=Connect(base, control, is_typed), **kwargs)
-
-    return with_connection
+cluster_options = options("base", _base_of, *_CLUSTER)
+"""
+Gives a command the options for the cluster; it is called with ``base``, which returns
+kafka-python's configuration.
+"""
+connection_options = options("connect", _connect, *_CLUSTER, prefix_option)
+"""
+Gives a command the options for the cluster and the control topics; it is called with
+``connect``, which returns kafka-python's configuration and the settings of group control.
+"""
 
 
 def _base(

@@ -15,6 +15,7 @@ from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, give_up
 from safeconsumer.cli.letters import Marks, Wanted
+from safeconsumer.cli.options import options
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.replaying import Replay, producer_of
 from safeconsumer.cli.saying import Listing, printable, since_of
@@ -48,40 +49,30 @@ def _place(text: str) -> tuple[str, int, int] | None:
     return (match[1], int(match[2]), int(match[3])) if match else None
 
 
-def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
-    # Called with wanted.
-    @click.option(
+_filters = options(
+    "wanted",
+    Wanted,
+    click.option(
         "--from",
         "origins",
         multiple=True,
         metavar="TOPIC[:PARTITION[@OFFSET]]",
         help="Only records that failed there; repeatable.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--error",
         "errors",
         multiple=True,
         metavar="CLASS",
         help="Only this exception, with or without its module; repeatable.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--since",
         metavar="TIME",
         help="Only letters written since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
         callback=since_of,
-    )
-    @functools.wraps(command)
-    def with_filters(
-        *args: Any,  # noqa: ANN401 - the command's own
-        origins: tuple[str, ...],
-        errors: tuple[str, ...],
-        since: float | None,
-        **kwargs: Any,  # noqa: ANN401 - the command's own
-    ) -> Any:  # noqa: ANN401 - the command's own
-        wanted = Wanted(origins=origins, errors=errors, since=since)
-        return command(*args, wanted=wanted, **kwargs)
-
-    return with_filters
+    ),
+)
 
 
 @dead_letters.command("list", epilog=EPILOG)

@@ -1,10 +1,8 @@
 """Defines the options with which a command judges journals, and checks their names."""
 
-import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -12,6 +10,7 @@ from safeconsumer.audit.control import Control, history_in
 from safeconsumer.audit.reading import partition_of
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli.errors import CommandError
+from safeconsumer.cli.options import options
 from safeconsumer.errors.base import JournalError
 
 
@@ -47,59 +46,6 @@ def topic_or_partition(text: str) -> tuple[str, int | None]:
         raise CommandError(message) from error
 
 
-def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what the judge assumes; it is called with ``settings``."""
-
-    @click.option(
-        "--drained",
-        is_flag=True,
-        help="Every written record should have been delivered.",
-    )
-    @click.option(
-        "--clock-skew",
-        type=float,
-        default=0.0,
-        callback=_allowance,
-        metavar="SECONDS",
-        help="By how much the clocks of any two hosts may differ, brokers too.",
-    )
-    @click.option(
-        "--patience",
-        type=float,
-        default=5.0,
-        show_default=True,
-        callback=_allowance,
-        metavar="SECONDS",
-        help="How long a hold of the group may take to reach members that own the "
-        "partition already.",
-    )
-    @click.option(
-        "--history",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        callback=_control,
-        metavar="FILE",
-        help="What `safeconsumer history -o json` wrote: when the groups were held.",
-    )
-    @functools.wraps(command)
-    def with_settings(
-        *args: Any,  # noqa: ANN401 - the command's own
-        drained: bool,
-        clock_skew: float,
-        patience: float,
-        history: Control | None,
-        **kwargs: Any,  # noqa: ANN401 - the command's own
-    ) -> Any:  # noqa: ANN401 - the command's own
-        settings = Settings(
-            patience=patience,
-            clock_skew=clock_skew,
-            is_drained=drained,
-            control=history,
-        )
-        return command(*args, settings=settings, **kwargs)
-
-    return with_settings
-
-
 def _control(
     _context: click.Context, _parameter: click.Parameter, value: Path | None
 ) -> Control | None:
@@ -118,3 +64,44 @@ def _allowance(
         message = f"{value} is not a number of seconds, 0 or more"
         raise click.BadParameter(message)
     return value
+
+
+settings_options = options(
+    "settings",
+    lambda drained, clock_skew, patience, history: Settings(
+        patience=patience, clock_skew=clock_skew, is_drained=drained, control=history
+    ),
+    click.option(
+        "--drained",
+        is_flag=True,
+        help="Every written record should have been delivered.",
+    ),
+    click.option(
+        "--clock-skew",
+        type=float,
+        default=0.0,
+        callback=_allowance,
+        metavar="SECONDS",
+        help="By how much the clocks of any two hosts may differ, brokers too.",
+    ),
+    click.option(
+        "--patience",
+        type=float,
+        default=5.0,
+        show_default=True,
+        callback=_allowance,
+        metavar="SECONDS",
+        help="How long a hold of the group may take to reach members that own the "
+        "partition already.",
+    ),
+    click.option(
+        "--history",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        callback=_control,
+        metavar="FILE",
+        help="What `safeconsumer history -o json` wrote: when the groups were held.",
+    ),
+)
+"""
+Gives a command what the judge assumes; it is called with ``settings``.
+"""

@@ -1,16 +1,15 @@
 """Prints the results of group commands as a table or JSON."""
 
-import functools
 import json
 import select
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import click
 from attrs import frozen
 
+from safeconsumer.cli.options import options
 from safeconsumer.cli.saying import printable
 
 TABLE, JSON = "table", "json"
@@ -79,10 +78,10 @@ def refuse_unread() -> None:
         raise BrokenPipeError
 
 
-def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``-o``; it is called with ``output``."""
-
-    @click.option(
+output_options = options(
+    "output",
+    Output,
+    click.option(
         "-o",
         "--output",
         "kind",
@@ -90,13 +89,8 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         default=TABLE,
         show_default=True,
         help="A table for people, or JSON for programs.",
-    )
-    @functools.wraps(command)
-    def with_output(
-        *args: Any,  # noqa: ANN401 - the command's own
-        kind: str,
-        **kwargs: Any,  # noqa: ANN401 - the command's own
-    ) -> Any:  # noqa: ANN401 - the command's own
-        return command(*args, output=Output(kind), **kwargs)
-
-    return with_output
+    ),
+)
+"""
+Gives a command ``-o``; it is called with ``output``.
+"""
