@@ -14,7 +14,7 @@ from safeconsumer.group.verdicts import (
     Verdict,
     gone_text,
 )
-from safeconsumer.group.view import Member, Row, View
+from safeconsumer.group.view import UNCOMMITTED, Member, Row, View
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Partition, Scope
 
@@ -142,10 +142,8 @@ def _member_row(one: Member) -> tuple[str, ...]:
 
 
 def _held_row(one: Row, view: View) -> tuple[str, ...]:
-    is_none = one.committed is None and view.facts.has_committed
-    lag = "nothing committed" if is_none else "lag unknown"
-    if one.lag is not None:
-        lag = f"lag {one.lag:,}"
+    lag = view.lag_words(one)
+    lag = lag if lag == UNCOMMITTED else f"lag {lag}"
     owner = "owner unknown" if one.owner is None else one.owner or "nobody"
     is_quiet = one.verdict.level is Level.QUIET
     is_over = one.verdict.words in _ENDED  # why, the lines above say

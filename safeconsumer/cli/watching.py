@@ -131,16 +131,9 @@ def _group_row(one: View) -> tuple[str, ...]:
         members,
         "unknown" if one.ends is None else str(len(holds) or "-"),
         utc(one.next_expiry) if one.next_expiry else "-",
-        _lag_text(one),
+        one.lag_words(),
         group_text.short(one.verdict),
     )
-
-
-def _lag_text(one: View) -> str:
-    if one.whole_lag is not None:
-        return f"{one.whole_lag:,}"
-    is_none = one.facts.has_committed and not one.facts.committed
-    return "-" if is_none else "unknown"
 
 
 @click.command(epilog=EPILOG)

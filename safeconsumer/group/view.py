@@ -42,6 +42,11 @@ UNSEEN = "who assigns partitions itself and does not report is not seen"
 What is never known of a group.
 """
 
+UNCOMMITTED = "nothing committed"
+"""
+The words in place of a lag where there is no committed offset.
+"""
+
 # Kafka's states of a group in which its members own what they are assigned.
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _TOO_MANY = "has too many partitions to report them"
@@ -526,6 +531,14 @@ class View:
     def whole_lag(self) -> int | None:
         """How many records wait for the group; None if one partition's are unknown."""
         return sum(self.lags.values()) if self.lags and not self.without_lag else None
+
+    def lag_words(self, row: Row | None = None) -> str:
+        """Return the lag of the group, or of one of its partitions, for people."""
+        lag = self.whole_lag if row is None else row.lag
+        if lag is not None:
+            return f"{lag:,}"
+        is_none = not self.facts.committed if row is None else row.committed is None
+        return UNCOMMITTED if is_none and self.facts.has_committed else "unknown"
 
     # ------------------------------------------------------------ when holds end
 

@@ -677,7 +677,7 @@ def test_history_is_in_the_topics_order():
     )
     served, _ = writing(known)
     text = page(served, "/history")
-    assert re.findall(r'<td class="long">(\d)</td>', text) == ["2", "1", "0"]
+    assert re.findall(r'data-name="Why">(\d)</td>', text) == ["2", "1", "0"]
     what = re.findall(r'<span class="tag held">([a-z ]+)</span>', text)
     assert what == ["held again", "held again", "held"]
 

@@ -226,7 +226,7 @@ def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted():
     lines = status(commits(held(A, report("a", 0)), ZERO))
     assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
     seen = held(A, report("a", 0))
-    assert any("nothing committed" in one for one in status(seen))
+    assert any("  nothing committed" in one for one in status(seen))
     unread = evolve(seen, facts=evolve(seen.facts, has_committed=False))
     assert not any("nothing committed" in one for one in status(unread))
 
@@ -463,7 +463,7 @@ def test_a_sum_without_one_of_its_parts_is_unknown():
         pytest.param(
             evolve(commits(held(A), ZERO), lags={ZERO: 5_000}), "5,000", id="5,000"
         ),
-        pytest.param(held(A), "-", id="nothing is committed"),
+        pytest.param(held(A), "nothing committed", id="nothing is committed"),
     ],
 )
 def test_a_lag_that_is_unknown_is_not_none(seen, said):
