@@ -16,12 +16,11 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.console import figures as module
 from safeconsumer.console.figures import Figures, _all
 from safeconsumer.group import follower
-from safeconsumer.group.facts import UNKNOWN, GroupFacts
 from safeconsumer.group.view import Times
 from safeconsumer.metrics import table
 from safeconsumer.testing._ports import free_port
 from tests.harness.console.harness import console_of, groups
-from tests.harness.console.synthetic import Limited, alone, big, hold_of, viewed
+from tests.harness.console.synthetic import Limited, alone, big, viewed
 from tests.harness.metrics.scraping import console_values
 from tests.harness.waiting import wait_for
 
@@ -95,57 +94,6 @@ def figures_of(seen):
         " ".join((one.name, one.labels.get("state", ""))).strip(): one.value
         for one in figures
     }
-
-
-def unread(held):
-    return evolve(held, is_heard=False, reports=())
-
-
-def undescribed(held):
-    unknown = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
-    return evolve(held, facts=unknown, reports=())
-
-
-def with_one_late(held):
-    late, *others = held.reports
-    return evolve(held, reports=(evolve(late, applied={}, quiet={}), *others))
-
-
-def held_elsewhere(held):
-    return evolve(held, holds=(hold_of(held.group, "other"),))
-
-
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        (lambda held: held, {"quiet": 1, "members obeys": 5}),
-        (
-            unread,
-            {
-                "quiet": 0,
-                "members unknown": 5,
-                "members silent": 0,
-                "partitions unknown": 25,
-            },
-        ),
-        (undescribed, {"quiet": 0, "partitions unknown": 0}),
-        (with_one_late, {"quiet": 0, "members behind": 1}),
-        # A hold that covers nothing promises nothing.
-        (held_elsewhere, {"quiet": None, "partitions flowing": 25}),
-    ],
-    ids=["well", "unread", "undescribed", "one late", "held elsewhere"],
-)
-def test_what_is_not_known_to_be_well_is_not_said_to_be(seen, expected):
-    """Of a group that is held, of five members with five partitions each."""
-    found = figures_of(seen(viewed(0, is_held=True)))
-    assert {name: found.get(f"group_{name}") for name in expected} == expected
-
-
-def test_where_holds_cannot_be_read_nothing_is_said_to_flow():
-    """A partition that may be held was counted as one that is not."""
-    found = figures_of(evolve(viewed(0, is_held=False), ends=None))
-    assert found["group_partitions flowing"] == 0
-    assert found["group_partitions unknown"] == 25
 
 
 def margin_of(seen):

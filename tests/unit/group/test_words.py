@@ -8,40 +8,26 @@ from kafka import TopicPartition
 
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
-from safeconsumer.console import figures
-from safeconsumer.group import findings, plan, verdicts, wire
+from safeconsumer.group import findings, plan, wire
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Fold, Written
-from safeconsumer.group.report_wire import Kept, decode_report, encode_report
+from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.scopes import scopes_of
-from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Level
+from safeconsumer.group.verdicts import BAD, GOOD, NOTE
 from safeconsumer.group.view import NO_TIMES, Times, skew_of
 from safeconsumer.group.wire import ControlHold, ControlKey
-from safeconsumer.metrics import table
 from tests.harness.group.lab import ControlLab
 from tests.harness.listing import short
+from tests.unit.group.test_situations import KEEPS, LINE, QUIET, commits, hold, of_a
 from tests.unit.group.test_view import ONE, ZERO, A, B, facts, report, viewed
 
 PLAIN = facts("plain", ZERO)
 KILLED = report("a", 0)
 
 
-def hold(scope="@all", ttl_ms=None):
-    return HoldRecord(
-        key=ControlKey("g", "alice", scope),
-        hold=ControlHold("id", "r", ttl_ms),
-        at=100.0,
-        offset=2,
-    )
-
-
 def held(*seen, scope="@all", state="Stable"):
     return evolve(viewed(*seen, state=state), holds=(hold(scope),))
-
-
-def commits(seen, *several):
-    return evolve(seen, facts=evolve(seen.facts, committed=dict.fromkeys(several, 5)))
 
 
 def found(seen):
@@ -53,101 +39,6 @@ def status(seen):
 
 
 # ---------------------------------------------------------------- groups
-
-
-READ_TO = {"ops": 2}
-BEHIND = report("a", 0, applied=READ_TO)
-
-
-KEPT = "t held by operator:alice"
-LOST = Kept(owner="operator:alice", scope="t", line=KEPT)
-KEEPS = report("a", 0, kept=(LOST,), holds=1)
-
-
-@pytest.mark.parametrize(
-    ("seen", "level", "said"),
-    [
-        (viewed(A), Level.FLOWS, "nothing held"),
-        (viewed(A, KEEPS), Level.WAITING, "kept by members: the control topic was"),
-        (viewed(A, KEEPS), Level.WAITING, "by scope and owner: t held by operator:al"),
-        (held(A, report("a", 0)), Level.QUIET, "quiet: 1 of 1 members quiet"),
-        (held(A, BEHIND), Level.WAITING, "a is 1 record behind"),
-        (held(state="Dead"), Level.QUIET, "no members: the group has no members"),
-        (
-            commits(held(state="Unknown"), ZERO),
-            Level.UNKNOWN,
-            "unknown: the cluster does not tell who is in the group",
-        ),
-        (
-            held(report("m", 0, quiet={}, member_id=""), state="Dead"),
-            Level.ALARM,
-            "held but flowing: 0 of 1 members quiet; flowing: t:0",
-        ),
-        (commits(held(state="Empty"), ZERO), Level.QUIET, "is not seen"),
-        (evolve(held(A, report("a", 0)), ends=None), Level.UNKNOWN, "what is held is"),
-    ],
-    ids=short,
-)
-def test_what_is_said_of_a_group(seen, level, said):
-    """Nothing that is unknown is quiet; all faces show these words."""
-    verdict = seen.verdict
-    assert (verdict.level, said in group_text.said(verdict)) == (level, True)
-    assert group_text.said(verdict) in status(seen)
-    assert group_document(seen)["words"] == verdict.words
-
-
-FLOWING = evolve(commits(viewed(A, report("a", 0, quiet={})), ZERO), lags={ZERO: 4})
-QUIET = {"t": ((0, 0),)}
-
-
-def of_a(**changed):
-    return evolve(FLOWING, reports=(report("a", 0, **{"quiet": {}, **changed}),))
-
-
-def covered(seen, *, state="Stable"):
-    return evolve(seen, holds=(hold(),), facts=evolve(seen.facts, state=state))
-
-
-SILENT = evolve(FLOWING, reports=())
-NOBODY = evolve(SILENT, facts=evolve(FLOWING.facts, members=()))
-
-
-@pytest.mark.parametrize(
-    ("seen", "level", "words"),
-    [
-        (NOBODY, Level.UNKNOWN, "no owner"),
-        (covered(NOBODY), Level.QUIET, "no owner"),
-        (SILENT, Level.UNKNOWN, "unknown"),
-        (covered(SILENT), Level.UNKNOWN, "unknown"),
-        (covered(of_a(member_id="another")), Level.UNKNOWN, "unknown"),
-        (covered(of_a(assigned={})), Level.UNKNOWN, "unknown"),
-        (covered(of_a(quiet=QUIET, is_partial=True)), Level.UNKNOWN, "unknown"),
-        (covered(evolve(of_a(quiet=QUIET), ends=None)), Level.UNKNOWN, "unknown"),
-        (
-            covered(of_a(quiet=QUIET), state="PreparingRebalance"),
-            Level.UNKNOWN,
-            "unknown",
-        ),
-        (covered(of_a(quiet=QUIET, state="unavailable")), Level.UNKNOWN, "unknown"),
-        (covered(of_a(quiet=QUIET, applied=READ_TO)), Level.WAITING, "behind"),
-        (covered(of_a(applied=READ_TO)), Level.WAITING, "not quiet yet"),
-        (covered(of_a(busy=QUIET)), Level.WAITING, "not quiet yet"),
-        (covered(of_a(state="unavailable")), Level.ALARM, "held but flowing"),
-        (covered(FLOWING), Level.ALARM, "held but flowing"),
-        (covered(of_a(quiet=QUIET)), Level.QUIET, "quiet"),
-        (of_a(quiet=QUIET, gated=1), Level.WAITING, "waits"),
-        (of_a(quiet=QUIET), Level.QUIET, "paused by its member"),
-        (viewed(A, KEEPS), Level.WAITING, "kept by its member"),
-        (evolve(of_a(state="unavailable"), ends=None), Level.UNKNOWN, "unknown"),
-        (FLOWING, Level.FLOWS, "flows"),
-        (evolve(FLOWING, lags={}), Level.FLOWS, "flows"),
-        (evolve(FLOWING, lags={ZERO: 0}), Level.FLOWS, "nothing to read"),
-    ],
-    ids=short,
-)
-def test_what_is_said_of_a_partition(seen, level, words):
-    (found,) = seen.partitions
-    assert (found.verdict.level, found.verdict.words) == (level, words)
 
 
 def test_the_longest_hold_is_named():
@@ -213,15 +104,6 @@ def test_of_a_member_that_is_not_known_nothing_is_counted():
     assert "unknown of 1 quiet" in line
 
 
-def test_metrics_have_the_words_for_members():
-    rows = (
-        verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
-        verdicts.LOST, verdicts.STOPPED, verdicts.UNHEARD, verdicts.UNMEASURED,
-        verdicts.OUT_OF_DATE,
-    )  # fmt: skip
-    assert {figures._member_state(one) for one in rows} == {*table.MEMBER_STATES}
-
-
 def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted():
     lines = status(commits(held(A, report("a", 0)), ZERO))
     assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
@@ -258,7 +140,7 @@ UNOWNED = "nobody of the group owns it"
             viewed(A, KEEPS),
             [],
             "t:0",
-            f"a keeps what its control topic has lost, until resume lifts it: {KEPT}",
+            f"a keeps what its control topic has lost, until resume lifts it: {LINE}",
         ),
         (
             viewed(A, report("a", 0)),
@@ -398,9 +280,7 @@ def over(*seen):
 def test_a_hold_whose_time_is_over_is_no_alarm(quiet):
     """Members lift it some time within the skew, each by what it knows of the clock."""
     seen = over(A, report("a", 0, holds=1, quiet=quiet))
-    shown = seen
-    for one in (shown.verdict, shown.partitions[0].verdict):
-        assert (one.level, one.words) == (Level.WAITING, "hold ended")
+    for one in (seen.verdict, seen.partitions[0].verdict):
         assert "members lift it until 1970-01-01 00:02:20Z" in one.sentence
     lines = status(seen)
     assert sum("members lift it until" in one for one in lines) == 1
