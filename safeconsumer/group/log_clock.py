@@ -4,18 +4,10 @@ import math
 import time
 from collections.abc import Callable
 
-from attrs import frozen
-
 AGREE = 5.0
 """
 Seconds; clocks that differ by no more than this do not make a live member look silent.
 """
-
-
-@frozen
-class _Anchor:
-    newest: float
-    heard_at: float
 
 
 class LogClock:
@@ -38,7 +30,7 @@ class LogClock:
     ) -> None:
         self._wall = wall or time.time
         self._passed = passed or time.monotonic
-        self._anchor: _Anchor | None = None
+        self._ahead: float | None = None  # the broker's clock minus our monotonic one
         self._last: float | None = None
         self._is_sure = False
 
@@ -68,21 +60,21 @@ class LogClock:
         wall = self._wall()
         last, self._last = self._last, newest
         self._is_sure = True
-        if self._anchor is None and abs(wall - newest) <= AGREE:
+        if self._ahead is None and abs(wall - newest) <= AGREE:
             self._anchor_at(newest)  # good enough to tell who is live; it is no later
         elif last is None:
             self._anchor_at(listen())
         elif newest != last:
             # It came since the last look; if it is older, the broker's clock went back.
             self._anchor_at(newest)
-        self._is_sure = self._anchor is not None
-        if self._anchor is None:
+        self._is_sure = self._ahead is not None
+        if self._ahead is None:
             # Silent for as long as our clock says, or silent for ever if our clock is
             # behind.
             return wall if wall > newest else math.inf
-        return self._anchor.newest + self._passed() - self._anchor.heard_at
+        return self._passed() + self._ahead
 
     def _anchor_at(self, newest: float | None) -> None:
         if newest is not None:
-            self._anchor = _Anchor(newest, self._passed())
+            self._ahead = newest - self._passed()
             self._last = newest

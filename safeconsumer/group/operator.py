@@ -104,8 +104,7 @@ class Operator:
         self._reader = TopicReader(self.base, settings.status_topic, NAMED_FOR)
         self._other: Operator | None = None
         self._is_fit = False
-        # Until when it may listen at all, and until when it must to know who is silent.
-        self._until = math.inf
+        # Until when it must listen to know who is silent.
         self._silent_at: float | None = None
 
     def __enter__(self) -> Self:
@@ -283,12 +282,12 @@ class Operator:
             self.board.feed(self._reader.turn(_POLL_MS), self._reader.positions)
         return True
 
-    def _listen(self) -> float | None:
-        """Wait for the next report; return its time."""
+    def _listen(self, until: float) -> float | None:
+        """Wait for the next report, until then at most; return its time."""
         board, before = self.board, self.board.reported_at
         now, seconds = time.monotonic(), 2 * self.settings.status_interval + 0.5
         self._silent_at = now + seconds
-        left = min(seconds, self._until - now)
+        left = min(seconds, until - now)
         has_come = self._turn_until(lambda: board.reported_at != before, left)
         return board.reported_at if has_come else None
 
@@ -360,16 +359,17 @@ class Operator:
         Raises:
             KafkaTimeoutError: it was not answered within ``timeout``.
         """
+
+        def ask(one: Operator, until: float) -> View:
+            facts = one.group(group)
+            readable = one.read(is_strict=is_strict, until=until)
+            return one.view(group, facts, readable, has_lags=has_lags)
+
         if timeout is None:
-            view = self._look(group, is_strict=is_strict, has_lags=has_lags)
-        else:
+            view = ask(self, math.inf)
+        else:  # that nobody reports in this time is not the broker's fault
             until = time.monotonic() + timeout - _ANSWER_SECONDS
-            view = self.within(
-                timeout,
-                lambda one: one._look_until(  # noqa: SLF001 - an Operator, too
-                    until, group, is_strict=is_strict, has_lags=has_lags
-                ),
-            )
+            view = self.within(timeout, lambda one: ask(one, until))
         moves = self._commits.note(group, view.facts, view.held_by_silent)
         if has_lags:  # else somebody looks again and again
             moves = {**self._moves_at_once(view), **moves}
@@ -415,21 +415,6 @@ class Operator:
         self._other = other
         return answer
 
-    def _look_until(
-        self, until: float, group: str, *, is_strict: bool, has_lags: bool
-    ) -> View:
-        # That nobody reports in this time is not the broker's fault.
-        self._until = until
-        try:
-            return self._look(group, is_strict=is_strict, has_lags=has_lags)
-        finally:
-            self._until = math.inf
-
-    def _look(self, group: str, *, is_strict: bool, has_lags: bool) -> View:
-        facts = self.group(group)
-        readable = self.read(is_strict=is_strict)
-        return self.view(group, facts, readable, has_lags=has_lags)
-
     def view(
         self,
         group: str,
@@ -465,12 +450,13 @@ class Operator:
             self.board.view(one, survey, readable) for one in sorted(survey.facts)
         )
 
-    def read(self, *, is_strict: bool = False) -> Readable:
+    def read(self, *, is_strict: bool = False, until: float = math.inf) -> Readable:
         """
         Bring the board up to date; return how much of the topics can be read.
 
         Args:
             is_strict: raise if the holds topic cannot be read.
+            until: when it stops to wait for a report, on the monotonic clock.
         """
         readable = self._read(self.settings, is_strict=is_strict)
         if readable.ends is not None and not is_strict and not self._is_fit:
@@ -480,7 +466,7 @@ class Operator:
             except ControlTopicError as error:
                 unread = (*readable.unread, str(error))
                 readable = evolve(readable, ends=None, unread=unread)
-        self.board.update(self._listen)
+        self.board.update(lambda: self._listen(until))
         is_timed = self.board.times.now is not None
         if not is_timed and time.monotonic() < (self._silent_at or 0.0):
             # They may still report: nobody has listened for long enough.

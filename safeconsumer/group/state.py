@@ -3,8 +3,6 @@
 import threading
 from collections.abc import Iterable
 
-from attrs import field, frozen
-
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.broker_clock import BrokerClock
@@ -17,12 +15,6 @@ from safeconsumer.holds.scope import Scope
 
 # Seconds between two log lines about unreadable records, however many come.
 _TELL_SKIPPED_EVERY = 10.0
-
-
-@frozen
-class _Change:
-    place: list[Hold] = field(factory=list)
-    remove: list[HoldKey] = field(factory=list)
 
 
 class ControlState:
@@ -98,17 +90,18 @@ class ControlState:
     # ------------------------------------------------------------ applying
 
     def _apply(self, records: Iterable[HoldRecord]) -> None:
-        change = _Change()
+        place: list[Hold] = []
+        remove: list[HoldKey] = []
         moment = self._ledger.now()
         for one in records:
             key = self._scope_and_owner(one.key, tell=one.hold is not None)
             hold = self._hold(key, one, moment)
             if hold is None or is_over(hold, moment):
-                change.remove.append(key)
+                remove.append(key)
             else:
-                change.place.append(hold)
-        if change.place or change.remove:
-            self._ledger.follow(change.place, change.remove)
+                place.append(hold)
+        if place or remove:
+            self._ledger.follow(place, remove)
 
     def _hold(
         self, key: HoldKey, one: HoldRecord, moment: tuple[float, float]
