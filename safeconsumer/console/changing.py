@@ -5,13 +5,10 @@ from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 from kafka.errors import KafkaError
-from starlette.requests import Request
-from starlette.responses import Response
 
-from safeconsumer.console import asking
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.problems import Problem
-from safeconsumer.console.state import State, state_of
+from safeconsumer.console.state import State
 from safeconsumer.errors.base import (
     ControlTopicError,
     ControlWriteError,
@@ -67,22 +64,6 @@ class Submission:
     owner: str
     given: Mapping[str, str]
     is_wanted: IsWanted
-
-
-async def submit(
-    request: Request,
-    given: Mapping[str, str],
-    change: Callable[[Submission], Response],
-) -> Response:
-    """Carry out what a request submits, on a thread that may wait for the cluster."""
-    state = state_of(request)
-    owner = state.auth.owner_of(request)
-
-    def answer(is_wanted: IsWanted) -> Response:
-        sent = Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
-        return change(sent)
-
-    return await asking.answer(request, answer)
 
 
 # ---------------------------------------------------------------- wishes

@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import asking, changing, rest
+from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import Refused, Submission
 from safeconsumer.console.problems import Problem, is_program
 from safeconsumer.console.state import State, state_of
@@ -350,7 +351,14 @@ async def _changed(
     change: Callable[[Request, Submission], Response], request: Request
 ) -> Response:
     given = await _given(request)
-    return await changing.submit(request, given, lambda sent: change(request, sent))
+    state = state_of(request)
+    owner = state.auth.owner_of(request)
+
+    def submit(is_wanted: IsWanted) -> Response:
+        sent = Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
+        return change(request, sent)
+
+    return await asking.answer(request, submit)
 
 
 def _live(
