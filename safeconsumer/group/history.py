@@ -31,15 +31,14 @@ class Entry:
             already, or ``lifted``; of :class:`News` also ``expired`` or ``may have
             ended``, for the end of a hold that no record reports.
         record: the record.
-        has_expired: whether it ended by itself, and nothing extended or lifted it before.
-        may_have_expired: whether it did by this machine's clock, and no record proves it;
-            as ``View.maybe_over`` tells.
+        verb: the word before its end: ``expired`` if it ended by itself, and nothing
+            extended or lifted it before; ``may have ended`` if it did by this machine's
+            clock, and no record proves it, as ``View.maybe_over`` tells; else ``until``.
     """
 
     what: str
     record: HoldRecord
-    has_expired: bool = False
-    may_have_expired: bool = False
+    verb: str = UNTIL
 
     @property
     def at(self) -> float | None:
@@ -61,21 +60,14 @@ class Entry:
             return "until resumed" if hold.ttl_ms is None else "end unknown"
         return f"{self.verb} {utc(end)}"
 
-    @property
-    def verb(self) -> str:
-        """The word before its end."""
-        if self.has_expired:
-            return EXPIRED
-        return MAY_HAVE_ENDED if self.may_have_expired else UNTIL
-
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON values; ``covers`` is what members obey."""
         said = hold_document(self.record)
         covers = str(patterns.read_key(self.record.key).scope)
         what = {
             "what": self.what,
-            "has_expired": self.has_expired,
-            "may_have_expired": self.may_have_expired,
+            "has_expired": self.verb == EXPIRED,
+            "may_have_expired": self.verb == MAY_HAVE_ENDED,
         }
         key = self.record.key
         later = {"version": key.version, "extra": list(key.extra)}
@@ -178,7 +170,7 @@ def entries(
     for one in records:
         place = last.pop(one.key, None)
         if place is not None and not _stands(found[place].record, one.at, skew):
-            found[place] = evolve(found[place], has_expired=True)
+            found[place] = evolve(found[place], verb=EXPIRED)
             place = None
         if what := _what(one, None if place is None else found[place].record.hold):
             if one.hold is not None:
@@ -187,9 +179,9 @@ def entries(
     for place in last.values():
         record = found[place].record
         if now is not None and record.is_over(now):
-            found[place] = evolve(found[place], has_expired=True)
+            found[place] = evolve(found[place], verb=EXPIRED)
         elif here is not None and record.is_over(here):
-            found[place] = evolve(found[place], may_have_expired=True)
+            found[place] = evolve(found[place], verb=MAY_HAVE_ENDED)
     return tuple(found)
 
 
