@@ -321,25 +321,22 @@ class Plan:
 
     def document(self) -> dict[str, Any]:
         """Return the plan as plain JSON values."""
-        points = [{"level": level, "sentence": text} for level, text in self.says]
-        if isinstance(self.wish, Lift):
-            free = flowing(self)
-            return {
-                "points": points,
-                "covers": names(free),
-                "waiting": waiting(self.view, free),
-                "others": list(map(hold_document, self.others)),
-            }
-        return {
-            "points": points,
-            "covers": names(self.covers),
-            "waiting": waiting(self.view, self.covers),
+        covers = flowing(self) if isinstance(self.wish, Lift) else self.covers
+        found = {
+            "points": [{"level": level, "sentence": text} for level, text in self.says],
+            "covers": names(covers),
+            "waiting": waiting(self.view, covers),
             "others": list(map(hold_document, self.others)),
+            "to_agree": self.to_agree,
+        }
+        if isinstance(self.wish, Lift):
+            return found
+        return {
+            **found,
             "replaces": list(map(hold_document, self.replaced)),
             "unchanged": list(map(hold_document, self.unchanged)),
             "renewed": list(map(hold_document, self.renewed)),
             "seconds": self.wish.seconds,
-            "to_agree": self.to_agree,
         }
 
 

@@ -467,6 +467,8 @@ def test_anothers_hold_is_lifted_by_typing_its_scope():
     for shown in ({"id": "another"}, {"offset": "1"}):
         refused = served.post("/lift", **wanted, **typed, **shown)
         assert "has changed" in refused.json()["title"]
+    asked = served.get("/lift", **wanted, offset="0")
+    assert asked["to_agree"] == "type topic-005:0 to lift it"
     assert served.post("/lift", **wanted, offset="0").status_code == 409
     assert served.post("/lift", **wanted, **typed).status_code == 409
     assert writer.written == []
