@@ -44,3 +44,18 @@ def test_a_partition_whose_shared_lane_is_empty_still_works():
     (one,), _, _ = (desk.decisions.queue.claim() for _ in range(3))
     desk.decisions.complete([all_done(one, 0.001)])
     assert not desk.decisions.is_starving(desk.epoch)
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_records_that_came_back_and_are_forgotten_are_handed_out_when_fetched_again(
+    order,
+):
+    """They were handed out under a hold, say, and nothing of them was begun."""
+    desk = Desk(order, quantum=4, records=10)
+    tasks = desk.decisions.queue.claim()
+    desk.decisions.complete([Outcome(task=one, left=one.indexes) for one in tasks])
+    desk._next = desk.kept.give_back(desk.epoch, Load(0, 10**9), 1)
+    assert desk._next == 0
+    # A log that was compacted meanwhile has fewer records than were forgotten.
+    desk.admit(1)
+    assert desk.work() == [0]
