@@ -98,7 +98,8 @@ def test_records_are_found_by_their_ordinals_whatever_is_freed(polls):
 
 def test_what_is_cut_may_be_admitted_again():
     progress = Progress(0)
-    admit(progress, 0, 3, 5)
+    admit(progress, 0, 3)
+    admit(progress, 5, now=1.0)
     assert progress.cut(1) == 3
     assert (progress.admitted, progress.next_offset) == (1, 3)
     admit(progress, 4, now=9.0)
