@@ -138,11 +138,11 @@ def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: AN
     ends = consumer.end_offsets(tps) if tps else {}
     # The time at which the records existed at the latest: they are searched until then.
     found = TopicJournal(time.time())
+    consumer.assign(tps)
     for tp, first in firsts.items():
         found.begins(tuple(tp), first)
-    consumer.assign(tps)
-    if tps:
-        consumer.seek_to_beginning()
+        # At this offset: a beginning that is asked for later may lie behind it.
+        consumer.seek(tp, first)
     for tp, several in records.read(consumer, ends):
         found.add(tuple(tp), [one.offset for one in several])
     return found

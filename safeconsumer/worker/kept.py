@@ -188,7 +188,7 @@ class Kept:
     def close(self, epoch: Epoch) -> Dropped:
         """End an epoch; its results change nothing from now on."""
         with self.lock:
-            mark, running = epoch.progress.watermark(epoch.tasks), epoch.running
+            mark, running = epoch.watermark(), epoch.running
             # Handlers mark each complete record, and report once they are through with
             # all.
             done = sum(task.done() for task in epoch.tasks)
@@ -250,7 +250,7 @@ class Kept:
         """Return up to where each open epoch, or each of the given ones, is complete."""
         with self.lock:
             return {
-                epoch.tp: epoch.progress.watermark(epoch.tasks)
+                epoch.tp: epoch.watermark()
                 for epoch in (self.epochs.values() if epochs is None else epochs)
                 if not epoch.is_closed
             }

@@ -265,7 +265,7 @@ class Engine:
             records = polled.get(tp)
             start = records[0].offset if records else self._group.position(tp)
             with self.kept.lock:
-                done = epoch.progress.watermark().offset
+                done = epoch.watermark().offset
             if start is not None and start < epoch.progress.next_offset:
                 if done < start:  # the log was cut back; what waits may be there still
                     self._client.go_back(tp, done)

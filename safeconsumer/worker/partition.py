@@ -10,7 +10,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.errors.faces import CorruptBatchError
 from safeconsumer.worker.handlers import Failure
 from safeconsumer.worker.lanes import Lane, LaneState
-from safeconsumer.worker.progress import Progress
+from safeconsumer.worker.progress import Progress, Watermark
 from safeconsumer.worker.revocation import Revocation
 
 if TYPE_CHECKING:
@@ -125,8 +125,12 @@ class Epoch:
 
     def allow(self, span: int) -> int:
         """Return the first ordinal that must not be started before the watermark moves."""
-        self.allowed = self.progress.floor() + span
+        self.allowed = self.progress.first_incomplete(self.tasks) + span
         return self.allowed
+
+    def watermark(self) -> Watermark:
+        """Return up to where everything is complete, by tasks that are out, too."""
+        return self.progress.watermark(self.tasks)
 
     # ------------------------------------------------------------ failures
 
@@ -156,7 +160,7 @@ class Epoch:
         """Drop all records: threads that still have a lane of it may keep it for long."""
         self.drop_queued()
         self.records = self.bytes = self.running = 0
-        self.progress = Progress(self.progress.watermark().offset)
+        self.progress = Progress(self.watermark().offset)
         self.tasks.clear()
         self.lanes.clear()
         self.ready.clear()

@@ -137,6 +137,8 @@ class Progress:
         at, record = end - self._first, self.record(end)
         self._end = Watermark(record.offset, _epoch_of(record))
         del self._records[at:], self._sizes[at:], self._done[at:]
+        while self._came and self._came[-1][0] >= end:
+            self._came.pop()
         return record.offset
 
     # ------------------------------------------------------------ what is complete
@@ -155,11 +157,9 @@ class Progress:
         at = self._done.find(0)
         return self._first + (len(self._done) if at < 0 else at)
 
-    def watermark(self, tasks: Collection["Task"] = ()) -> Watermark:
+    def first_incomplete(self, tasks: Collection["Task"]) -> int:
         """
-        Return up to where everything is complete; at first, where the ownership began.
-
-        Offsets without a record, from compaction or transactions, count as complete.
+        Return the ordinal of the first record that is not complete.
 
         Args:
             tasks: those that are out; what is marked complete in them counts.
@@ -170,10 +170,21 @@ class Progress:
                 if record is None:
                     done[ordinal - self._first] = 1
         at = done.find(0)
-        if at < 0:
+        return self._first + (len(done) if at < 0 else at)
+
+    def watermark(self, tasks: Collection["Task"]) -> Watermark:
+        """
+        Return up to where everything is complete; at first, where the ownership began.
+
+        Offsets without a record, from compaction or transactions, count as complete.
+
+        Args:
+            tasks: those that are out; what is marked complete in them counts.
+        """
+        first = self.first_incomplete(tasks)
+        if first == self.admitted:
             return self._end
-        record = self._records[at]
-        assert record is not None  # noqa: S101 - it is not released
+        record = self.record(first)
         # At least the last complete record's epoch, as a truncation check needs it.
         return Watermark(record.offset, _epoch_of(record))
 

@@ -461,9 +461,12 @@ class Queue:
         elif not epoch.lanes:
             epoch.main.again[:0] = ordinals
         else:
-            for index, ordinal in reversed([*zip(indexes, ordinals, strict=True)]):
-                key = _hashable(task.record(index).key)
-                epoch.lanes.get(key, epoch.main).again.insert(0, ordinal)
+            by_lane: dict[Lane, list[int]] = {}
+            for index, ordinal in zip(indexes, ordinals, strict=True):
+                lane = epoch.lanes.get(_hashable(task.record(index).key), epoch.main)
+                by_lane.setdefault(lane, []).append(ordinal)
+            for lane, several in by_lane.items():
+                lane.again[:0] = several
         main = epoch.main
         if main and main.state in _WAITS_FOR_RECORDS and self.is_shared(main):
             self._make_ready(main)

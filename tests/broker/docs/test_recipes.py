@@ -28,7 +28,7 @@ def lines():
     """Return what ``history --follow -o json`` prints of a hold that is lifted."""
     key, hold = ControlKey("billing", "alice", "orders"), ControlHold("1", 'a "b"\n$x')
     records = [
-        HoldRecord(source="operator", key=key, hold=one, at=number + 0.5, offset=number)
+        HoldRecord(key=key, hold=one, at=number + 0.5, offset=number)
         for number, one in enumerate((hold, None))
     ]
     found = News().of(entries(records, 30.0))

@@ -493,7 +493,8 @@ def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path):
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
             epoch = made.kept.open(OTHER, 1, 0, 0)
             records = [LargeRecord(*OTHER, offset) for offset in (2, 3)]
-            made.decisions.admit(epoch, made.kept.admit(epoch, records))
+            made.kept.admit(epoch, records)
+            made.decisions.queue.admit(epoch)
             made.wait(lambda: not made.kept.records, "all to be done or given up")
             assert not failed(made)
     finally:

@@ -4,6 +4,7 @@ import gc
 import json
 
 import pytest
+from kafka.structs import TopicPartition
 
 from safeconsumer import (
     BatchFailure,
@@ -73,6 +74,39 @@ def nothing(lab, pump, seconds):
         found += pump.turn()
     lab.sleep(max(0.0, end - lab.now))
     return not found
+
+
+@pytest.mark.contract("P20", "W4")
+@ORDERS
+@simulated(seeds=1)
+def test_a_log_that_is_cut_behind_answered_records_hands_out_what_is_left(lab, order):
+    """What is done in a batch that is out stays done, and committed."""
+    settings = {"metadata_max_age_ms": 1000, "max_poll_records": 20}
+    with pumping(lab, 20, order=order, settings=settings) as pump:
+        (batch,) = taken(lab, pump, 20)
+        batch.done(range(19))
+        lab.until(lambda: committed(lab) == [19])
+        lab.cluster.truncate("t", 0, 15)
+        put(lab, TopicPartition("t", 0), *["new"] * 5)
+        lab.sleep(10)
+        assert committed(lab) == [15]
+        (again,) = taken(lab, pump, 5)
+        assert offsets(again) == [15, 16, 17, 18, 19]
+        again.done()
+        batch.done()
+
+
+@pytest.mark.contract("W1")
+@simulated(seeds=1)
+def test_what_is_answered_in_a_batch_that_is_out_counts_for_no_span(lab):
+    """One record of each batch is open, and the next batch is within its span."""
+    with pumping(lab, 12, limits=Limits(span=8)) as pump:
+        (one,) = taken(lab, pump, 4)
+        one.done(range(3))
+        found = [*taken(lab, pump, 4), *taken(lab, pump, 3)]
+        assert [offsets(each) for each in found] == [[4, 5, 6, 7], [8, 9, 10]]
+        for each in [one, *found]:
+            each.done()
 
 
 @pytest.mark.contract("W4")

@@ -49,7 +49,7 @@ def admit(progress, *offsets, now=0.0):
 def test_the_watermark_is_the_first_incomplete_record(gaps, draw):
     """Whatever the gaps between offsets, and in whatever order records are completed."""
     progress, offset, open_ = Progress(0), 0, []
-    assert progress.watermark() == Watermark(0)
+    assert progress.watermark(()) == Watermark(0)
     for poll in gaps:
         offsets = []
         for gap in poll:
@@ -72,7 +72,7 @@ def test_the_watermark_is_the_first_incomplete_record(gaps, draw):
             assert progress.watermark(out) == Watermark(offset + 1, 3)
         else:
             assert progress.watermark(out) == Watermark(left, 3)
-        assert progress.watermark().offset <= progress.watermark(out).offset
+        assert progress.watermark(()).offset <= progress.watermark(out).offset
         assert progress.span() >= len(open_)
     for task in out:
         progress.release(task.ordinals)
@@ -98,12 +98,14 @@ def test_records_are_found_by_their_ordinals_whatever_is_freed(polls):
 
 def test_what_is_cut_may_be_admitted_again():
     progress = Progress(0)
-    admit(progress, 0, 3, 5)
+    admit(progress, 0, 3)
+    admit(progress, 5, now=1.0)
     assert progress.cut(1) == 3
     assert (progress.admitted, progress.next_offset) == (1, 3)
-    admit(progress, 4)
+    admit(progress, 4, now=9.0)
+    assert [progress.came_at(ordinal) for ordinal in range(2)] == [0.0, 9.0]
     assert progress.release([0]) == SIZE
-    assert progress.watermark() == Watermark(4, 3)
+    assert progress.watermark(()) == Watermark(4, 3)
 
 
 def test_a_position_is_reached_once_all_records_before_it_are_complete():
@@ -112,10 +114,10 @@ def test_a_position_is_reached_once_all_records_before_it_are_complete():
     admit(progress, 0, 1)
     for ordinal in (1, 0):
         progress.reach(10, 4)
-        assert (progress.next_offset, progress.watermark()) == (2, Watermark(0, 3))
+        assert (progress.next_offset, progress.watermark(())) == (2, Watermark(0, 3))
         progress.release([ordinal])
     progress.reach(10, 4)
-    assert (progress.next_offset, progress.watermark()) == (10, Watermark(10, 4))
+    assert (progress.next_offset, progress.watermark(())) == (10, Watermark(10, 4))
 
 
 def test_sizes_count_what_is_there_and_an_overhead():
