@@ -22,7 +22,7 @@ from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import clients
-from safeconsumer.group.board import ControlRecord
+from safeconsumer.group.fold import Written
 
 
 def read_control(base: Mapping[str, Any], name: str) -> Control:
@@ -67,7 +67,7 @@ def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is unty
     return found
 
 
-def history_since(several: Iterable[ControlRecord], end: int | None) -> float:
+def history_since(several: Iterable[Written], end: int | None) -> float:
     """
     Return since when what an operator read of the holds topic is complete.
 
@@ -80,7 +80,7 @@ def history_since(several: Iterable[ControlRecord], end: int | None) -> float:
     """
     places = [
         place_of(one.offset, one.key, one.value, max(0, one.at_ms) / 1000)
-        for one in (record.written for record in several)
+        for one in several
     ]
     now = time.time()
     return now if end is None else complete_since(places, end, now)

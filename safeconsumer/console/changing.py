@@ -125,8 +125,10 @@ def wish_to_lift(owner: str, group: str, holds: Sequence[Mapping[str, str]]) -> 
         holds: scope and owner of each, and its id and offset if they were shown.
 
     Raises:
-        Problem: an offset is not a number.
+        Problem: a scope is missing, or an offset is not a number.
     """
+    if not all(one.get("scope") for one in holds):
+        raise Problem(400, "give the scope of the hold to lift")
     return Lift(
         group=group,
         by=owner,

@@ -125,7 +125,8 @@ async def body_of(request: Request) -> dict[str, str]:
 
 def _refuse_unknown(request: Request, given: Mapping[str, str]) -> None:
     # If a misspelt limit were ignored, the hold would have no end.
-    takes = _TAKES[f"{request.method} {request.url.path}"]
+    method = "POST" if request.method == "POST" else "GET"  # or HEAD
+    takes = _TAKES[f"{method} {request.url.path}"]
     for name in given:
         if name not in takes:
             title = f"{name[:60]!r} is not a parameter of {request.url.path}"

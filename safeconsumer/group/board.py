@@ -18,10 +18,9 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 from kafka import TopicPartition
 
-from safeconsumer.group import wire
 from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
-from safeconsumer.group.fold import Fold, Written, read_record
+from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.log_clock import AGREE, LogClock
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
 from safeconsumer.group.settings import Control
@@ -61,31 +60,7 @@ class _LastReport:
         return None if report is None else evolve(report, clock_offset=offset)
 
 
-@define(eq=False)
-class ControlRecord:
-    """
-    A record of the holds topic; most are never decoded.
-
-    Attributes:
-        written: the record.
-    """
-
-    written: Written
-
-    def is_of(self, group: str | None) -> bool:
-        """Tell whether it is about a group; None for any."""
-        key = wire.decode_key(self.written.key)
-        return key is not None and group in {None, key.group}
-
-    @cached_property
-    def hold(self) -> HoldRecord | None:
-        """The record in the form for operators; None if it cannot be read."""
-        return read_record(self.written)
-
-
-def history_of(
-    several: Iterable[ControlRecord], group: str | None
-) -> tuple[HoldRecord, ...]:
+def history_of(several: Iterable[Written], group: str | None) -> tuple[HoldRecord, ...]:
     """Return the records about one group or all, in the topic's order."""
     found = (one.hold for one in several if one.is_of(group))
     return tuple(one for one in found if one is not None)
@@ -157,7 +132,7 @@ class Board:
         most: int | None = None,
     ) -> None:
         self._holds_topic = settings.holds_topic
-        self.records: deque[ControlRecord] = deque(maxlen=most)
+        self.records: deque[Written] = deque(maxlen=most)
         self.positions: Mapping[TopicPartition, int] = {}
         self.reported_at = 0.0
         self.times = NO_TIMES
@@ -195,7 +170,7 @@ class Board:
         newest = max((one.at_ms for one in records), default=0) / 1000
         self._written_at = max(self._written_at, newest)
         self._fold.take(records)
-        self.records.extend(map(ControlRecord, records))
+        self.records.extend(records)
 
     def _take_report(self, record: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
         # Reports go by offset: a broker's clock may have gone back.

@@ -39,61 +39,52 @@ class Move:
     is_proven: bool = True
 
 
-@frozen(kw_only=True)
-class OneLook:
+def times_to_look_up(
+    now: float, since: Mapping[TopicPartition, float]
+) -> tuple[Mapping[TopicPartition, float], Mapping[TopicPartition, float]]:
     """
-    Tells from one look at a group which held offsets have moved.
+    Return the times of which :func:`moved_at_once` needs the first offsets.
+
+    Args:
+        now: the broker's time, in seconds since the epoch.
+        since: by partition, when its oldest hold was placed.
+
+    Returns:
+        By partition, the time from which on members obey its hold; and that time, or one
+        of the last seconds, whichever is later.
+    """
+    held = {tp: one + _OBEYED_AFTER for tp, one in since.items()}
+    held = {tp: one for tp, one in held.items() if one < now}
+    return held, {tp: max(one, now - _MOVED_FOR) for tp, one in held.items()}
+
+
+def moved_at_once(
+    committed: Mapping[TopicPartition, int],
+    held: Mapping[TopicPartition, int],
+    recent: Mapping[TopicPartition, int],
+    timed: AbstractSet[str],
+) -> dict[TopicPartition, Move]:
+    """
+    Tell from one look at a group which held offsets have moved.
 
     A committed offset that is past a record of the time of a hold has moved under it.
     That is proved where the broker wrote that time (``LogAppendTime``) and it is of the
     last seconds: an older one may have been passed by a member that is gone.
 
-    Attributes:
-        held: by partition, the time from which on members obey its hold.
-        recent: by partition, that time, or one of the last seconds, whichever is later.
+    Args:
+        committed: the committed offsets.
+        held: the first offset at or after each time from which on a hold is obeyed.
+        recent: likewise of the recent times.
+        timed: the topics whose records have the broker's times.
     """
-
-    held: Mapping[TopicPartition, float]
-    recent: Mapping[TopicPartition, float]
-
-    @classmethod
-    def at(cls, now: float, since: Mapping[TopicPartition, float]) -> "OneLook":
-        """
-        Return which times are to be looked up.
-
-        Args:
-            now: the broker's time, in seconds since the epoch.
-            since: by partition, when its oldest hold was placed.
-        """
-        held = {tp: one + _OBEYED_AFTER for tp, one in since.items()}
-        held = {tp: one for tp, one in held.items() if one < now}
-        recent = {tp: max(one, now - _MOVED_FOR) for tp, one in held.items()}
-        return cls(held=held, recent=recent)
-
-    @staticmethod
-    def moves(
-        committed: Mapping[TopicPartition, int],
-        held: Mapping[TopicPartition, int],
-        recent: Mapping[TopicPartition, int],
-        timed: AbstractSet[str],
-    ) -> dict[TopicPartition, Move]:
-        """
-        Return the offsets that have moved.
-
-        Args:
-            committed: the committed offsets.
-            held: the first offset at or after each time of :attr:`held`.
-            recent: likewise of :attr:`recent`.
-            timed: the topics whose records have the broker's times.
-        """
-        found: dict[TopicPartition, Move] = {}
-        for tp, first in held.items():
-            offset, late = committed.get(tp, -1), recent.get(tp)
-            if late is not None and offset > late and tp.topic in timed:
-                found[tp] = Move(late, offset)
-            elif offset > first:
-                found[tp] = Move(first, offset, is_proven=False)
-        return found
+    found: dict[TopicPartition, Move] = {}
+    for tp, first in held.items():
+        offset, late = committed.get(tp, -1), recent.get(tp)
+        if late is not None and offset > late and tp.topic in timed:
+            found[tp] = Move(late, offset)
+        elif offset > first:
+            found[tp] = Move(first, offset, is_proven=False)
+    return found
 
 
 @frozen

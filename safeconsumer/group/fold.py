@@ -6,6 +6,7 @@ decides, not times: these are carried along, for people and for expiry.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from attrs import frozen
 
@@ -18,12 +19,26 @@ NO_TIME_MS = -1
 
 @frozen
 class Written:
-    """The parts of a control record that are used; its time may be NO_TIME_MS."""
+    """
+    The parts of a control record that are used; its time may be NO_TIME_MS.
+
+    Most are never decoded: others of their key followed them.
+    """
 
     key: bytes | None
     value: bytes | None
     offset: int
     at_ms: int
+
+    def is_of(self, group: str | None) -> bool:
+        """Tell whether it is about a group; None for any."""
+        key = wire.decode_key(self.key)
+        return key is not None and group in {None, key.group}
+
+    @cached_property
+    def hold(self) -> HoldRecord | None:
+        """The record in the form for operators; None if it cannot be read."""
+        return read_record(self)
 
 
 @frozen(kw_only=True)

@@ -17,12 +17,12 @@ from safeconsumer.group import clients, topics
 from safeconsumer.group.board import (
     NAMED_FOR,
     Board,
-    ControlRecord,
     Readable,
     history_of,
 )
 from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.fold import Written
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
     AWAY,
@@ -101,7 +101,7 @@ class Snapshot:
 
     version: int = 0
     views: Mapping[str, View] = field(factory=dict)
-    records: tuple[ControlRecord, ...] = ()
+    records: tuple[Written, ...] = ()
     times: Times = NO_TIMES
     heard_at: float
     is_complete: bool = False

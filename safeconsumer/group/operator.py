@@ -15,7 +15,12 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, patterns, topics
 from safeconsumer.group.board import NAMED_FOR, Board, Readable
-from safeconsumer.group.commits import CommitWatch, Move, OneLook
+from safeconsumer.group.commits import (
+    CommitWatch,
+    Move,
+    moved_at_once,
+    times_to_look_up,
+)
 from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.publisher import (
@@ -376,12 +381,13 @@ class Operator:
         return evolve(view, moves=moves)
 
     def _moves_at_once(self, view: View) -> dict[TopicPartition, Move]:
-        look = OneLook.at(view.times.here, view.held_since(view.held_by_silent))
-        if not look.held:
+        since = view.held_since(view.held_by_silent)
+        times = times_to_look_up(view.times.here, since)
+        if not times[0]:
             return {}
-        held, recent = map(self._first_offsets, (look.held, look.recent))
+        held, recent = map(self._first_offsets, times)
         timed = topics.timed_by_broker(self.admin, {tp.topic for tp in recent})
-        return look.moves(view.facts.committed, held, recent, timed)
+        return moved_at_once(view.facts.committed, held, recent, timed)
 
     def _first_offsets(
         self, times: Mapping[TopicPartition, float]

@@ -1,8 +1,9 @@
 """Encodes and decodes members' reports: versioned, bounded, and never trusted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
 from safeconsumer.group.wire import (
     MAX_GROUP_LENGTH,
@@ -122,32 +123,17 @@ def encode_report_key(group: str, member: str) -> bytes:
 
 def encode_report(report: Report) -> bytes:
     """Return a report as bytes; its partitions are left out if they do not fit."""
-    document = {
-        "v": VERSION,
-        "group": report.group,
-        "member": report.member,
+    document = {"v": VERSION, **asdict(report, recurse=False)}
+    del document["clock_offset"]
+    document |= {
         "client_id": for_people(report.client_id),
         "host": for_people(report.host),
-        "state": report.state,
-        "at_ms": report.at_ms,
-        "applied": dict(report.applied),
-        "holds": report.holds,
-        "skipped": report.skipped,
-        "assigned": dict(report.assigned),
-        "quiet": dict(report.quiet),
-        "gated": report.gated,
-        "is_partial": report.is_partial,
         "outages": [cut(line) for line in report.outages[:_FEW]],
         "kept": [
             {"owner": one.owner, "scope": one.scope, "line": cut(one.line)}
             for one in report.kept[:_MOST_KEPT]
         ],
-        "recreated": list(report.recreated[:_MOST_KEPT]),
-        "member_id": report.member_id,
-        "generation": report.generation,
-        "busy": dict(report.busy),
-        "skew": report.skew,
-        "kind": report.kind,
+        "recreated": report.recreated[:_MOST_KEPT],
     }
     data = as_json(document)
     if len(data) <= MAX_REPORT_BYTES:
@@ -162,52 +148,26 @@ def decode_report(data: object) -> Report | None:
     version = document.get("v")
     if not is_int(version) or version < 1:
         return None
-    group = document.get("group")
-    shown = [document.get(name) for name in ("member", "client_id", "host")]
-    numbers = [document.get(name) for name in ("at_ms", "holds", "skipped", "gated")]
-    state = document.get("state")
-    applied = _offsets(document.get("applied"))
-    assigned, quiet = _ranges(document.get("assigned")), _ranges(document.get("quiet"))
-    if not all(is_short_text(one, MAX_GROUP_LENGTH) for one in (group, state)):
+    found = {name: read(document.get(name)) for name, read in _NEEDED.items()}
+    if None in found.values():
         return None
-    if not all(isinstance(one, str) and len(one) <= MAX_GROUP_LENGTH for one in shown):
-        return None
-    if not all(is_int(one) and 0 <= one < 2**63 for one in numbers):
-        return None
-    if applied is None or assigned is None or quiet is None:
-        return None
+    later = {name: read(document.get(name)) for name, read in _LATER.items()}
+    return Report(**found, **later)
+
+
+def _text(value: object) -> str | None:
+    return str(value) if is_short_text(value, MAX_GROUP_LENGTH) else None
+
+
+def _shown(value: object) -> str | None:
     # Names with a tab in them, of an earlier version: a member that cannot be read
     # because of them is not waited for either, whatever its handlers do.
-    member, client_id, host = (for_people(str(one)) for one in shown)
-    at_ms, holds, skipped, gated = (int(one or 0) for one in numbers)
-    return Report(
-        group=str(group),
-        member=member,
-        client_id=client_id,
-        host=host,
-        state=str(state),
-        at_ms=at_ms,
-        applied=applied,
-        holds=holds,
-        skipped=skipped,
-        assigned=assigned,
-        quiet=quiet,
-        gated=gated,
-        is_partial=document.get("is_partial") is True,
-        outages=_lines(document.get("outages")),
-        kept=_kept(document.get("kept")),
-        recreated=_lines(document.get("recreated"), _MOST_KEPT),
-        member_id=_member_id(document.get("member_id")),
-        generation=_generation(document.get("generation")),
-        busy=_ranges(document.get("busy")) or {},
-        skew=_skew(document.get("skew")),
-        kind=_kind(document.get("kind")),
-    )
+    is_one = isinstance(value, str) and len(value) <= MAX_GROUP_LENGTH
+    return for_people(str(value)) if is_one else None
 
 
-def _member_id(value: object) -> str | None:
-    is_one = is_short_text(value, MAX_GROUP_LENGTH)
-    return str(value) if is_one else None  # None: of an earlier version
+def _count(value: object) -> int | None:
+    return value if is_int(value) and 0 <= value < 2**63 else None
 
 
 def _generation(value: object) -> int | None:
@@ -299,3 +259,33 @@ def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
     return sum(
         last - first + 1 for several in ranges.values() for first, last in several
     )
+
+
+# How each value is read; without one of the first, or if one cannot be read, it is no
+# report.
+_NEEDED: Mapping[str, Callable[[object], Any]] = {
+    "group": _text,
+    "member": _shown,
+    "client_id": _shown,
+    "host": _shown,
+    "state": _text,
+    "at_ms": _count,
+    "applied": _offsets,
+    "holds": _count,
+    "skipped": _count,
+    "assigned": _ranges,
+    "quiet": _ranges,
+    "gated": _count,
+}
+# Reports of earlier versions lack some of these.
+_LATER: Mapping[str, Callable[[object], Any]] = {
+    "is_partial": lambda value: value is True,
+    "outages": _lines,
+    "kept": _kept,
+    "recreated": lambda value: _lines(value, _MOST_KEPT),
+    "member_id": _text,
+    "generation": _generation,
+    "busy": lambda value: _ranges(value) or {},
+    "skew": _skew,
+    "kind": _kind,
+}

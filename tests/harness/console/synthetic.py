@@ -6,7 +6,6 @@ from attrs import define, evolve, field
 from kafka import TopicPartition
 
 from safeconsumer.group import wire
-from safeconsumer.group.board import ControlRecord
 from safeconsumer.group.facts import GroupFacts, HoldRecord, MemberFacts
 from safeconsumer.group.fold import Written
 from safeconsumer.group.follower import Snapshot
@@ -50,13 +49,11 @@ class Still:
 def past(*several):
     """Return holds and lifts as records of the holds topic."""
     return tuple(
-        ControlRecord(
-            Written(
-                wire.encode_key(one.key),
-                None if one.hold is None else wire.encode_hold(one.hold),
-                one.offset,
-                int((one.at or 0) * 1000),
-            ),
+        Written(
+            wire.encode_key(one.key),
+            None if one.hold is None else wire.encode_hold(one.hold),
+            one.offset,
+            int((one.at or 0) * 1000),
         )
         for one in several
     )

@@ -22,7 +22,6 @@ from safeconsumer.audit.control import (
 from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import JournalError
 from safeconsumer.group import wire
-from safeconsumer.group.board import ControlRecord
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.topics import Facts
@@ -205,8 +204,7 @@ def test_a_log_is_complete_since_nothing_was_taken_from_it(records, end, since):
     places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
     assert complete_since(places, end, 900.0) == since
     several = [
-        ControlRecord(Written(key, value, at, 100_000 + at * 1000))
-        for at, key, value in records
+        Written(key, value, at, 100_000 + at * 1000) for at, key, value in records
     ]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("time.time", lambda: 900.0)

@@ -63,6 +63,22 @@ def test_json_is_answered_to_who_names_it(console, accept, is_json):
             assert ("json" in answer.headers["content-type"]) is is_json
 
 
+@pytest.mark.parametrize("path", ["/", f"/group?group={HELD}", "/history", "/place"])
+def test_a_program_may_ask_for_the_head_alone(console, path):
+    with console.client(accept="application/json") as client:
+        head, answer = client.head(path), client.get(path)
+    assert head.status_code == answer.status_code
+    assert head.headers["content-type"] == answer.headers["content-type"]
+
+
+def test_a_lift_needs_a_scope(console):
+    answer = console.post("/lift", group=HELD)
+    assert (answer.status_code, answer.json()["title"]) == (
+        400,
+        "give the scope of the hold to lift",
+    )
+
+
 def test_a_tag_is_of_one_of_the_two_forms(console):
     with console.client() as client:
         tag = client.get("/").headers["etag"]

@@ -6,7 +6,12 @@ import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
-from safeconsumer.group.commits import CommitWatch, Move, OneLook
+from safeconsumer.group.commits import (
+    CommitWatch,
+    Move,
+    moved_at_once,
+    times_to_look_up,
+)
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.view import View
@@ -113,13 +118,14 @@ LATE = TopicPartition("t", 7)
     ],
 )
 def test_one_look_shows_what_was_delivered_under_a_hold(offset, timed, expected):
-    found = OneLook.moves({LATE: offset}, {LATE: 50}, {LATE: 80}, timed)
+    found = moved_at_once({LATE: offset}, {LATE: 50}, {LATE: 80}, timed)
     assert found == ({} if expected is None else {LATE: expected})
 
 
 def test_one_look_asks_for_times_at_which_the_hold_is_obeyed():
     """A record of the first seconds may be delivered before a member has read the hold."""
     old, new, newest = (TopicPartition("t", number) for number in range(3))
-    look = OneLook.at(1_000.0, {old: 100.0, new: 980.0, newest: 995.0})
-    assert look.held == {old: 110.0, new: 990.0}
-    assert look.recent == {old: 970.0, new: 990.0}
+    since = {old: 100.0, new: 980.0, newest: 995.0}
+    held, recent = times_to_look_up(1_000.0, since)
+    assert held == {old: 110.0, new: 990.0}
+    assert recent == {old: 970.0, new: 990.0}
