@@ -83,7 +83,17 @@ class Decisions:
         Return the seconds until the next is due.
         """
         self.queue.look()
+        self.outages.look()
+        if self._told:
+            with self._kept.lock:
+                told = self._taken()
+            self._tell_all(told)
         return self.queue.turn()
+
+    def obey(self) -> None:
+        """Obey the holds as they are now; any thread, under no lock of ours."""
+        self.queue.obey()
+        self.outages.look()
 
     # ------------------------------------------------------------ results
 

@@ -466,16 +466,15 @@ class Worker:
     # ------------------------------------------------------------ inside
 
     def _obey_others(self) -> None:
-        ledger, obey = self._client.membership.ledger, self._decisions.queue.obey
         self._client.membership.busy = self._engine.kept.busy
-        ledger.lookers.append(obey)
+        self._client.membership.ledger.lookers.append(self._decisions.obey)
 
     def _stop_obeying(self) -> None:
         lookers = self._client.membership.ledger.lookers
         with contextlib.suppress(
             ValueError
         ):  # another thread has ended it, or it fails
-            lookers.remove(self._decisions.queue.obey)
+            lookers.remove(self._decisions.obey)
 
     def _work(self) -> None:
         self._look_for_a_stop()  # stopped before it began, it joins no group
