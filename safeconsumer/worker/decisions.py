@@ -1,6 +1,6 @@
 """Decides what each handler's result means: complete, a retry, a dead letter or a stop."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -210,12 +210,6 @@ class Decisions:
                 self._next(lane)
 
     # ------------------------------------------------------------ questions
-
-    def running(self, epochs: Iterable[Epoch] | None = None) -> int:
-        """Return how many records handlers work on, of all epochs or of these."""
-        if epochs is None:
-            return self._kept.running
-        return sum(epoch.running for epoch in epochs)
 
     def has_waiting(self, epoch: Epoch) -> bool:
         """Tell whether a failed record keeps a lane of the epoch waiting."""
