@@ -39,9 +39,9 @@ class Report:
             was committed, too.
         seconds: seconds from the request to stop until it was closed.
         hanging: the hook, by its ``repr``, to which an event was given and which did not
-            return. If the polling thread stood in it, another thread has ended the
-            worker; if a handler's thread did, that thread is left behind. None: all
-            returned.
+            return for a second or more. If the polling thread stood in it, another
+            thread has ended the worker; if a handler's thread did, that thread is left
+            behind. None: all returned.
     """
 
     done: int
