@@ -49,9 +49,10 @@ def ended_by_signals(worker: Worker, say: Callable[[Report], Status]) -> Iterato
         while count and time.monotonic() < end:
             unread.look()
             report = None if is_over else hung(worker)
-            if report is not None:
-                os._exit(say(report))
             time.sleep(_LOOK_SECONDS)
+            # If only a handler's thread stands in the hook, run() has returned by now.
+            if report is not None and not is_over:
+                os._exit(say(report))
             if count == LAST:
                 end = min(end, time.monotonic() + _SECONDS)
         if count:

@@ -1,8 +1,9 @@
-"""Lets another thread go on for one that stands in a hook."""
+"""Tells which hooks do not return, and lets another thread go on for one in such a hook."""
 
 import threading
+import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from safeconsumer._waits import InterruptibleEvent
 
@@ -10,6 +11,10 @@ T = TypeVar("T")
 
 # Seconds; a thread that has been in one call of a hook for so long stands in it.
 STANDS_SECONDS = 1.0
+
+
+Call: TypeAlias = tuple[Callable[..., object], float]
+"""A hook, and since when it has been in this call, in seconds on the monotonic clock."""
 
 
 class TakenOver(BaseException):
@@ -34,14 +39,14 @@ class Takeover:
     def __init__(self) -> None:
         self.hook: Callable[..., object] | None = None
         self.over = InterruptibleEvent()
-        self._calls: dict[int, tuple[Callable[..., object]]] = {}
-        self._looked_at: tuple[Callable[..., object]] | None = None
+        self._calls: dict[int, Call] = {}  # by thread
+        self._looked_at: Call | None = None
 
     def call(self, hook: Callable[[T], object], event: T) -> None:
         """Call a hook; it may call this again."""
         here = threading.get_ident()
         outer = self._calls.get(here)
-        self._calls[here] = (hook,)
+        self._calls[here] = (hook, time.monotonic())
         try:
             hook(event)
         finally:
@@ -50,6 +55,22 @@ class Takeover:
                 raise TakenOver
             if outer is not None:
                 self._calls[here] = outer
+
+    def stuck(self, seconds: float) -> list[tuple[Callable[..., object], float]]:
+        """
+        Return the hooks that have been in one call for so long, on whichever thread.
+
+        Any thread may ask.
+
+        Args:
+            seconds: how long at least.
+
+        Returns:
+            For each such thread the hook, and for how many seconds it has not returned.
+        """
+        now = time.monotonic()
+        calls = self._calls.copy().values()
+        return [(hook, now - at) for hook, at in calls if now - at >= seconds]
 
     def takes(self, thread: int | None) -> bool:
         """

@@ -13,9 +13,10 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.events.base import Event
 from safeconsumer.events.counts import WORKER_ALARMS, Counts
-from safeconsumer.events.dispatch import Dispatcher, Hook
+from safeconsumer.events.dispatch import Dispatcher, Hook, name_of
 from safeconsumer.events.log import log_event
 from safeconsumer.events.takeover import Takeover
+from safeconsumer.holds.explain import counted
 from safeconsumer.holds.hold import OUTAGES, WORKER, HoldKey, Lifetime, WorkerOwner
 from safeconsumer.holds.scope import ALL, Partition, Scope
 from safeconsumer.worker.kept import Dropped
@@ -31,7 +32,8 @@ class Emitter:
 
     Attributes:
         counts: counts the events.
-        takeover: lets another thread end a worker whose polling thread stands in a hook.
+        takeover: knows which threads are in a hook, and lets another thread end a worker
+            whose polling thread stands in one.
     """
 
     def __init__(
@@ -78,6 +80,17 @@ class Emitter:
         stop = self._dispatcher.dispatch(event)
         if stop is not None:
             raise stop
+
+    def broken(self, age: float) -> list[str]:
+        """Name each hook that has not returned for ``age`` seconds. Any thread."""
+        found: dict[str, list[float]] = {}
+        for hook, seconds in self.takeover.stuck(age):
+            found.setdefault(name_of(hook), []).append(seconds)
+        return [
+            f"hook {name} has not returned for {max(times):.1f} s, on "
+            f"{counted(len(times), 'thread')}"
+            for name, times in found.items()
+        ]
 
     @property
     def failures(self) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Decides what each handler's result means: complete, a retry, a dead letter or a stop."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -83,7 +83,17 @@ class Decisions:
         Return the seconds until the next is due.
         """
         self.queue.look()
+        self.outages.look()
+        if self._told:
+            with self._kept.lock:
+                told = self._taken()
+            self._tell_all(told)
         return self.queue.turn()
+
+    def obey(self) -> None:
+        """Obey the holds as they are now; any thread, under no lock of ours."""
+        self.queue.obey()
+        self.outages.look()
 
     # ------------------------------------------------------------ results
 
@@ -200,12 +210,6 @@ class Decisions:
                 self._next(lane)
 
     # ------------------------------------------------------------ questions
-
-    def running(self, epochs: Iterable[Epoch] | None = None) -> int:
-        """Return how many records handlers work on, of all epochs or of these."""
-        if epochs is None:
-            return self._kept.running
-        return sum(epoch.running for epoch in epochs)
 
     def has_waiting(self, epoch: Epoch) -> bool:
         """Tell whether a failed record keeps a lane of the epoch waiting."""

@@ -39,7 +39,9 @@ class Report:
             was committed, too.
         seconds: seconds from the request to stop until it was closed.
         hanging: the hook, by its ``repr``, to which an event was given and which did not
-            return, so that another thread ended the worker; None: all returned.
+            return for a second or more. If the polling thread stood in it, another
+            thread has ended the worker; if a handler's thread did, that thread is left
+            behind. None: all returned.
     """
 
     done: int
@@ -68,8 +70,8 @@ class Stats:
         queued: records that wait.
         running: records that are handed over: those that handlers work on, also of
             partitions that are gone, and on threads those handed over behind them.
-        bytes: the size of waiting and running records, without partitions that are
-            gone.
+        bytes: the size of waiting and running records, and of finished ones that were
+            handed over together with running ones, without partitions that are gone.
         done: records completed so far.
         retries: how often a record was tried again.
         dead_letters: records acknowledged as dead letters.
@@ -175,11 +177,10 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     """
     kept, brakes = engine.kept, engine.brakes
     with kept.lock:
-        spans = [
-            epoch.progress.span() for epoch in kept.epochs.values() if epoch.records
-        ]
-        queued, running = kept.records - kept.running, kept.running
-        running += kept.left_running()
+        spans = [epoch.span() for epoch in kept.epochs.values() if epoch.records]
+        queued, finished = kept.records - kept.running, kept.finished()
+        running = kept.running - finished + kept.left_running()
+        done, held = kept.done + finished, kept.records - finished
         handler_seconds = decisions.durations.histogram()
         stopped = decisions.outages.held_topics()
     return Stats(
@@ -188,7 +189,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         queued=queued,
         running=running,
         bytes=kept.bytes,
-        done=kept.done,
+        done=done,
         retries=decisions.retries,
         dead_letters=decisions.dead_letters,
         skipped=decisions.skipped,
@@ -201,7 +202,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         commits_failed=engine.commits.failed,
         commits_failing=engine.commits.failing(),
         commit_lag=engine.commits.lag(),
-        lag=None if lag is None else kept.records + lag,
+        lag=None if lag is None else held + lag,
         span=max(spans, default=0),
         pauses=decisions.outages.pauses,
         breaker_opened=decisions.outages.opened,

@@ -65,9 +65,10 @@ class Kept:
         epochs: the open ones by partition.
         records: incomplete records of all of them.
         bytes: the bytes of these records.
-        running: the records that are handed over to handlers.
+        running: the records that are handed over to handlers, in tasks that have not
+            come back; :meth:`finished` of them are complete.
         left_behind: by partition, the tasks of closed epochs that have not come back.
-        done: records completed since the beginning.
+        done: records completed since the beginning, in tasks that have come back.
         closed: how many epochs have ended.
         low: call :attr:`when_low` once no more than this is kept; None: do not call it.
     """
@@ -189,9 +190,7 @@ class Kept:
         """End an epoch; its results change nothing from now on."""
         with self.lock:
             mark, running = epoch.watermark(), epoch.running
-            # Handlers mark each complete record, and report once they are through with
-            # all.
-            done = sum(task.done() for task in epoch.tasks)
+            done = self.finished([epoch])
             dropped = Dropped(epoch, mark, epoch.records - done, running - done)
             self.done += done
             epoch.is_closed = epoch.is_held = True
@@ -222,11 +221,28 @@ class Kept:
             del self.left_behind[tp]
         return self.epochs.get(tp)
 
+    def finished(self, epochs: Iterable[Epoch] | None = None) -> int:
+        """
+        Return how many records are complete in tasks that have not come back.
+
+        Handlers mark each complete record, and report once they are through with all
+        that they were handed, so :attr:`running` counts these records, and :attr:`done`
+        does not.
+
+        Args:
+            epochs: of which epochs; None: of all open ones.
+        """
+        with self.lock:
+            given = self.epochs.values() if epochs is None else epochs
+            return sum(task.done() for epoch in given for task in epoch.tasks)
+
     def left_running(self) -> int:
-        """Return how many records closed epochs have whose tasks have not come back."""
+        """Return how many records tasks of closed epochs have that are not complete."""
         with self.lock:
             left = self.left_behind.values()
-            return sum(len(task.records) for tasks in left for task in tasks)
+            return sum(
+                len(task.records) - task.done() for tasks in left for task in tasks
+            )
 
     def busy(self) -> set[TopicPartition]:
         """Return the partitions with running records, also if they were taken away."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 from kafka.structs import TopicPartition
@@ -326,17 +326,27 @@ class Departures:
     def is_drained(self) -> bool:
         """Whether, while stopping, nothing runs any more or the wait is over."""
         waiting = self._waiting
-        return (
-            waiting is None or not self.running() or self._clock() >= waiting.deadline
-        )
+        return waiting is None or not self.is_busy or self._clock() >= waiting.deadline
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether tasks that are waited for have not come back with their results."""
+        has_left = self._is_stopping and bool(self._kept.left_behind)
+        return has_left or any(epoch.tasks for epoch in self._leaving())
 
     def running(self) -> int:
-        """Return how many records are waited for."""
+        """Return how many records are waited for that handlers have not finished."""
+        leaving = self._leaving()
+        with self._kept.lock:
+            running = sum(epoch.running for epoch in leaving)
+            running -= self._kept.finished(leaving)
+            return running + (self._kept.left_running() if self._is_stopping else 0)
+
+    def _leaving(self) -> Collection[Epoch]:
+        # Whose running work is waited for.
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
-        epochs = self._revoked if is_partial else None
-        running = self.work.running(epochs)
-        return running + self._kept.left_running() if self._is_stopping else running
+        return self._revoked if is_partial else self._kept.epochs.values()
 
     # ------------------------------------------------------------ joins
 
@@ -431,7 +441,7 @@ class Departures:
         waiting = self._waiting
         if waiting is None or self._is_stopping:
             return
-        if self.running() and self._clock() < waiting.deadline:
+        if self.is_busy and self._clock() < waiting.deadline:
             return
         if self._group.is_lost():  # the next join drops everything
             self.tell()
@@ -439,9 +449,7 @@ class Departures:
             return
         if not self._commits_in_time(waiting):
             return
-        is_partial = waiting.reason == REVOKED
-        leaving = self._revoked if is_partial else self._kept.epochs.values()
-        self.tell(**self._commits.missing(leaving))
+        self.tell(**self._commits.missing(self._leaving()))
         self._waiting = None
         revoked, self._revoked = self._revoked, []
         self.drop(revoked, REVOKED)

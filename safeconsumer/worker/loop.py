@@ -200,7 +200,7 @@ class Engine:
     def _wait_idle(self, seconds: float) -> None:
         self.kept.idle.clear()
         with self.kept.lock:
-            is_needed = self.departures.running() or self.commits.is_backing_off
+            is_needed = self.departures.is_busy or self.commits.is_backing_off
         if is_needed:
             self.kept.idle.wait(seconds)
 

@@ -47,7 +47,9 @@ class Outages:
     So a failed record is behind its hold already when it is queued again. Whether a
     hold exists is asked of the ledger, never remembered. A breaker counts failures in a
     row, and its hold is one as a handler asks for: when that has expired, the record
-    that failed last is tried again first.
+    that failed last is tried again first. If somebody lifts it, the failures are
+    forgotten at that moment: a result that comes long afterwards, when the hold would
+    have expired, says nothing about them.
 
     Attributes:
         pauses: how often a handler asked for a pause.
@@ -187,6 +189,22 @@ class Outages:
             return left
         there = self._queue.ledger.peek().holds.of(Topic(topic))
         return left if any(hold.owner == BREAKER for hold in there) else 0.0
+
+    def look(self) -> None:
+        """
+        Forget the failures of topics whose hold was lifted before its time.
+
+        Any thread, under no lock of ours. In a signal handler that has interrupted the
+        owner of the lock, the next look does it.
+        """
+        lock = self._queue.kept.lock
+        if not self._rows or lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as Queue.obey asks it
+            return
+        with lock:
+            for topic, row in tuple(self._rows.items()):
+                # In this order: a hold that ends between the two has expired.
+                if not self._left(topic) and self._queue.clock() < row.until:
+                    self._close(topic, is_lifted=True)
 
     def _hold(self, topic: str, seconds: float) -> bool:
         row = self._rows[topic]

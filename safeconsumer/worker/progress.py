@@ -188,10 +188,6 @@ class Progress:
         # At least the last complete record's epoch, as a truncation check needs it.
         return Watermark(record.offset, _epoch_of(record))
 
-    def span(self) -> int:
-        """Return how many records there are from the first incomplete one to the last."""
-        return self.admitted - self.floor()
-
 
 def sizes_of(records: Sequence[AnyRecord]) -> list[int]:
     """Return the bytes of each record, as they count against limits."""

@@ -116,9 +116,11 @@ class Worker:
             themselves.
         on_event: takes every event; events become structlog lines too, unless the
             consumer has ``log=False``. Its exceptions are counted in
-            :attr:`hook_failures`. If it does not return, a worker that is asked to stop
-            is ended by another thread, see ``Report.hanging``; ``run`` returns when the
-            hook does.
+            :attr:`hook_failures`. If it does not return, the thread that called it does
+            nothing else, a handler's thread or the polling one: :meth:`healthy` names
+            it after ``Limits.age``, and ``Report.hanging`` at the end. A worker that is
+            asked to stop while its polling thread stands in it is ended by another
+            thread; ``run`` returns when the hook does.
         trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
             True, or a :class:`Tracing`. The span is the current one in the handler;
             with a handler in another process only its context is current.
@@ -389,7 +391,8 @@ class Worker:
         """
         Tell whether the worker is well, and if not, why.
 
-        It also tells whether its loop turns at all.
+        It also tells whether its loop turns at all, and which hook has not returned for
+        ``Limits.age``, on whichever thread.
 
         Before :meth:`run` it is alive and not well; once closed it is neither.
         """
@@ -404,6 +407,7 @@ class Worker:
             *self._decisions.outages.broken(),
             *engine.commits.broken(age),
             *engine.unreadable.broken(age),
+            *self._emit.broken(age),
         ]
         return health.examine(engine, self._runner.slots, age, broken=broken)
 
@@ -462,16 +466,15 @@ class Worker:
     # ------------------------------------------------------------ inside
 
     def _obey_others(self) -> None:
-        ledger, obey = self._client.membership.ledger, self._decisions.queue.obey
         self._client.membership.busy = self._engine.kept.busy
-        ledger.lookers.append(obey)
+        self._client.membership.ledger.lookers.append(self._decisions.obey)
 
     def _stop_obeying(self) -> None:
         lookers = self._client.membership.ledger.lookers
         with contextlib.suppress(
             ValueError
         ):  # another thread has ended it, or it fails
-            lookers.remove(self._decisions.queue.obey)
+            lookers.remove(self._decisions.obey)
 
     def _work(self) -> None:
         self._look_for_a_stop()  # stopped before it began, it joins no group
@@ -542,7 +545,11 @@ class Worker:
             self._tell_taken_over()
 
     def _hanging(self) -> Hook | None:
-        return self._emit.takeover.hook
+        # The polling thread's comes first: for it another thread ends the worker.
+        takeover = self._emit.takeover
+        if takeover.hook is not None:
+            return takeover.hook
+        return next((hook for hook, _ in takeover.stuck(STANDS_SECONDS)), None)
 
     def _name_hook(self) -> None:
         hook = self._hanging()
@@ -604,6 +611,7 @@ class Worker:
             committed=committed,
             error=None if error is None else shown(error),
         )
+        self._name_hook()
         self._closed.set()
 
 

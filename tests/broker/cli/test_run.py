@@ -92,6 +92,19 @@ def hanging():
 
     return Worker(made(), note, on_event=hook, commit=Commit(every=3600))
 
+def hanging_beside():
+    def hook(event):
+        if type(event).__name__ == "RecordRetried":
+            time.sleep(1.1)  # from then on it counts as one that does not return
+            Path("hangs").touch()
+            threading.Event().wait()
+
+    def fail(record, context):
+        note(record, context)
+        raise ValueError
+
+    return Worker(made(), fail, on_event=hook)
+
 class Standing(SafeConsumer):
     def poll(self, *given, **named):
         Path("stands").touch()
@@ -249,6 +262,16 @@ def test_one_sigterm_ends_process_whose_hook_never_returns(program):
     program.wait_seen(1)
     told = stopped(process)
     assert re.search(r"1 handled.*; committed, .*does not return: <function hang", told)
+
+
+@pytest.mark.contract("W8")
+@pytest.mark.embedded_suffices
+def test_a_hook_that_never_returns_to_a_handlers_thread_is_named_once(program):
+    program.produce(b"a")
+    process = program.start("handlers:hanging_beside")
+    wait_for((program.folder / "hangs").exists, "the hook to hang", SECONDS)
+    told = stopped(process)
+    assert re.findall(r"does not return: <function (\w+)", told) == ["hanging_beside"]
 
 
 @pytest.mark.contract("W8")

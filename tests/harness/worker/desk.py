@@ -74,7 +74,7 @@ class Desk:
             self.place,
             breaker,
         )
-        self.ledger.lookers.append(self.decisions.queue.obey)
+        self.ledger.lookers.append(self.decisions.obey)
         self.epoch = self.kept.open(TP, 1, 0, 0)
         self.key = key
         self._next = 0
@@ -147,6 +147,6 @@ def ended(task):
 
 def incomplete(progress):
     """Count one by one, in order, the records that are not released."""
-    ordinals = range(progress.admitted - progress.span(), progress.admitted)
+    ordinals = range(progress.floor(), progress.admitted)
     found = zip(ordinals, progress.records(ordinals), strict=True)
     return [ordinal for ordinal, record in found if record is not None]

@@ -11,6 +11,7 @@ from safeconsumer import (
     Commit,
     Control,
     Drain,
+    Limits,
     Pump,
     Retry,
     SafeConsumer,
@@ -413,6 +414,53 @@ def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab, kind):
     assert report is not None
     assert (report.committed, report.hanging) == (True, repr(hook))
     assert (committed(lab), lab.members()) == ([10], 0)
+
+
+@pytest.mark.contract("W8")
+@in_both
+@simulated(seeds=1)
+def test_a_hook_that_hangs_where_handlers_run_is_named(lab, executor):
+    """W8: the loop turns and no handler runs, so that nothing else is wrong."""
+    (tp,) = filled(lab, 1, "", "fails", "")
+    hook = HangingHook(lab, kind=events.RecordRetried)
+    handler = Handler(lab, fails=ValueError)
+    run = Working(
+        lab,
+        handler,
+        executor=executor,
+        concurrency=1,
+        limits=Limits(age=3.0),
+        drain=Drain(shutdown=1.0),
+        on_event=hook,
+    )
+    lab.until(lambda: len(handler.calls) == 2)
+    lab.sleep(2.0)
+    assert run.worker.healthy()
+    lab.sleep(2.0)
+    put(lab, tp, "")
+    health = run.worker.healthy()
+    assert health.is_alive
+    (reason,) = health.reasons
+    assert reason == f"hook {hook!r} has not returned for 4.0 s, on 1 thread"
+    report = run.stop()
+    assert (report.hanging, report.committed) == (repr(hook), True)
+    assert committed(lab) == [1]
+
+
+@pytest.mark.contract("W8")
+@simulated(seeds=1)
+def test_a_hook_that_returns_is_not_named(lab):
+    """Each call of it takes a while, and none for too long."""
+    filled(lab, 1, *["fails"] * 10)
+    hook = HangingHook(lab, kind=events.RecordRetried, seconds=0.9)
+    retry = Retry(attempts=99, first=0.1)
+    limits = Limits(age=1.0)
+    handler = Handler(lab, fails=ValueError)
+    run = Working(lab, handler, retry=retry, limits=limits, on_event=hook)
+    for _ in range(10):
+        lab.sleep(0.7)
+        assert run.worker.healthy()
+    assert run.stop().hanging is None
 
 
 @pytest.mark.contract("W8")

@@ -15,7 +15,7 @@ from safeconsumer import (
     events,
 )
 from safeconsumer.errors import HandlerTimeoutError
-from safeconsumer.holds.hold import OUTAGE
+from safeconsumer.holds.hold import BREAKER, OUTAGE
 from tests.harness.docs.pages import ROOT, blocks
 from tests.sim.playing import simulated
 from tests.sim.worker.test_judged import broken
@@ -264,6 +264,29 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
     run.stop()
     assert committed(lab) == [10, 10]
     assert broken(tmp_path) == set()
+
+
+@pytest.mark.contract("W11")
+@in_both
+@simulated(seeds=1)
+def test_a_breaker_whose_hold_is_lifted_counts_again(lab, executor):
+    """W11: also if the next call outlasts what was left of the hold."""
+    filled(lab, 1, "calls")
+    handler = Handler(lab, calls=ConnectionError("the service is down"))
+    breaker = Breaker(on=(ConnectionError,), failures=2, first=5.0)
+    retry = Retry(attempts=9, first=0.1, most=0.1)
+    run = Working(lab, handler, executor=executor, breaker=breaker, retry=retry)
+    lab.until(lambda: run.told(events.BreakerOpened))
+    lab.sleep(1.0)
+    handler.does["calls"] = 8.0
+    run.consumer.resume("t", owner=BREAKER)
+    assert run.worker.healthy()
+    lab.until(lambda: run.told(events.BreakerClosed), 1.0)
+    run.done(1)
+    (closed,) = run.told(events.BreakerClosed)
+    assert (closed.is_lifted, closed.tries) == (True, 0)
+    assert run.worker.stats().breaker_opened == 1
+    run.stop()
 
 
 @pytest.mark.contract("W11")

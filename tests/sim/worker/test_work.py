@@ -4,6 +4,7 @@ import asyncio
 from contextvars import ContextVar
 
 import pytest
+from kafka.structs import TopicPartition
 
 from safeconsumer import (
     BatchFailure,
@@ -26,8 +27,10 @@ from tests.sim.worker.working import (
     Working,
     committed,
     consumer,
+    expel,
     filled,
     in_both,
+    in_each_order,
     put,
 )
 
@@ -221,6 +224,47 @@ def test_a_worker_runs_once_and_says_in_what_state_it_is(lab):
     assert again.worker.stop(timeout=1.0) == again.worker.stop(drain=False) == report
     health = again.worker.healthy()
     assert (health.is_alive, health.reasons) == (False, ("it has ended",))
+
+
+@in_each_order
+@simulated(seeds=1)
+def test_a_finished_record_is_done_while_others_of_its_hand_over_run(
+    lab, executor, order
+):
+    filled(lab, 1, *[""] * 100, "slow", *[""] * 200)
+    run = Working(
+        lab,
+        Handler(lab, slow=60.0),
+        executor=executor,
+        order=order,
+        concurrency=1,
+        drain=Drain(shutdown=1.0),
+        settings={"max_poll_records": 500},
+    )
+    lab.sleep(5.0)
+    assert run.worker.running() == {TopicPartition("t", 0): [100]}
+    stats = run.worker.stats()
+    assert stats.running > 1, "nothing was handed over together"
+    assert (stats.done, stats.running + stats.queued, stats.lag) == (100, 201, 201)
+    report = run.stop()
+    assert (report.done, report.dropped) == (100, 201)
+    (drained,) = run.told(events.WorkDrained)
+    (dropped,) = run.told(events.WorkDropped)
+    assert drained.running == dropped.running == stats.running
+
+
+@simulated(seeds=1)
+def test_a_finished_record_of_a_lost_partition_does_not_run(lab):
+    filled(lab, 1, *[""] * 100, "slow", *[""] * 200)
+    settings = {"max_poll_records": 500}
+    run = Working(lab, Handler(lab, slow=60.0), concurrency=1, settings=settings)
+    lab.sleep(2.0)
+    expel(lab)
+    lab.until(lambda: run.told(events.WorkDropped))
+    (dropped,) = run.told(events.WorkDropped)
+    stats = run.worker.stats()
+    assert (stats.done, stats.running) == (100, dropped.running)
+    run.stop(drain=False)
 
 
 @in_both

@@ -147,7 +147,7 @@ def _lift(made):
 def _ask(made):
     desk = made.desk
     desk.kept.watermarks()
-    desk.decisions.running([desk.epoch])
+    desk.kept.finished([desk.epoch])
     desk.decisions.is_starving(desk.epoch)
     desk.decisions.has_waiting(desk.epoch)
 

@@ -368,6 +368,42 @@ def test_who_lifts_the_hold_closes_it():
     assert owners(desk) == {BREAKER}
 
 
+@pytest.mark.parametrize("is_well", [False, True])
+def test_a_lifted_hold_is_over_whenever_the_next_result_comes(is_well):
+    """Also if the hold would have expired by then: it was not, so nothing was tried."""
+    desk = broken()
+    desk.pass_time(1.0)
+    desk.ledger.remove([(Topic("orders"), BREAKER)])
+    assert desk.decisions.outages.broken() == []
+    late = claim(desk)
+    desk.pass_time(60.0)
+    closed = [e for e in desk.events if isinstance(e, worker_events.BreakerClosed)]
+    assert closed == [
+        worker_events.BreakerClosed(
+            topic="orders", tries=0, seconds=1.0, is_lifted=True
+        )
+    ]
+    if is_well:
+        succeed(desk, late)
+    else:
+        fail(desk, DOWN, late)
+        assert not owners(desk)
+        fail(desk, DOWN)
+        (hold,) = desk.ledger.view().holds
+        assert hold.expires_at == desk.clock.now + 10.0
+    assert desk.told.count(worker_events.BreakerClosed) == 1
+
+
+def test_a_hold_that_a_signal_handler_lifts_in_our_lock_is_over_at_the_next_turn():
+    desk = broken()
+    with desk.kept.lock:
+        desk.ledger.remove([(Topic("orders"), BREAKER)])
+        assert desk.decisions.outages._rows
+    desk.pass_time(0.0)
+    assert not desk.decisions.outages._rows
+    assert desk.told[-1] is worker_events.BreakerClosed
+
+
 def test_what_began_before_it_opened_is_no_attempt_and_no_verdict():
     """A late failure does not prolong it, a late success does not close it."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
