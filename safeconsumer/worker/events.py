@@ -90,8 +90,8 @@ class WorkDrained(WorkerEvent):
     """
     A wait for running handlers, and before a rebalance for their commit, has ended.
 
-    A commit that is refused is tried again until ``Drain.revoke`` is over. If it is
-    still missing then, the log line is a warning.
+    A commit that is refused is tried again until ``Drain.revoke`` is over, or the
+    membership is lost. If it is still missing then, the log line is a warning.
 
     Attributes:
         seconds: how long it took.

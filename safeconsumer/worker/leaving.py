@@ -375,7 +375,7 @@ class Departures:
 
     def _lose_all(self) -> None:
         if not self._is_stopping:
-            self.tell()
+            self._tell_leaving(self._kept.epochs.values())
         self.drop(tuple(self._kept.epochs.values()), LOST)
         self._revoked = []
         if not self._is_stopping:  # otherwise keep the wait
@@ -444,12 +444,12 @@ class Departures:
         if self.is_busy and self._clock() < waiting.deadline:
             return
         if self._group.is_lost():  # the next join drops everything
-            self.tell()
+            self._tell_leaving(self._kept.epochs.values())
             self._waiting = None
             return
         if not self._commits_in_time(waiting):
             return
-        self.tell(**self._commits.missing(self._leaving()))
+        self._tell_leaving(self._leaving())
         self._waiting = None
         revoked, self._revoked = self._revoked, []
         self.drop(revoked, REVOKED)
@@ -463,6 +463,10 @@ class Departures:
             return False
         is_committed = self._commits.now(seconds=_SECONDS_BEFORE_JOIN)
         return is_committed or self._clock() >= waiting.commit_by
+
+    def _tell_leaving(self, leaving: Iterable[Epoch]) -> None:
+        # After a loss of the membership, too: whatever is not committed then stays so.
+        self.tell(**self._commits.missing(leaving))
 
     def tell(self, **missing: Partitions) -> None:
         """Emit how long the wait under way has taken, and what is not committed."""

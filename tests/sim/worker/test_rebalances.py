@@ -145,6 +145,27 @@ def test_a_drain_that_ends_with_the_membership_is_reported_and_work_goes_on(lab)
     lab.until(lambda: committed(lab) == [7, 7])
 
 
+@pytest.mark.contract("W4", "W6")
+@pytest.mark.parametrize("protocol", ["eager", "cooperative"])
+@simulated(seeds=1)
+def test_a_drain_that_ends_with_the_membership_names_what_is_not_committed(
+    lab, protocol
+):
+    """Nothing can be committed any more, so the next owners repeat five records each."""
+    both = filled(lab, 2, *[""] * 5, "slow", "")
+    handler = Handler(lab, slow=8)
+    settings, drain = quick(protocol), Drain(revoke=10.0)
+    run = Working(lab, handler, settings=settings, commit=RARELY, drain=drain)
+    lab.until(lambda: len(handler.calls) == 12)
+    Working(lab, Handler(lab), name="b", settings=settings)
+    lab.until(lambda: run.worker._engine.departures.deadline)
+    expel(lab)
+    lab.until(lambda: run.told(events.WorkDropped))
+    (drained,) = run.told(events.WorkDrained)
+    assert drained.uncommitted == tuple(both)
+    assert (drained.floorless, drained.severity) == ((), "warning")
+
+
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
 def test_a_cooperative_revocation_waits_a_second(lab):
