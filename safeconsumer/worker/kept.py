@@ -251,13 +251,17 @@ class Kept:
             return here.union(self.left_behind)
 
     def blocking(self) -> list[tuple[TopicPartition, int, float]]:
-        """Return blocking records that failed for good: partition, offset, since when."""
+        """
+        Return blocking records that failed for good: partition, offset, since when.
+
+        Not those that a hold keeps from the next step, such as their dead letter.
+        """
         with self.lock:
             return [
                 (epoch.tp, offset, one.blocks_since)
                 for epoch in self.epochs.values()
                 for offset, one in epoch.failed.items()
-                if one.blocks_since is not None
+                if one.blocks_since is not None and not epoch.holds_back(offset)
             ]
 
     def watermarks(

@@ -142,6 +142,11 @@ class Epoch:
         """Return what is known of a record that has failed; from now on it runs alone."""
         return self.failed.setdefault(offset, Failed())
 
+    def holds_back(self, offset: int) -> bool:
+        """Tell whether a record could be worked on now, were there no hold."""
+        ready = (lane.first_offset() for lane in self.ready if lane)
+        return self.is_held and offset in ready
+
     def keep_pace(self, seconds: float) -> None:
         """
         Note how long a record took, on average of a hand-over.

@@ -54,6 +54,10 @@ def fails(*_):
         raise ValueError(message) from error
 
 
+def rejects(*_):
+    raise Reject
+
+
 def producer(lab, **settings):
     lab.topic("dead")
     return KafkaProducer(**lab.connection, **settings)
@@ -261,6 +265,54 @@ def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, error, executor
     assert (report.dead_letters, report.skipped, committed(lab)) == (2, 0, [5])
     found = [dict(one.headers)["dead-letter-attempts"] for one in letters(lab)]
     assert found == [b"3", b"1"]
+
+
+@pytest.mark.contract("W7", "W10")
+@pytest.mark.parametrize("order", ["partition", "key", "unordered"])
+@simulated(seeds=1)
+def test_a_letter_that_waits_under_a_hold_is_no_reason_to_be_unwell(lab, order):
+    """The hold blocks its record, and whoever holds may do so for as long as they like."""
+
+    def held_meanwhile(*_):
+        run.consumer.pause("t", owner="ops")
+        fails()
+
+    filled(lab, 1, "", "bad", "")
+    run = Working(
+        lab,
+        Handler(lab, bad=held_meanwhile),
+        dead_letter=lambda *_: lab.sleep(20),
+        order=order,
+        retry=ONCE,
+        limits=Limits(age=10.0),
+    )
+    lab.until(lambda: run.told(events.RecordExhausted))
+    lab.sleep(25)
+    assert run.worker.healthy()
+    run.consumer.resume("t", owner="ops")
+    lab.sleep(15)
+    assert "offset 1 failed for good" in str(run.worker.healthy().reasons)
+    run.done(3)
+    assert run.worker.healthy()
+
+
+@pytest.mark.contract("W7", "W10")
+@simulated(seeds=1)
+def test_a_record_without_a_letter_blocks_under_a_hold_too(lab):
+    """The hold is not what keeps it: its letter was refused for good."""
+    (tp,) = filled(lab, 1, "bad")
+    run = Working(
+        lab,
+        Handler(lab, bad=fails),
+        dead_letter=rejects,
+        retry=ONCE,
+        on_exhausted="block",
+        limits=Limits(age=10.0),
+    )
+    lab.until(lambda: run.told(events.DeadLetterFailed))
+    run.consumer.pause(tp, owner="ops")
+    lab.sleep(15)
+    assert "offset 0 failed for good" in str(run.worker.healthy().reasons)
 
 
 @pytest.mark.contract("W7")
