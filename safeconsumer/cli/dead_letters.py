@@ -178,12 +178,15 @@ def replay(  # noqa: PLR0913 - one parameter per option
     A run with --from, --error or --since begins there, too, and commits nothing: what
     it passes over stays for the others, and the next run sends again what it has sent.
     TOPIC:PARTITION@OFFSET, as list shows it, sends this letter, whatever was sent
-    before, and commits nothing either.
+    before, and commits nothing either. It goes with none of these options.
 
     A letter that cannot be sent is named, and passed: send it by its name later.
     """
     topic, at, group = which, None, None
     if single := _place(which):
+        if wanted != Wanted():
+            message = f"{which} is one letter: leave out --from, --error and --since"
+            raise click.UsageError(message, context)
         topic, at = single[0], (single[1], single[2])
     else:
         group = f"{REPLAYING}{topic}"

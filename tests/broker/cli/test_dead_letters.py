@@ -419,6 +419,16 @@ def test_one_letter_by_its_name(post):
     assert post.run("replay").stdout == "2 sent back, 0 could not be\n"
 
 
+@pytest.mark.parametrize("one", ["--error=ValueError", "--since=2h", "--from=orders"])
+def test_a_letter_by_its_name_is_not_filtered(post, one):
+    """It was said not to be there, if it did not fit."""
+    post.put(b"0")
+    ended = post.run("replay", one, topic=f"{post.dead}:0@0")
+    assert ended.exit_code == Status.USAGE
+    assert f"{post.dead}:0@0 is one letter" in ended.stderr
+    assert post.back() == []
+
+
 @pytest.mark.any_broker
 def test_offsets_that_the_topic_does_not_have(post):
     """Whatever set them: a run begins at the first letter, as a plain consumer does."""
