@@ -130,8 +130,8 @@ def show(
     """
     Show one whole letter: what failed and how, its headers, key and value.
 
-    Data that is not plain text is shown in hex. Status 1: there is nothing at this
-    offset, or no letter.
+    Data that is not plain text is shown in hex, and text in quotes that looks like hex,
+    null or quoted text. Status 1: there is nothing at this offset, or no letter.
     """
     topic, *at = letter
     with explained(context), letters.opened(base(), topic, at=(at[0], at[1])) as there:

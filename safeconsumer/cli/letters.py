@@ -1,5 +1,6 @@
 """Reads a topic of dead letters, selects letters, and shows what is in them."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -259,9 +260,14 @@ def lines(letter: Letter) -> Iterator[str]:
 
 
 def _shown(data: Mapping[str, str]) -> str:
+    # Only a text is ever in quotes, so that no two values look the same.
     if "hex" in data:
         return f"hex {data['hex']}"
-    return data.get("text", "null")
+    text = data.get("text")
+    if text is None:
+        return "null"
+    is_plain = text != "null" and not text.startswith(("hex ", '"'))
+    return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
 def _field(name: str, text: str) -> Iterator[str]:

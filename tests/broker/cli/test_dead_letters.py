@@ -281,6 +281,22 @@ def test_show_tells_everything(post):
     assert 'value\n    {"a":\n        1}' in said
 
 
+def test_show_tells_a_tombstone_from_a_text(post):
+    """A text is in quotes where it could be taken for null, for hex or for quoted text."""
+    values = None, b"null", b"\xff", b"hex ff", b'"null"', b"plain"
+    for value in values:
+        post.put(value)
+    found = [post.show(at).stdout.splitlines()[-1] for at in range(len(values))]
+    assert [one.removeprefix("value      ") for one in found] == [
+        "null",
+        '"null"',
+        "hex ff",
+        '"hex ff"',
+        r'"\"null\""',
+        "plain",
+    ]
+
+
 def test_list_as_json(post):
     post.put(None, b"k", is_brief=True)
     (told,) = json.loads(post.run("list", "-o", "json").stdout)
@@ -577,7 +593,30 @@ NAMES = st.sampled_from(
     [f"dead-letter-{one}" for one in ("topic", "partition", "offset", "null-value")]
     + ["dead-letter-timestamp", "dead-letter-attempts", "dead-letter-stack", "other"]
 )
+TEXTS = st.sampled_from([b"null", b'"null"', b"hex ff", b"\xff", b'"', b"\n", b""])
 VALUES = st.none() | st.binary(max_size=8) | st.integers().map(lambda n: b"%d" % n)
+
+
+def shown(value):
+    """Return what ``show`` says of a record's value, and of a header's."""
+    record = SimpleNamespace(
+        topic="t",
+        partition=0,
+        offset=0,
+        timestamp=0,
+        key=None,
+        value=value,
+        headers=[("h", value)],
+    )
+    told = list(letters.lines(letter_of(record)))
+    at = next(n for n, line in enumerate(told) if line.startswith("value"))
+    return told[at:], told[told.index("headers    1") : at]
+
+
+@given(one=VALUES | TEXTS, other=VALUES | TEXTS)
+def test_what_differs_is_shown_so(one, other):
+    for ours, theirs in zip(shown(one), shown(other), strict=True):
+        assert (ours == theirs) is (one == other)
 
 
 @given(
