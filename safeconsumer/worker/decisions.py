@@ -431,14 +431,18 @@ class Decisions:
         lane, letter, index = task.lane, task.letter, task.indexes[0]
         assert letter is not None  # noqa: S101 - its task was one of a letter
         known = lane.epoch.fail(task.record(index).offset)
-        about = {**_where(task, index), "error": partial(shown, error)}
+        known.tries += 1
+        about = {
+            **_where(task, index),
+            "attempt": known.tries,
+            "error": partial(shown, error),
+        }
         if is_too_large(error) and not letter.is_brief:
             known.letter = evolve(letter, is_brief=True)
             self.queue.put_first(lane)
         elif is_final(error):
             then, place = self._policy.on_exhausted, _place(task, index)
-            about |= {"attempt": known.tries + 1, "delay": None, "then": then}
-            self._tell(worker_events.DeadLetterFailed, **about)
+            self._tell(worker_events.DeadLetterFailed, **about, delay=None, then=then)
             self._dispose(lane, then, partial(_failed, place, letter, error))
         elif isinstance(error, HandlersCannotRunError) or not isinstance(
             error, Exception
@@ -446,12 +450,12 @@ class Decisions:
             self._stop_for(error)
             self.queue.block(lane)
         else:
-            known.tries += 1
             delay = self._policy.retry.delay(known.tries, self._policy.draw())
             delay = max(_SHORTEST, delay)
             self.queue.sleep(lane, delay)
-            about |= {"attempt": known.tries, "delay": delay, "then": "retry"}
-            self._tell(worker_events.DeadLetterFailed, **about)
+            self._tell(
+                worker_events.DeadLetterFailed, **about, delay=delay, then="retry"
+            )
 
     # ------------------------------------------------------------ events
 

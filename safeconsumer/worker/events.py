@@ -301,7 +301,7 @@ class DeadLetterFailed(WorkerEvent):
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        attempt: how often it was tried.
+        attempt: how often it was tried, a try of all of it that was too large included.
         delay: seconds until the next try; None if no further try can succeed.
         error: why it failed.
         then: ``retry``: its record waits, and the letter is tried again; otherwise what

@@ -190,7 +190,8 @@ def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
     elif then == "block":
         lab.sleep(3)
         run.stop()
-        assert [one.then for one in run.told(events.DeadLetterFailed)] == [then]
+        (failed,) = run.told(events.DeadLetterFailed)
+        assert (failed.then, failed.attempt) == (then, 2)
     else:
         run.done(2)
         report = run.stop()
