@@ -115,7 +115,8 @@ def _table(pieces: Iterable[list[Letter]], limit: int | None) -> None:
         head = []
         count += len(several)
         foreign += sum(bool(one.why) for one in several)
-    none = f", {foreign} records that are no letters" if foreign else ""
+    no_letters = "that is no letter" if foreign == 1 else "that are no letters"
+    none = f", {counted(foreign, 'record')} {no_letters}" if foreign else ""
     more = "; there may be more than --limit" if count == limit else ""
     click.echo(f"{counted(count - foreign, 'letter')}{none}{more}")
 

@@ -133,7 +133,7 @@ def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
     try:
         existing(base, consumer.subscription() or ())
     except CommandError as error:
-        click.echo(f"safeconsumer: {error} (the worker waits for it)", err=True)
+        click.echo(f"safeconsumer: {error} (the worker waits)", err=True)
     except (KafkaError, OSError):
         return  # the worker's own log says what is wrong with the broker
 

@@ -163,7 +163,7 @@ class Outages:
         row.count += 1
         if row.count < self._breaker.failures:
             return 0.0, False
-        again = f"; {row.holds} tries have failed since" if row.holds else ""
+        again = f"; tries that have failed since: {row.holds}" if row.holds else ""
         row.reason = f"{error}, {self._breaker.failures} times in a row{again}"
         seconds = self._breaker.wait(row.holds)
         row.until, row.is_placed = now + seconds, False

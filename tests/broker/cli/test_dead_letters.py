@@ -248,6 +248,8 @@ def test_a_record_that_is_no_letter_is_listed(post):
     assert one.endswith("the record has no header dead-letter-topic")
     assert two.endswith("header dead-letter-partition is missing or not a number")
     assert (ended.exit_code, count) == (0, "0 letters, 2 records that are no letters")
+    last = post.run("list", "--limit=1").stdout.splitlines()[-1]
+    assert last.startswith("0 letters, 1 record that is no letter;")
 
 
 def test_what_others_wrote_does_not_steer_the_terminal(post):

@@ -318,7 +318,7 @@ def test_a_topic_that_does_not_exist_is_named_with_the_nearest(program):
     name = f"{program.topic}x"
     line = (
         f"safeconsumer: topic does not exist: {name}; did you mean {program.topic}? "
-        "(the worker waits for it)\n"
+        "(the worker waits)\n"
     )
     while process.stderr.readline() != line:
         assert process.poll() is None
