@@ -20,9 +20,11 @@ class PartitionStarted(WorkerEvent):
         partition: the partition, such as ``orders:3``.
         offset: the offset of the next record, if there is one.
         is_committed: whether the group had committed it, if the application did not
-            seek; otherwise ``auto_offset_reset`` has chosen it.
-        is_reset: whether it was chosen because the group's committed offset is out of
-            range.
+            seek; otherwise ``auto_offset_reset`` has chosen it, or it is the first
+            record that is left: of a partition that was added or of a topic that was
+            recreated, or after records were deleted below a held position.
+        is_reset: whether the group has a committed offset that does not count any more,
+            mostly because it is out of range.
     """
 
     __match_args__ = ("partition", "offset")
@@ -39,12 +41,14 @@ class PartitionStarted(WorkerEvent):
             return None
         if self.is_reset:
             return (
-                "the committed offset is out of range, so auto_offset_reset has chosen; "
-                "under latest, records up to here may have been deleted"
+                "the position was out of range: it begins at the first record that is "
+                "left, or where auto_offset_reset says; records up to here may have been "
+                "deleted, and latest may have passed others over"
             )
         return (
-            "the group has no committed offset here, so auto_offset_reset has chosen; "
-            "earliest has a new group read what is there already"
+            "the group has no committed offset here: it begins where auto_offset_reset "
+            "says, or, of an added partition or a recreated topic, at the first record; "
+            "with earliest a new group reads what is there already"
         )
 
 

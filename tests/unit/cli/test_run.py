@@ -187,13 +187,18 @@ def test_a_port_that_cannot_be_had_is_wrong_usage(typed, monkeypatch):
     [
         ({"offset": 60, "is_committed": True}, None),
         ({"offset": 0}, None),
-        ({"offset": 60}, "earliest has a new group read what is there already"),
+        ({"offset": 60}, "of an added partition or a recreated topic, at the first"),
+        ({"offset": 60}, "with earliest a new group reads what is there already"),
+        (
+            {"offset": 60, "is_reset": True},
+            "at the first record that is left, or where",
+        ),
         ({"offset": 60, "is_reset": True}, "records up to here may have been deleted"),
     ],
     ids=short,
 )
 def test_a_line_says_what_a_start_may_pass_over(more, said):
-    """Where ``auto_offset_reset`` has chosen the first offset, and it is not the first."""
+    """It names whatever may have chosen the offset: the event does not know which did."""
     event = PartitionStarted(**{"partition": "t:0", "is_committed": False, **more})
     assert (said or "None") in str(event.advice)
 
