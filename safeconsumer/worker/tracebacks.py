@@ -76,17 +76,26 @@ def forget_locals(error: BaseException) -> None:
     """
     Let an error that is kept not keep the local variables of the calls it came through.
 
-    It does the same for its causes and its parts. Its traceback stays as it is, as text.
-    Calls that are still running keep theirs, and coroutines that wait.
+    It does the same for their callers, which their frames keep, and for the error's
+    causes and parts. Its traceback stays as it is, as text. Calls that are still running
+    keep theirs, and coroutines that wait.
     """
+    seen = set[FrameType]()
     for one in _with_causes(error):
         for frame, _ in traceback.walk_tb(one.__traceback__):
-            if _ENDS_IF_CLEARED and _may_wait(frame):
-                continue
+            _forget_with_callers(frame, seen)
+
+
+def _forget_with_callers(innermost: FrameType, seen: set[FrameType]) -> None:
+    frame: FrameType | None = innermost
+    while frame is not None and frame not in seen:
+        seen.add(frame)
+        if not (_ENDS_IF_CLEARED and _may_wait(frame)):
             try:
                 frame.clear()
-            except RuntimeError:  # it is running, or it waits
-                continue
+            except RuntimeError:  # it is running, as its callers are, or it waits
+                return
+        frame = frame.f_back
 
 
 def _may_wait(frame: FrameType) -> bool:

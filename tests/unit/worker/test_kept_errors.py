@@ -7,7 +7,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from safeconsumer.worker import BatchFailure, Reject, Retry
+from safeconsumer.worker import BatchFailure, Reject, Retry, partition
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.tracebacks import chain, forget_locals
 from tests.harness.worker.bench import bench
 
@@ -64,6 +65,12 @@ def found():
 def alive(collect):
     collect()
     return [one for ref in LOCALS if (one := ref()) is not None]
+
+
+def alive_of(records, collect):
+    """Return which of these weak references lead to a record."""
+    collect()
+    return [at for at, ref in enumerate(records) if ref() is not None]
 
 
 def holding(letters):
@@ -143,6 +150,58 @@ def test_failed_record_behind_letter_keeps_no_local_of_handler(collect):
         made.wait(lambda: letters, "the first letter")
         assert len(LOCALS) == 3
         assert alive(collect) == []
+
+
+def fail_first(record, _context):
+    if record.offset == 0:
+        _fails()
+
+
+def fail_first_of_batch(records, context):
+    errors = {}
+    for at, record in enumerate(records):
+        try:
+            fail_first(record, context)
+        except Reject as error:
+            errors[at] = error
+    if errors:
+        raise BatchFailure(errors)
+
+
+async def await_first(record, context):
+    await asyncio.sleep(0)
+    fail_first(record, context)
+
+
+async def await_first_of_batch(records, context):
+    await asyncio.sleep(0)
+    fail_first_of_batch(records, context)
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize(
+    ("executor", "handle", "batch"),
+    [
+        ("thread", fail_first, None),
+        ("thread", fail_first_of_batch, 8),
+        ("asyncio", await_first, None),
+        ("asyncio", await_first_of_batch, 8),
+    ],
+)
+def test_letter_under_way_keeps_no_other_record_of_its_hand_over(
+    executor, handle, batch, collect, monkeypatch
+):
+    monkeypatch.setattr(
+        partition, "FIRST_PACE", 1e-6
+    )  # several are handed over at once
+    order, waiting = (Order.UNORDERED, [0]) if batch else (Order.KEY, [0, 3, 6])
+    letters = []
+    options = {"batch": batch, "order": order, "sink": holding(letters)}
+    with bench(executor, handle, **options) as made:
+        records = [weakref.ref(one) for one in made.admit(8)]
+        made.wait(lambda: letters, "its letter")
+        made.wait(lambda: made.kept.records == len(waiting), "the others to be done")
+        assert alive_of(records, collect) == waiting
 
 
 def _raises(kind):
