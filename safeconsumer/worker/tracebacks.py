@@ -72,30 +72,70 @@ _ENDS_IF_CLEARED = sys.version_info < (3, 13)
 _YIELD = opmap["YIELD_VALUE"]
 
 
-def forget_locals(error: BaseException) -> None:
+def forget_locals(error: BaseException) -> set[FrameType]:
     """
     Let an error that is kept not keep the local variables of the calls it came through.
 
     It does the same for their callers, which their frames keep, and for the error's
     causes and parts. Its traceback stays as it is, as text. Calls that are still running
-    keep theirs, and coroutines that wait.
+    keep theirs, and coroutines that wait. Return the frames of calls that are running.
     """
-    seen = set[FrameType]()
+    seen, running = set[FrameType](), set[FrameType]()
     for one in _with_causes(error):
-        for frame, _ in traceback.walk_tb(one.__traceback__):
-            _forget_with_callers(frame, seen)
+        for innermost, _ in traceback.walk_tb(one.__traceback__):
+            frame: FrameType | None = innermost
+            while frame is not None and frame not in seen:
+                seen.add(frame)
+                if not _forget_those_of(frame):
+                    running.add(frame)
+                frame = frame.f_back
+    return running
 
 
-def _forget_with_callers(innermost: FrameType, seen: set[FrameType]) -> None:
-    frame: FrameType | None = innermost
-    while frame is not None and frame not in seen:
-        seen.add(frame)
-        if not (_ENDS_IF_CLEARED and _may_wait(frame)):
-            try:
-                frame.clear()
-            except RuntimeError:  # it is running, as its callers are, or it waits
-                return
-        frame = frame.f_back
+def _forget_those_of(frame: FrameType) -> bool:
+    # Tells whether nothing is left to do: its call has ended, or must not be ended.
+    if not (_ENDS_IF_CLEARED and _may_wait(frame)):
+        try:
+            frame.clear()
+        except RuntimeError:  # it is running, or it waits
+            return False
+    return True
+
+
+class KeptErrors:
+    """
+    Lets errors that are kept not keep local variables, also of calls that end later.
+
+    A program that reports an error to a pump goes on in the call that has caught it, and
+    that has the batch. The frame of a call that runs costs nothing; there are as few as
+    calls that are under way. Any thread.
+    """
+
+    def __init__(self) -> None:
+        self._running = set[FrameType]()
+        self._is_closed = False
+
+    def add(self, error: BaseException) -> None:
+        """Forget what it keeps, now and when its calls have ended."""
+        running = forget_locals(error)
+        if not self._is_closed:
+            self._running |= running
+
+    def look(self) -> None:
+        """Forget the local variables of calls that have ended by now."""
+        for frame in tuple(self._running):
+            if _forget_those_of(frame):
+                self._running.discard(frame)
+
+    def close(self) -> None:
+        """
+        Keep no frame from now on.
+
+        The program's own calls have the worker in a variable, and nobody looks any more:
+        they would be garbage that only the collector finds.
+        """
+        self._is_closed = True
+        self._running.clear()
 
 
 def _may_wait(frame: FrameType) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from safeconsumer.worker import BatchFailure, Reject, Retry, partition
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.tracebacks import chain, forget_locals
+from safeconsumer.worker.tracebacks import KeptErrors, chain, forget_locals
 from tests.harness.worker.bench import bench
 
 
@@ -259,6 +259,44 @@ def test_error_of_a_call_that_is_over_waits_for_no_collector(
             assert len(kept) <= 2  # of calls that are under way, or just over
     finally:
         gc.enable()
+
+
+def _goes_on_after(report):
+    mine = Big()
+    LOCALS.append(weakref.ref(mine))
+    try:
+        _fails()
+    except Reject as error:
+        report(error)
+
+
+def test_call_that_goes_on_keeps_its_locals_and_loses_them_at_its_end(collect):
+    kept, errors = KeptErrors(), []
+
+    def report(error):
+        errors.append(error)
+        kept.add(error)
+        assert alive(collect) == [LOCALS[0]()]
+
+    _goes_on_after(report)
+    assert len(alive(collect)) == 1
+    kept.look()
+    assert alive(collect) == []
+    assert "in _fails" in chain(errors[0])
+
+
+@pytest.mark.parametrize("is_closed_first", [False, True])
+def test_closed_kept_errors_keep_no_frame(is_closed_first):
+    kept = KeptErrors()
+
+    def report(error):
+        steps = [kept.close, lambda: kept.add(error)]
+        for step in steps if is_closed_first else steps[::-1]:
+            step()
+        steps.clear()
+
+    _goes_on_after(report)
+    assert [ref() for ref in LOCALS] == [None, None]
 
 
 def test_generator_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
