@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from opcode import opmap
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 # The most bytes of one error in an event or a header, and of a chain in a log line.
@@ -14,6 +14,9 @@ CHAIN_BYTES = 16_384
 # The most frames of a traceback in a dead letter: the last ones.
 _FRAMES = 8
 _STACK_BYTES = 4_096
+# The most calls in the traceback of an error that counts as a record's, half of them the
+# first. Calls take about 160 bytes as text, so a chain in a log line shows about as many.
+CALLS = 100
 
 
 def shown(thing: object) -> str:
@@ -155,6 +158,24 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
         left += [
             two for two in (one.__cause__, one.__context__, *parts) if two is not None
         ]
+
+
+def shorten_tracebacks(error: BaseException) -> None:
+    """
+    Keep the first and the last calls in the tracebacks of an error, its causes and parts.
+
+    Python puts each raise of one exception object in front of its traceback. A client
+    that is closed may raise one and the same for every record: its traceback would grow
+    with each of them, and so would the time for each text of it.
+    """
+    half = CALLS // 2
+    for one in _with_causes(error):
+        calls, call = list[TracebackType](), one.__traceback__
+        while call is not None:
+            calls.append(call)
+            call = call.tb_next
+        if len(calls) > CALLS:
+            calls[half - 1].tb_next = calls[-half]
 
 
 def shortened(text: str, most: int) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import traceback
 import weakref
 from concurrent.futures import Future
 
@@ -9,7 +10,13 @@ import pytest
 
 from safeconsumer.worker import BatchFailure, Reject, Retry, partition
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.tracebacks import KeptErrors, chain, forget_locals
+from safeconsumer.worker.tracebacks import (
+    CALLS,
+    KeptErrors,
+    chain,
+    forget_locals,
+    shorten_tracebacks,
+)
 from tests.harness.worker.bench import bench
 
 
@@ -297,6 +304,98 @@ def test_closed_kept_errors_keep_no_frame(is_closed_first):
 
     _goes_on_after(report)
     assert [ref() for ref in LOCALS] == [None, None]
+
+
+SHARED = ConnectionError("the client is closed")  # as clients do: raised at each call
+
+
+def raise_shared(_given, _context):
+    raise SHARED
+
+
+def raise_from_shared(_given, _context):
+    try:
+        raise SHARED
+    except ConnectionError as error:
+        raise Reject from error
+
+
+def fail_with_shared(given, _context):
+    errors = {}
+    for at, _ in enumerate(given):
+        try:
+            raise SHARED
+        except ConnectionError as error:
+            errors[at] = error
+    raise BatchFailure(errors)
+
+
+async def await_shared(_given, _context):
+    raise SHARED
+
+
+def refuse(_given, _context):
+    raise Reject
+
+
+def length(error):
+    return len([*traceback.walk_tb(error.__traceback__)])
+
+
+@pytest.mark.contract("W7")
+@pytest.mark.parametrize(
+    ("executor", "handle", "batch"),
+    [
+        ("thread", raise_shared, None),
+        ("thread", raise_from_shared, None),
+        ("thread", fail_with_shared, 4),
+        ("asyncio", await_shared, None),
+        ("thread", refuse, None),  # and the sink raises it
+    ],
+)
+def test_error_that_is_raised_again_and_again_has_a_bounded_traceback(
+    executor, handle, batch
+):
+    """A letter took 18 ms on average of 500, 26 ms on average of 1,000, and so on."""
+    SHARED.__traceback__ = None
+    retry = Retry(attempts=2, first=0.001, most=0.001)
+
+    def sink(record, failure):
+        if handle is refuse and tried.setdefault(record.offset) is None:
+            tried[record.offset] = True
+            raise SHARED
+        lengths.append(length(failure.error))
+
+    tried, lengths = {}, []
+    options = {"batch": batch, "retry": retry, "sink": sink}
+    with bench(executor, handle, **options) as made:
+        made.finish(2 * CALLS)
+    assert len(lengths) == 2 * CALLS
+    # It is raised once more, or by two handlers at once, before it is shortened again.
+    assert CALLS // 2 < length(SHARED) <= CALLS + 16
+    assert max(lengths) <= CALLS + 16
+
+
+def test_deep_traceback_keeps_its_first_and_its_last_calls():
+    def fall(depth):
+        if depth:
+            fall(depth - 1)
+        _fails()
+
+    error = None
+    try:
+        fall(3 * CALLS)
+    except Reject as raised:
+        error = raised
+    shorten_tracebacks(error)
+    names = [
+        frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    assert len(names) == CALLS
+    assert (names[0], names[-1]) == (
+        "test_deep_traceback_keeps_its_first_and_its_last_calls",
+        "_fails",
+    )
 
 
 def test_generator_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
