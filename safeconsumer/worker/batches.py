@@ -86,6 +86,8 @@ class Ticket:
         *,
         is_suspect: bool = False,
     ) -> None:
+        # The hand-out keeps the ticket, and needs no error that came of it.
+        self._failed.clear()
         task = self.task
         finished = [index for index in task.indexes if task.records[index] is None]
         self._decisions.complete(

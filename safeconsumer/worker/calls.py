@@ -28,7 +28,7 @@ from safeconsumer.worker.handlers import (
     is_async,
 )
 from safeconsumer.worker.tasks import Indexes, Outcome, Task
-from safeconsumer.worker.tracebacks import shown
+from safeconsumer.worker.tracebacks import shorten_tracebacks, shown
 
 if TYPE_CHECKING:
     from safeconsumer.worker.decisions import Decisions
@@ -260,8 +260,10 @@ def blamed(error: BaseException) -> BaseException:
     Return the exception that a record's call counts as having raised.
 
     A ``CancelledError`` is not an ``Exception``, and would end the worker. So would a
-    group with one in it.
+    group with one in it. Its tracebacks are of limited length from now on, for as long
+    as the exception object lives.
     """
+    shorten_tracebacks(error)
     error = meant(error)
     is_group = isinstance(error, BaseExceptionGroup) and not isinstance(
         error, Exception

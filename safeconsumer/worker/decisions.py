@@ -29,7 +29,7 @@ from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.retry import Failing
 from safeconsumer.worker.tasks import Outcome, Task
-from safeconsumer.worker.tracebacks import chain, forget_locals, shown
+from safeconsumer.worker.tracebacks import KeptErrors, chain, shown
 
 if TYPE_CHECKING:
     from safeconsumer.worker.journal import HandlerJournal
@@ -67,6 +67,7 @@ class Decisions:
         self._emit = emit
         self._told: list[Told] = []
         self._errors: list[BaseException] = []  # until their texts are made
+        self._kept_errors = KeptErrors()
         self.journal: HandlerJournal | None = None
         self.failing = Failing(queue.policy.sample)
         self._fatal: BaseException | Blame | None = None
@@ -82,6 +83,7 @@ class Decisions:
 
         Return the seconds until the next is due.
         """
+        self._kept_errors.look()
         self.queue.look()
         self.outages.look()
         if self._told:
@@ -94,6 +96,11 @@ class Decisions:
         """Obey the holds as they are now; any thread, under no lock of ours."""
         self.queue.obey()
         self.outages.look()
+
+    def end(self) -> None:
+        """Hand out nothing any more. Results of what is out are taken over as before."""
+        self.queue.end()
+        self._kept_errors.close()
 
     # ------------------------------------------------------------ results
 
@@ -113,7 +120,7 @@ class Decisions:
             )
         self._tell_all(told)
         for error in errors:
-            forget_locals(error)
+            self._kept_errors.add(error)
         self._kept.tell_low()
         if is_quiet:
             self.queue.ledger.wake()

@@ -201,7 +201,8 @@ class Failure:
 
     Attributes:
         error: the last exception of the handler; its traceback may have no local
-            variables any more.
+            variables any more, and of more than 100 calls it has the first and the last
+            50.
         attempts: the number of attempts, as ``Context.attempt`` counts them.
         is_brief: whether the letter was too large before: write a shorter one.
     """

@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from opcode import opmap
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 # The most bytes of one error in an event or a header, and of a chain in a log line.
@@ -14,6 +14,9 @@ CHAIN_BYTES = 16_384
 # The most frames of a traceback in a dead letter: the last ones.
 _FRAMES = 8
 _STACK_BYTES = 4_096
+# The most calls in the traceback of an error that counts as a record's, half of them the
+# first. Calls take about 160 bytes as text, so a chain in a log line shows about as many.
+CALLS = 100
 
 
 def shown(thing: object) -> str:
@@ -72,21 +75,70 @@ _ENDS_IF_CLEARED = sys.version_info < (3, 13)
 _YIELD = opmap["YIELD_VALUE"]
 
 
-def forget_locals(error: BaseException) -> None:
+def forget_locals(error: BaseException) -> set[FrameType]:
     """
     Let an error that is kept not keep the local variables of the calls it came through.
 
-    It does the same for its causes and its parts. Its traceback stays as it is, as text.
-    Calls that are still running keep theirs, and coroutines that wait.
+    It does the same for their callers, which their frames keep, and for the error's
+    causes and parts. Its traceback stays as it is, as text. Calls that are still running
+    keep theirs, and coroutines that wait. Return the frames of calls that are running.
     """
+    seen, running = set[FrameType](), set[FrameType]()
     for one in _with_causes(error):
-        for frame, _ in traceback.walk_tb(one.__traceback__):
-            if _ENDS_IF_CLEARED and _may_wait(frame):
-                continue
-            try:
-                frame.clear()
-            except RuntimeError:  # it is running, or it waits
-                continue
+        for innermost, _ in traceback.walk_tb(one.__traceback__):
+            frame: FrameType | None = innermost
+            while frame is not None and frame not in seen:
+                seen.add(frame)
+                if not _forget_those_of(frame):
+                    running.add(frame)
+                frame = frame.f_back
+    return running
+
+
+def _forget_those_of(frame: FrameType) -> bool:
+    # Tells whether nothing is left to do: its call has ended, or must not be ended.
+    if not (_ENDS_IF_CLEARED and _may_wait(frame)):
+        try:
+            frame.clear()
+        except RuntimeError:  # it is running, or it waits
+            return False
+    return True
+
+
+class KeptErrors:
+    """
+    Lets errors that are kept not keep local variables, also of calls that end later.
+
+    A program that reports an error to a pump goes on in the call that has caught it, and
+    that has the batch. The frame of a call that runs costs nothing; there are as few as
+    calls that are under way. Any thread.
+    """
+
+    def __init__(self) -> None:
+        self._running = set[FrameType]()
+        self._is_closed = False
+
+    def add(self, error: BaseException) -> None:
+        """Forget what it keeps, now and when its calls have ended."""
+        running = forget_locals(error)
+        if not self._is_closed:
+            self._running |= running
+
+    def look(self) -> None:
+        """Forget the local variables of calls that have ended by now."""
+        for frame in tuple(self._running):
+            if _forget_those_of(frame):
+                self._running.discard(frame)
+
+    def close(self) -> None:
+        """
+        Keep no frame from now on.
+
+        The program's own calls have the worker in a variable, and nobody looks any more:
+        they would be garbage that only the collector finds.
+        """
+        self._is_closed = True
+        self._running.clear()
 
 
 def _may_wait(frame: FrameType) -> bool:
@@ -106,6 +158,24 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
         left += [
             two for two in (one.__cause__, one.__context__, *parts) if two is not None
         ]
+
+
+def shorten_tracebacks(error: BaseException) -> None:
+    """
+    Keep the first and the last calls in the tracebacks of an error, its causes and parts.
+
+    Python puts each raise of one exception object in front of its traceback. A client
+    that is closed may raise one and the same for every record: its traceback would grow
+    with each of them, and so would the time for each text of it.
+    """
+    half = CALLS // 2
+    for one in _with_causes(error):
+        calls, call = list[TracebackType](), one.__traceback__
+        while call is not None:
+            calls.append(call)
+            call = call.tb_next
+        if len(calls) > CALLS:
+            calls[half - 1].tb_next = calls[-half]
 
 
 def shortened(text: str, most: int) -> str:

@@ -559,7 +559,7 @@ class Worker:
     def _close(self) -> None:
         committed = False
         self._ending.set()
-        self._decisions.queue.end()
+        self._decisions.end()
         self._given_up = sum(map(len, self.running().values()))
         end = self._end_by()
         try:

@@ -25,7 +25,7 @@ from safeconsumer.worker.handlers import (
     is_for_error,
 )
 from safeconsumer.worker.revocation import Revocation
-from safeconsumer.worker.tracebacks import chain, shown
+from safeconsumer.worker.tracebacks import chain, shorten_tracebacks, shown
 
 # The signal that ends a process at a handler's time limit: nearly nobody uses it, and
 # without a handler it ends a process, and leaves no core.
@@ -127,10 +127,28 @@ def packed(error: BaseException) -> "Parcel":
     attribute that cannot be pickled is lost.
     """
     with contextlib.suppress(Exception):  # whatever its class does
-        error.add_note(chain(error))  # a traceback does not travel by itself
+        _note_calls(error)  # a traceback does not travel by itself
     if isinstance(error, Pause):
         error._is_for_error = is_for_error(error)  # noqa: SLF001 - nor does its cause
     return Parcel(error)
+
+
+class _Calls(str):
+    """A note of ours, which arrives as a plain string."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
+def _note_calls(error: BaseException) -> None:
+    # An exception object that was raised before, and sent, has a note already.
+    shorten_tracebacks(error)
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list):
+        notes[:] = [one for one in notes if not isinstance(one, _Calls)]
+    error.add_note(_Calls(chain(error)))
 
 
 @define

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import weakref
 
 import pytest
 from kafka.structs import TopicPartition
@@ -625,3 +626,66 @@ def test_whatever_is_answered_each_record_ends_once(lab, tmp_path, order):
     assert lab.members(GROUP) == 1
     assert entries(tmp_path, "working", "handle") == []
     assert broken(tmp_path) == set()
+
+
+def refuse_first(record):
+    if record.offset == 0:
+        message = "planted"
+        raise Reject(message)
+
+
+@ORDERS
+@simulated(seeds=1)
+def test_a_letter_that_waits_keeps_no_batch(lab, order):
+    """The program reports the error in the call that has the batch, and then returns."""
+    batches = []
+
+    def process(batch):
+        batches.append(weakref.ref(batch))
+        for at, record in enumerate(batch):
+            try:
+                refuse_first(record)
+            except Reject as error:
+                batch.fail(error, at)
+            else:
+                batch.done(at)
+
+    def sink(_record, _failure):
+        message = "planted"
+        raise OSError(message)
+
+    options = {"retry": EXACT, "dead_letter": sink, "drain": Drain(shutdown=0.0)}
+    with pumping(lab, 4, order=order, **options) as pump:
+        while not batches:
+            for batch in pump.turn():
+                process(batch)
+        del batch
+        lab.sleep(0.5)
+        gc.collect()
+        assert [ref() for ref in batches] == [None]
+        assert pump.held_records == 1
+
+
+@simulated(seeds=1)
+def test_a_pump_that_has_ended_keeps_no_call_of_its_program(lab):
+    class Mine:
+        pass
+
+    kept = []
+
+    def play():
+        mine = Mine()
+        kept.append(weakref.ref(mine))
+        with pumping(lab, 1, dead_letter=lambda *_: None) as pump:
+            (batch,) = taken(lab, pump, 1)
+            try:
+                refuse_first(batch.records[0])
+            except Reject as error:
+                batch.fail(error)
+            while pump.held_records:
+                pump.turn()
+        return pump
+
+    pump = play()
+    assert not pump.held_records
+    assert kept[0]() is None

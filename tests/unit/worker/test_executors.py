@@ -22,6 +22,7 @@ from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.executors import aio, processes
 from safeconsumer.worker.executors.serving import packed
 from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.tracebacks import CALLS
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import EXECUTORS, bench
 from tests.unit.worker.test_hostile_handlers import TwoArgumentsError
@@ -531,6 +532,21 @@ def test_an_error_keeps_its_class_on_its_way_here(error, kind, args):
         assert one.args == args or (args is None and "locked" in str(one))
         assert getattr(one, "after", None) == getattr(error, "after", None)
         assert any(type(error).__name__ in note for note in one.__notes__)
+
+
+def test_an_error_that_is_sent_again_has_one_note_of_its_calls():
+    error = ConnectionError("the client is closed")
+    error.add_note("its own")
+    for _ in range(120):
+        try:
+            raise error
+        except ConnectionError:
+            sent = pickle.dumps([packed(error), packed(BatchFailure({0: error}))])
+    one, batch = pickle.loads(sent)  # noqa: S301 - ours
+    for came in (one, batch.errors[0]):
+        own, stack = came.__notes__
+        assert (own, type(stack)) == ("its own", str)
+        assert stack.count("raise error") <= CALLS
 
 
 def of_a_module_made_there(record, _context):

@@ -2,13 +2,21 @@
 
 import asyncio
 import gc
+import traceback
 import weakref
 from concurrent.futures import Future
 
 import pytest
 
-from safeconsumer.worker import BatchFailure, Reject, Retry
-from safeconsumer.worker.tracebacks import chain, forget_locals
+from safeconsumer.worker import BatchFailure, Reject, Retry, partition
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.tracebacks import (
+    CALLS,
+    KeptErrors,
+    chain,
+    forget_locals,
+    shorten_tracebacks,
+)
 from tests.harness.worker.bench import bench
 
 
@@ -64,6 +72,12 @@ def found():
 def alive(collect):
     collect()
     return [one for ref in LOCALS if (one := ref()) is not None]
+
+
+def alive_of(records, collect):
+    """Return which of these weak references lead to a record."""
+    collect()
+    return [at for at, ref in enumerate(records) if ref() is not None]
 
 
 def holding(letters):
@@ -145,6 +159,58 @@ def test_failed_record_behind_letter_keeps_no_local_of_handler(collect):
         assert alive(collect) == []
 
 
+def fail_first(record, _context):
+    if record.offset == 0:
+        _fails()
+
+
+def fail_first_of_batch(records, context):
+    errors = {}
+    for at, record in enumerate(records):
+        try:
+            fail_first(record, context)
+        except Reject as error:
+            errors[at] = error
+    if errors:
+        raise BatchFailure(errors)
+
+
+async def await_first(record, context):
+    await asyncio.sleep(0)
+    fail_first(record, context)
+
+
+async def await_first_of_batch(records, context):
+    await asyncio.sleep(0)
+    fail_first_of_batch(records, context)
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize(
+    ("executor", "handle", "batch"),
+    [
+        ("thread", fail_first, None),
+        ("thread", fail_first_of_batch, 8),
+        ("asyncio", await_first, None),
+        ("asyncio", await_first_of_batch, 8),
+    ],
+)
+def test_letter_under_way_keeps_no_other_record_of_its_hand_over(
+    executor, handle, batch, collect, monkeypatch
+):
+    monkeypatch.setattr(
+        partition, "FIRST_PACE", 1e-6
+    )  # several are handed over at once
+    order, waiting = (Order.UNORDERED, [0]) if batch else (Order.KEY, [0, 3, 6])
+    letters = []
+    options = {"batch": batch, "order": order, "sink": holding(letters)}
+    with bench(executor, handle, **options) as made:
+        records = [weakref.ref(one) for one in made.admit(8)]
+        made.wait(lambda: letters, "its letter")
+        made.wait(lambda: made.kept.records == len(waiting), "the others to be done")
+        assert alive_of(records, collect) == waiting
+
+
 def _raises(kind):
     # It keeps no error in a variable: that alone would be a cycle.
     mine = Big()
@@ -200,6 +266,136 @@ def test_error_of_a_call_that_is_over_waits_for_no_collector(
             assert len(kept) <= 2  # of calls that are under way, or just over
     finally:
         gc.enable()
+
+
+def _goes_on_after(report):
+    mine = Big()
+    LOCALS.append(weakref.ref(mine))
+    try:
+        _fails()
+    except Reject as error:
+        report(error)
+
+
+def test_call_that_goes_on_keeps_its_locals_and_loses_them_at_its_end(collect):
+    kept, errors = KeptErrors(), []
+
+    def report(error):
+        errors.append(error)
+        kept.add(error)
+        assert alive(collect) == [LOCALS[0]()]
+
+    _goes_on_after(report)
+    assert len(alive(collect)) == 1
+    kept.look()
+    assert alive(collect) == []
+    assert "in _fails" in chain(errors[0])
+
+
+@pytest.mark.parametrize("is_closed_first", [False, True])
+def test_closed_kept_errors_keep_no_frame(is_closed_first):
+    kept = KeptErrors()
+
+    def report(error):
+        steps = [kept.close, lambda: kept.add(error)]
+        for step in steps if is_closed_first else steps[::-1]:
+            step()
+        steps.clear()
+
+    _goes_on_after(report)
+    assert [ref() for ref in LOCALS] == [None, None]
+
+
+SHARED = ConnectionError("the client is closed")  # as clients do: raised at each call
+
+
+def raise_shared(_given, _context):
+    raise SHARED
+
+
+def raise_from_shared(_given, _context):
+    try:
+        raise SHARED
+    except ConnectionError as error:
+        raise Reject from error
+
+
+def fail_with_shared(given, _context):
+    errors = {}
+    for at, _ in enumerate(given):
+        try:
+            raise SHARED
+        except ConnectionError as error:
+            errors[at] = error
+    raise BatchFailure(errors)
+
+
+async def await_shared(_given, _context):
+    raise SHARED
+
+
+def refuse(_given, _context):
+    raise Reject
+
+
+def length(error):
+    return len([*traceback.walk_tb(error.__traceback__)])
+
+
+@pytest.mark.contract("W7")
+@pytest.mark.parametrize(
+    ("executor", "handle", "batch"),
+    [
+        ("thread", raise_shared, None),
+        ("thread", raise_from_shared, None),
+        ("thread", fail_with_shared, 4),
+        ("asyncio", await_shared, None),
+        ("thread", refuse, None),  # and the sink raises it
+    ],
+)
+def test_error_that_is_raised_again_and_again_has_a_bounded_traceback(
+    executor, handle, batch
+):
+    """A letter took 18 ms on average of 500, 26 ms on average of 1,000, and so on."""
+    SHARED.__traceback__ = None
+    retry = Retry(attempts=2, first=0.001, most=0.001)
+
+    def sink(record, failure):
+        if handle is refuse and tried.setdefault(record.offset) is None:
+            tried[record.offset] = True
+            raise SHARED
+        lengths.append(length(failure.error))
+
+    tried, lengths = {}, []
+    options = {"batch": batch, "retry": retry, "sink": sink}
+    with bench(executor, handle, **options) as made:
+        made.finish(2 * CALLS)
+    assert len(lengths) == 2 * CALLS
+    # It is raised once more, or by two handlers at once, before it is shortened again.
+    assert CALLS // 2 < length(SHARED) <= CALLS + 16
+    assert max(lengths) <= CALLS + 16
+
+
+def test_deep_traceback_keeps_its_first_and_its_last_calls():
+    def fall(depth):
+        if depth:
+            fall(depth - 1)
+        _fails()
+
+    error = None
+    try:
+        fall(3 * CALLS)
+    except Reject as raised:
+        error = raised
+    shorten_tracebacks(error)
+    names = [
+        frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    assert len(names) == CALLS
+    assert (names[0], names[-1]) == (
+        "test_deep_traceback_keeps_its_first_and_its_last_calls",
+        "_fails",
+    )
 
 
 def test_generator_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
