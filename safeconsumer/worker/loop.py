@@ -295,6 +295,8 @@ class Engine:
                 continue
             if self.brakes.holds_back(tp, owned[tp]):
                 self.leaked += len(records)
+            if self._goes_back_further(tp, owned[tp], records):
+                continue
             epoch = self._epoch(tp, owned[tp], records[0])
             epoch.unreadable = None
             if not self.commits.has_floor(epoch):
@@ -349,6 +351,29 @@ class Engine:
                 if position is not None and position > epoch.progress.next_offset:
                     with self.kept.lock:
                         epoch.progress.reach(position, self._group.leader_epoch(tp))
+
+    def _goes_back_further(
+        self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]
+    ) -> bool:
+        # The program has sought back, but to an offset behind the first record that is
+        # not done. That record is dropped with the rest of the epoch: if the next epoch
+        # began at the seek's target, its commits would pass the record over.
+        epoch = self.kept.epochs.get(tp)
+        if epoch is None or epoch.ownership is not ownership:
+            return False
+        first = records[0].offset
+        if first >= epoch.progress.next_offset:
+            return False
+        with self.kept.lock:
+            done = epoch.progress.watermark(epoch.tasks).offset
+        if done >= first:
+            return False
+        position = self._group.position(tp)
+        if position is None or position > done:  # otherwise sought again, to before it
+            self._client.go_back(tp, done)
+        self.brakes.refetched += len(records)
+        self._open(tp, ownership, done)
+        return True
 
     def _epoch(self, tp: TopicPartition, ownership: object, first: AnyRecord) -> Epoch:
         epoch = self.kept.epochs.get(tp)
