@@ -300,19 +300,23 @@ class Engine:
             epoch = self._epoch(tp, owned[tp], records[0])
             epoch.unreadable = None
             if not self.commits.has_floor(epoch):
-                self._client.go_back(tp, records[0].offset)
-                self.brakes.refetched += len(records)
+                self._give_back(tp, records)
                 continue
             fits = self.brakes.fitting(records)
             if len(fits) < len(records):
                 # A hold of ours was lifted in the poll by somebody else, or by a thread
                 # that has seen the low mark long ago.
-                self._client.go_back(tp, records[len(fits)].offset)
-                self.brakes.refetched += len(records) - len(fits)
+                self._give_back(tp, records[len(fits) :])
             if not fits:
                 continue
             self.brakes.learn(self.kept.admit(epoch, fits))
             self._work.queue.admit(epoch)
+
+    def _give_back(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> None:
+        # Unless a hook or another thread has sought since they were polled.
+        if self._client.reads_on(tp, records[-1].offset + 1):
+            self._client.go_back(tp, records[0].offset)
+        self.brakes.refetched += len(records)
 
     def _drop_unowned(self, records: Sequence[AnyRecord]) -> None:
         reason = LOST if self._group.is_lost() else REVOKED
@@ -330,12 +334,15 @@ class Engine:
             epoch, records = self.kept.epochs.get(tp), unadmitted.get(tp, ())
             if epoch is not None and epoch.ownership is ownership:
                 start = epoch.progress.next_offset
+                if records and not records[0].offset < start <= records[-1].offset + 1:
+                    start = records[0].offset  # they came after a seek of the program
             elif records:
                 start = records[0].offset
             else:
                 continue
             position = self._group.position(tp)
-            if position is not None and position > start:
+            is_sought = position == self._group.moved_to(tp)  # and nothing read since
+            if position is not None and position > start and not is_sought:
                 self._client.go_back(tp, start)
                 self.brakes.refetched += sum(one.offset >= start for one in records)
         self._unadmitted = {}
