@@ -328,6 +328,65 @@ def test_leaving_is_bounded(lab):
             use()
 
 
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("target", [1, 30])
+@simulated(seeds=1)
+def test_a_seek_in_the_block_stands_behind_it(lab, target, held):
+    """The records of the block are done, and the next ones are not polled yet."""
+    reading = consumer(lab, "t", **FOUR)
+    (tp,) = lab.topic("t", 1, records=4)
+    with Pump(reading, commit=OFTEN) as pump:
+        (batch,) = taken(lab, pump, 4)
+        batch.done()
+        lab.until(lambda: committed(lab) == [4])
+        put(lab, tp, *["x"] * 40)
+        reading.pause(tp, owner="ops")
+        reading.seek(tp, target)
+        if not held:
+            pump.stop()
+            reading.resume(tp, owner="ops")
+    assert reading.position(tp) == target
+
+
+@pytest.mark.parametrize("target", [1, 30])
+@simulated(seeds=1)
+def test_a_seek_in_a_block_that_a_poll_ends_stands_behind_it(lab, target):
+    reading = consumer(lab, "t", **FOUR)
+    (tp,) = lab.topic("t", 1, records=4)
+
+    def poll(**_):
+        reading.seek(tp, target)
+        message = "planted"
+        raise ZeroDivisionError(message)
+
+    def loop():
+        with Pump(reading, commit=OFTEN) as pump:
+            (batch,) = taken(lab, pump, 4)
+            batch.done()
+            lab.until(lambda: committed(lab) == [4])
+            reading.poll = poll
+            taken(lab, pump, 1)
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert reading.position(tp) == target
+
+
+@pytest.mark.contract("W5")
+@pytest.mark.parametrize("target", [1, 3, 30])
+@simulated(seeds=1)
+def test_a_seek_in_the_block_passes_over_nothing_that_is_out(lab, target):
+    """W5: behind the block it goes on at the first record that is not done, or before."""
+    reading = consumer(lab, "t", **FOUR)
+    (tp,) = lab.topic("t", 1, records=4)
+    with Pump(reading, drain=Drain(shutdown=1.0), commit=OFTEN) as pump:
+        (batch,) = taken(lab, pump, 4)
+        batch.done([0, 1])
+        reading.pause(tp, owner="ops")
+        reading.seek(tp, target)
+    assert reading.position(tp) == min(target, 2)
+
+
 @pytest.mark.contract("W5")
 @pytest.mark.parametrize("breaks", [False, True])
 @simulated(seeds=1)
