@@ -168,6 +168,17 @@ class Membership:
         position: int | None = self._subscription.delivered_position(tp)
         return position
 
+    def moved_to(self, tp: TopicPartition) -> int | None:
+        """
+        Return where the last move of a position has set it; reading went on from there.
+
+        That is a seek of the program or of ours, a reset, or where the ownership began.
+        None: it is not known, as while a reset is under way.
+        """
+        state = self._subscription.assignment.get(tp)
+        moved_to: OffsetAndMetadata | None = getattr(state, "moved_to", None)
+        return None if moved_to is None else int(moved_to.offset)
+
     def leader_epoch(self, tp: TopicPartition) -> int:
         """Return the leader epoch of a partition's position; -1 if it is not known."""
         position = self._position(tp)

@@ -14,7 +14,7 @@ asked for, or a record that began, after it.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from safeconsumer.audit.entries import (
     Call,
@@ -33,11 +33,18 @@ _SPANS = 1024
 
 @frozen
 class _Step:
-    """Records of a lane that began together."""
+    """
+    Records of a lane that began together.
+
+    Attributes:
+        is_dropped: whether its worker has given them up since: their end says nothing
+            of the same records if they are delivered again.
+    """
 
     offsets: Sequence[int]
     lane: str | None
     stint: int
+    is_dropped: bool = False
 
 
 # Takes the check, the entry, the offset and the evidence.
@@ -106,6 +113,9 @@ class Handlers:
         self._left |= {one for one in self._open if one < entry.before}
         self._open -= self._left
         self._lanes.clear()
+        self._running = {
+            call: evolve(step, is_dropped=True) for call, step in self._running.items()
+        }
         return {one for one in self._left if one < entry.before}
 
     def delivered(self, entry: Deliver) -> None:
@@ -178,8 +188,9 @@ class Handlers:
         self._failed.difference_update(done)
         self._complete(*done)
         if step.stint == self._stint:
-            self._open.difference_update(done)
             self._left.difference_update(done)
+            if not step.is_dropped:
+                self._open.difference_update(done)
 
     def completed(self, entry: Completed) -> None:
         """

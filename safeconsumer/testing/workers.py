@@ -392,7 +392,7 @@ class _Consumer:
 
     why_nothing = read_with = take = release = ask_before_join = lag = _nothing
     pass_over_nothing = is_lost = is_joining = _nothing
-    lacks_commit = reset_number = revokes_on_join = close = _nothing
+    lacks_commit = moved_to = reset_number = revokes_on_join = close = _nothing
 
 
 class _Here:

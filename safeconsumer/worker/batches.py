@@ -4,7 +4,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from queue import SimpleQueue
 from typing import Any
 
 from kafka.structs import TopicPartition
@@ -222,7 +221,8 @@ class HandOut:
     Hands out a worker's records as batches, in the place of what runs its handlers.
 
     A batch is claimed when it is asked for: what waits can be held, revoked or given
-    back meanwhile. One thread asks.
+    back meanwhile. One thread asks. Dead letters, which that thread comes across, are
+    claimed by another one, each when the sink is free.
 
     Args:
         decisions: takes the answers for the records that its queue hands out.
@@ -240,7 +240,8 @@ class HandOut:
         self._last: list[Ticket] = []
         self._is_asked_again = False
         self._dropped: deque[Ticket] = deque()
-        self._letters: SimpleQueue[Task | None] = SimpleQueue()
+        self._is_over = False
+        self._has_letter = InterruptibleEvent()
         self.slots = [Slot("safeconsumer-pump-dead-letters")]
         self.ready, self.begun = InterruptibleEvent(), InterruptibleEvent()
 
@@ -250,6 +251,7 @@ class HandOut:
         """Let batches be asked for."""
         self._decisions.queue.listen(self.ready.set)
         if self._decisions.queue.policy.sink is not None:
+            self._decisions.queue.set_letters_apart(self._has_letter.set)
             name = self.slots[0].name
             threading.Thread(target=self._bury, name=name, daemon=True).start()
         self.begun.set()
@@ -265,16 +267,23 @@ class HandOut:
         """Hand out nothing any more."""
         self._decisions.queue.listen(None)
         self._decisions.queue.end()
-        self._letters.put(None)
+        self._is_over = True
+        self._has_letter.set()
         self.ready.set()
         self.begun.set()
 
     def _bury(self) -> None:
-        # As a worker's handler thread does with a letter.
+        # As a worker's handler thread does with a letter: it claims the next one when it
+        # is through with the last, so a rebalance or a hold waits for one at most.
         sink, (slot,) = self._decisions.queue.policy.sink, self.slots
         try:
-            for task in iter(self._letters.get, None):
-                self._decisions.complete([call_sink(sink, task, slot)])
+            while not self._is_over:
+                self._has_letter.clear()
+                task = self._decisions.queue.claim_letter()
+                if task is not None:
+                    self._decisions.complete([call_sink(sink, task, slot)])
+                elif not self._is_over:
+                    self._has_letter.wait()
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             end_slot(slot, self._decisions, error)
 
@@ -295,10 +304,7 @@ class HandOut:
             if not tasks:
                 break
             for task in tasks:
-                if task.letter is None:
-                    self._open(task, batches)
-                else:
-                    self._letters.put(task)
+                self._open(task, batches)
         return batches
 
     def _open(self, task: Task, batches: list[Batch]) -> None:

@@ -176,6 +176,8 @@ class Brakes:
                 continue
             if epoch.has_lost_floor:  # what it holds is not there any more
                 continue
+            if not self._client.reads_on(tp, epoch.progress.next_offset):
+                continue  # the program has sought: to go back would undo that
             if epoch.is_held or self.work.is_starving(epoch):
                 before = epoch.records
                 offset = self._kept.give_back(

@@ -137,8 +137,25 @@ class ConsumerClient:
             )
         return polled
 
+    def reads_on(self, tp: TopicPartition, offset: int) -> bool:
+        """
+        Tell whether reading goes on where records up to an offset were taken.
+
+        It does not after a seek of the program, or a reset, of which no record was
+        taken yet. The position may be past the offset, by offsets without a record.
+        """
+        position, moved = self.membership.position(tp), self.membership.moved_to(tp)
+        if position is None or position < offset:
+            return False
+        return moved is None or moved <= offset
+
     def go_back(self, tp: TopicPartition, offset: int) -> None:
-        """Return to this offset, so that its records come again."""
+        """
+        Return to this offset, so that its records come again.
+
+        It undoes a seek: ask :meth:`reads_on` before, where the program may have made
+        one.
+        """
         self._consumer._safe_go_back(tp, offset)  # noqa: SLF001 - no call for users
 
     def hold(

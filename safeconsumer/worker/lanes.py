@@ -41,7 +41,7 @@ class LaneState(enum.Enum):
     IDLE      records: it has none                       ``Queue.admit``, and
                                                          ``Queue.put_back``
     READY     its turn; meanwhile a hold or a breaker    ``Queue.claim``
-              may set aside its partition, with all
+              may set aside its partition, with all      ``Queue.claim_letter``
               lanes that are ready
     FILLING   more records for a batch                   ``Queue.look_again``
     AHEAD     the watermark: its first record is         ``Queue.look_again``, and

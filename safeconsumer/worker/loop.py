@@ -295,22 +295,28 @@ class Engine:
                 continue
             if self.brakes.holds_back(tp, owned[tp]):
                 self.leaked += len(records)
+            if self._goes_back_further(tp, owned[tp], records):
+                continue
             epoch = self._epoch(tp, owned[tp], records[0])
             epoch.unreadable = None
             if not self.commits.has_floor(epoch):
-                self._client.go_back(tp, records[0].offset)
-                self.brakes.refetched += len(records)
+                self._give_back(tp, records)
                 continue
             fits = self.brakes.fitting(records)
             if len(fits) < len(records):
                 # A hold of ours was lifted in the poll by somebody else, or by a thread
                 # that has seen the low mark long ago.
-                self._client.go_back(tp, records[len(fits)].offset)
-                self.brakes.refetched += len(records) - len(fits)
+                self._give_back(tp, records[len(fits) :])
             if not fits:
                 continue
             self.brakes.learn(self.kept.admit(epoch, fits))
             self._work.queue.admit(epoch)
+
+    def _give_back(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> None:
+        # Unless a hook or another thread has sought since they were polled.
+        if self._client.reads_on(tp, records[-1].offset + 1):
+            self._client.go_back(tp, records[0].offset)
+        self.brakes.refetched += len(records)
 
     def _drop_unowned(self, records: Sequence[AnyRecord]) -> None:
         reason = LOST if self._group.is_lost() else REVOKED
@@ -328,12 +334,15 @@ class Engine:
             epoch, records = self.kept.epochs.get(tp), unadmitted.get(tp, ())
             if epoch is not None and epoch.ownership is ownership:
                 start = epoch.progress.next_offset
+                if records and not records[0].offset < start <= records[-1].offset + 1:
+                    start = records[0].offset  # they came after a seek of the program
             elif records:
                 start = records[0].offset
             else:
                 continue
             position = self._group.position(tp)
-            if position is not None and position > start:
+            is_sought = position == self._group.moved_to(tp)  # and nothing read since
+            if position is not None and position > start and not is_sought:
                 self._client.go_back(tp, start)
                 self.brakes.refetched += sum(one.offset >= start for one in records)
         self._unadmitted = {}
@@ -349,6 +358,29 @@ class Engine:
                 if position is not None and position > epoch.progress.next_offset:
                     with self.kept.lock:
                         epoch.progress.reach(position, self._group.leader_epoch(tp))
+
+    def _goes_back_further(
+        self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]
+    ) -> bool:
+        # The program has sought back, but to an offset behind the first record that is
+        # not done. That record is dropped with the rest of the epoch: if the next epoch
+        # began at the seek's target, its commits would pass the record over.
+        epoch = self.kept.epochs.get(tp)
+        if epoch is None or epoch.ownership is not ownership:
+            return False
+        first = records[0].offset
+        if first >= epoch.progress.next_offset:
+            return False
+        with self.kept.lock:
+            done = epoch.progress.watermark(epoch.tasks).offset
+        if done >= first:
+            return False
+        position = self._group.position(tp)
+        if position is None or position > done:  # otherwise sought again, to before it
+            self._client.go_back(tp, done)
+        self.brakes.refetched += len(records)
+        self._open(tp, ownership, done)
+        return True
 
     def _epoch(self, tp: TopicPartition, ownership: object, first: AnyRecord) -> Epoch:
         epoch = self.kept.epochs.get(tp)

@@ -49,7 +49,7 @@ class _LentConsumer(ConsumerClient):
         self._busy_before = self.membership.busy
 
     def leave(self, _timeout: float, last: Sequence[Dropped]) -> None:
-        """Return to the first record of each partition that is not done."""
+        """Go back to the first record of each partition that is not done."""
         group, owned = self.membership, self.membership.owned()
         # The program polls again. A batch that was not waited for is still worked on.
         before, own = self._busy_before, group.busy
@@ -59,9 +59,13 @@ class _LentConsumer(ConsumerClient):
         if takeover is not None and takeover.hook is None:
             self.watch_hooks(None)
         for one in last:
-            is_owned = owned.get(one.tp) is one.epoch.ownership
-            if is_owned and group.position(one.tp) != one.mark.offset:
-                self.go_back(one.tp, one.mark.offset)
+            if owned.get(one.tp) is not one.epoch.ownership:
+                continue
+            done, position = one.mark.offset, group.position(one.tp)
+            if one.records == 0 and not self.reads_on(one.tp, done):
+                continue  # the program has sought, and everything is done before it
+            if position is None or position > done:  # otherwise it has sought back
+                self.go_back(one.tp, done)
 
 
 class Pump:
@@ -80,7 +84,8 @@ class Pump:
     Leaving the block waits for the batches that are out, up to ``Drain.shutdown``, and
     commits. After an exception the batch that was handed out last is not waited for,
     unless another thread has answered for some of it. The consumer is yours again, at
-    the first record of each partition that is not done: close it afterwards.
+    the first record of each partition that is not done, or where a seek of yours has set
+    it if that is before it: close it afterwards.
 
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``. Its

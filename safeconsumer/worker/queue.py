@@ -5,6 +5,7 @@ import itertools
 import math
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
@@ -101,6 +102,8 @@ class Queue:
         self._coming = 0
         self._seen: View | None = None
         self._on_ready: Callable[[], None] | None = None
+        self._letters: deque[Lane] = deque()  # in turn, if they are claimed apart
+        self._on_letter: Callable[[], None] | None = None
 
     # ------------------------------------------------------------ what others hold
 
@@ -124,6 +127,7 @@ class Queue:
             for epoch in self.kept.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
                 self._bring_back(epoch)
+            self._call_for_letters()
 
     def obey_for(self, epoch: Epoch) -> None:
         """Obey the applied holds for an epoch that gets records; it may be a new one."""
@@ -163,6 +167,7 @@ class Queue:
         with self.kept.lock:
             self._is_halted = False
             self.wake_one()
+            self._call_for_letters()
 
     def end(self) -> None:
         """Hand out nothing any more; callers that wait in :meth:`wait_claim` get None."""
@@ -175,6 +180,20 @@ class Queue:
         """Call ``on_ready`` when there is something to claim; None: not any more."""
         with self.kept.lock:
             self._on_ready = on_ready
+
+    def set_letters_apart(self, on_letter: Callable[[], None]) -> None:
+        """
+        Have dead letters claimed by :meth:`claim_letter`, and no longer with the rest.
+
+        Args:
+            on_letter: is called when there may be one to claim, with the lock held.
+        """
+        with self.kept.lock:
+            self._on_letter = on_letter
+
+    def _call_for_letters(self) -> None:
+        if self._letters and self._on_letter is not None:
+            self._on_letter()
 
     def turn(self) -> float:
         """
@@ -208,6 +227,7 @@ class Queue:
             lane: due for lane, due in self._filling.items() if not lane.epoch.is_closed
         }
         self.ready.drop_closed()
+        self._letters = deque(one for one in self._letters if not one.epoch.is_closed)
 
     # ------------------------------------------------------------ claiming
 
@@ -228,6 +248,28 @@ class Queue:
         self.look()
         with self.kept.lock:
             return [] if self._is_over else self._claim()
+
+    def claim_letter(self) -> Task | None:
+        """
+        Take a dead letter if there is some, see :meth:`set_letters_apart`.
+
+        It is of those that :meth:`claim` has come across; those of held partitions wait.
+        """
+        self.look()
+        with self.kept.lock:
+            if self._is_over or self._is_halted:
+                return None
+            for _ in range(len(self._letters)):
+                lane = self._letters.popleft()
+                if lane.epoch.is_closed:
+                    continue
+                if lane.epoch.is_held:
+                    self._letters.append(lane)
+                elif lane.is_tried:
+                    return self._tried(lane)
+                else:  # its records were dropped
+                    self.line_up(lane)
+            return None
 
     def _claim(self) -> list[Task]:
         ready = self.ready
@@ -255,7 +297,10 @@ class Queue:
         elif self.order is Order.PARTITION and epoch.busy:
             lane.state = LaneState.RUNNING  # by a task of an earlier ownership
         elif lane.is_tried:
-            return self._tried(lane)
+            if self._on_letter is None or not self._is_letter(lane):
+                return self._tried(lane)
+            self._letters.append(lane)  # it is still ready
+            self._call_for_letters()
         elif self.policy.is_batch:
             return self._batch(lane)
         elif self.order is Order.KEY:
@@ -263,6 +308,10 @@ class Queue:
         else:
             return self._some(lane, self._size(lane))
         return None
+
+    @staticmethod
+    def _is_letter(lane: Lane) -> bool:
+        return lane.epoch.failed[lane.first_offset()].letter is not None
 
     def _tried(self, lane: Lane) -> Task:
         # A record that has failed, or may have, goes alone.

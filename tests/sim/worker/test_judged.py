@@ -253,6 +253,26 @@ def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
     assert broken(tmp_path) - {"A2"} == set()
 
 
+@pytest.mark.contract("W5")
+@in_both
+@pytest.mark.parametrize("first", [3.0, RetryLater(3.0)], ids=["runs", "waits"])
+@simulated(seeds=1)
+def test_a_seek_back_into_what_is_kept_loses_no_record(lab, tmp_path, executor, first):
+    """The first record that is not done is before the target, so it comes again."""
+    (tp,) = filled(lab, 1, *["a"] * 20, "first", *["b"] * 79)
+    handler = Handler(lab, first=first)
+    how = {"executor": executor, "concurrency": 1}
+    run = journaled(lab, tmp_path, handler, **how)
+    lab.until(lambda: handler.times("first") and run.consumer.position(tp) == 100)
+    run.consumer.seek(tp, 50)
+    handler.does.clear()
+    lab.until(lambda: committed(lab) == [100])
+    assert {*range(100)} == {one.offset for one in handler.calls if one.ended}
+    assert run.stop().dropped == 80
+    assert handler.offsets().count(20) == 2
+    assert broken(tmp_path) == set()
+
+
 @pytest.mark.contract("W10")
 @pytest.mark.parametrize("asks", [True, False])
 @simulated(seeds=1)

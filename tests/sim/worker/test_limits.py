@@ -1,6 +1,7 @@
 """W1: memory is bounded, whatever handlers do; who may be worked on waits for nobody."""
 
 import threading
+from itertools import pairwise
 
 import pytest
 from kafka import TopicPartition
@@ -318,6 +319,57 @@ def test_blocked_records_keep_only_what_failed(lab, batch):
         lab.sleep(3)
     put(lab, third, *[""] * 5)
     lab.until(lambda: lab.committed(third) == 5)
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize("target", [0, 150])
+@simulated(seeds=1)
+def test_giving_back_undoes_no_seek_of_the_program(lab, target):
+    """It sought while its partition was held; others need the room of what waits there."""
+    one, *others, last = lab.topic("t", 4)
+    put(lab, one, "slow", *["b"] * 199)
+    handler = Handler(lab, slow=1.0, stops=RetryLater(3600))
+    limits = Limits(records=40)
+    run = Working(lab, handler, concurrency=4, limits=limits, settings=SMALL)
+    lab.until(lambda: handler.times("slow"))
+    run.consumer.pause(one, owner="ops")
+    lab.until(lambda: not run.worker.stats().running)
+    polled = run.consumer.position(one)
+    run.consumer.seek(one, target)
+    for tp in (*others, last):
+        put(lab, tp, "stops", *["x"] * 100)
+        lab.sleep(2)
+    assert run.consumer.position(one) == target
+    run.consumer.resume(one, owner="ops")
+    lab.until(lambda: lab.committed(one) == 200)
+    expected = [*range(polled), *range(target, 200)]
+    assert polled < 100
+    assert expected == handler.offsets()
+
+
+@pytest.mark.parametrize("target", [0, 150])
+@simulated(seeds=1)
+def test_a_seek_beside_a_poll_that_had_no_room_stands(lab, target):
+    """The hold is lifted in the poll, and a thread seeks before its records are looked at."""
+    (tp,) = filled(lab, 1, *["slow"] * 200)
+    handler, limits = Handler(lab, slow=0.3), Limits(records=20)
+    run = Working(lab, handler, limits=limits, settings=SMALL)
+    lab.until(lambda: BACKPRESSURE in run.worker.stats().paused)
+    poll = run.consumer.poll
+
+    def lifted(**how):
+        run.consumer.resume_all(owner=BACKPRESSURE)
+        polled = poll(**{**how, "max_records": 20})
+        if polled:
+            run.consumer.poll = poll
+            run.consumer.seek(tp, target)
+        return polled
+
+    run.consumer.poll = lifted
+    lab.until(lambda: lab.committed(tp) == 200)
+    offsets = handler.offsets()
+    steps = [(a, b) for a, b in pairwise(offsets) if b != a + 1]
+    assert [to for _, to in steps] == [target]
 
 
 @pytest.mark.contract("W4")

@@ -67,6 +67,17 @@ def done(pump, count):
     return found
 
 
+def slow_letters(lab):
+    """Return a list, and a sink that adds each letter to it and then takes a second."""
+    letters = []
+
+    def sink(record, _failure):
+        letters.append((record.partition, record.offset))
+        lab.sleep(1.0)
+
+    return letters, sink
+
+
 def nothing(lab, pump, seconds):
     """Tell whether it hands out nothing for so long."""
     end = lab.now + seconds
@@ -224,6 +235,56 @@ def test_a_sink_that_takes_long_holds_up_no_batch(lab):
     assert (letters, committed(lab)) == ([1], [8])
 
 
+def rejected(pump, seconds, lab):
+    """Fail each record by itself, for so many seconds."""
+    end = lab.now + seconds
+    while lab.now < end:
+        for batch in pump.turn():
+            for index in range(len(batch)):
+                batch.fail(Reject("planted"), index)
+
+
+@pytest.mark.contract("W6")
+@simulated(seeds=1)
+def test_a_rebalance_waits_for_one_letter_at_most(lab):
+    """W6: those that the sink has not begun go to whoever has their partition then."""
+    letters, sink = slow_letters(lab)
+    reading = consumer(lab, "t", heartbeat_interval_ms=200, **FOUR)
+    how = {"reading": reading, "dead_letter": sink, "drain": Drain(revoke=10.0)}
+    with pumping(lab, 8, 2, **how) as pump:
+        rejected(pump, 2.5, lab)
+        other, at = lab.member(SafeConsumer, "t", poll_ms=50), lab.now
+        lab.until(lambda: rejected(pump, 0.1, lab) or other.records)
+        assert lab.now - at < 4
+
+        def are_all_there():
+            rejected(pump, 0.1, lab)
+            theirs = {(one.partition, one.offset) for one in other.records}
+            return {*letters} | theirs == {(p, n) for p in (0, 1) for n in range(8)}
+
+        lab.until(are_all_there)
+
+
+@pytest.mark.contract("W10")
+@simulated(seeds=1)
+def test_letters_that_the_sink_has_not_begun_do_not_keep_a_hold_waiting(lab):
+    """W10: not even behind one of another partition; they begin once it is lifted."""
+    letters, sink = slow_letters(lab)
+    reading = consumer(lab, "t", **FOUR)
+    with pumping(lab, 4, 2, reading=reading, dead_letter=sink) as pump:
+        lab.until(lambda: rejected(pump, 0.1, lab) or len(letters) == 2)
+        (held,) = (tp for tp in lab.partitions("t") if tp.partition != letters[-1][0])
+        reading.pause(held, owner="ops")
+        assert held not in pump._decisions.queue.kept.busy()
+        begun = len(letters)
+        rejected(pump, 8.0, lab)
+        assert held.partition not in {partition for partition, _ in letters[begun:]}
+        reading.resume(held, owner="ops")
+        rejected(pump, 5.0, lab)
+    assert sorted(letters) == [(p, n) for p in (0, 1) for n in range(4)]
+    assert committed(lab) == [4, 4]
+
+
 @pytest.mark.contract("W1")
 @ORDERS
 @simulated(seeds=1)
@@ -361,6 +422,65 @@ def test_leaving_is_bounded(lab):
     for use in (pump.turn, pump.__enter__, lambda: next(iter(pump))):
         with pytest.raises(WorkerStateError):
             use()
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("target", [1, 30])
+@simulated(seeds=1)
+def test_a_seek_in_the_block_stands_behind_it(lab, target, held):
+    """The records of the block are done, and the next ones are not polled yet."""
+    reading = consumer(lab, "t", **FOUR)
+    (tp,) = lab.topic("t", 1, records=4)
+    with Pump(reading, commit=OFTEN) as pump:
+        (batch,) = taken(lab, pump, 4)
+        batch.done()
+        lab.until(lambda: committed(lab) == [4])
+        put(lab, tp, *["x"] * 40)
+        reading.pause(tp, owner="ops")
+        reading.seek(tp, target)
+        if not held:
+            pump.stop()
+            reading.resume(tp, owner="ops")
+    assert reading.position(tp) == target
+
+
+@pytest.mark.parametrize("target", [1, 30])
+@simulated(seeds=1)
+def test_a_seek_in_a_block_that_a_poll_ends_stands_behind_it(lab, target):
+    reading = consumer(lab, "t", **FOUR)
+    (tp,) = lab.topic("t", 1, records=4)
+
+    def poll(**_):
+        reading.seek(tp, target)
+        message = "planted"
+        raise ZeroDivisionError(message)
+
+    def loop():
+        with Pump(reading, commit=OFTEN) as pump:
+            (batch,) = taken(lab, pump, 4)
+            batch.done()
+            lab.until(lambda: committed(lab) == [4])
+            reading.poll = poll
+            taken(lab, pump, 1)
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert reading.position(tp) == target
+
+
+@pytest.mark.contract("W5")
+@pytest.mark.parametrize("target", [1, 3, 30])
+@simulated(seeds=1)
+def test_a_seek_in_the_block_passes_over_nothing_that_is_out(lab, target):
+    """W5: behind the block it goes on at the first record that is not done, or before."""
+    reading = consumer(lab, "t", **FOUR)
+    (tp,) = lab.topic("t", 1, records=4)
+    with Pump(reading, drain=Drain(shutdown=1.0), commit=OFTEN) as pump:
+        (batch,) = taken(lab, pump, 4)
+        batch.done([0, 1])
+        reading.pause(tp, owner="ops")
+        reading.seek(tp, target)
+    assert reading.position(tp) == min(target, 2)
 
 
 @pytest.mark.contract("W5")
