@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import clients, topics
+from safeconsumer.group import clients, described_topics, topics
 from safeconsumer.group import events as control_events
 from safeconsumer.group.settings import Control
 from safeconsumer.holds.ledger import PauseLedger
@@ -50,8 +50,8 @@ class TopicCheck:
             return
         name = self._settings.holds_topic
         with clients.admin(self._base) as admin:
-            topics.require(admin, name)
-            (facts,) = topics.ask(admin, [name])
+            described_topics.require(admin, name)
+            (facts,) = described_topics.ask(admin, [name])
         topics.require_fit(facts)
         advice = topics.advice(facts)
         if advice and not self._is_advised:
