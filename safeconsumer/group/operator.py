@@ -25,7 +25,6 @@ from safeconsumer.group.publisher import (
     new_hold,
     publish,
 )
-from safeconsumer.group.reports import LazyProducer
 from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
@@ -88,7 +87,7 @@ class Operator:
         # yet.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self.base = {**hasty, **base}
-        self._producer = LazyProducer(
+        self._producer = clients.LazyProducer(
             lambda: clients.producer(self.base, _WRITE_TIMEOUT)
         )
         self._admin: KafkaAdminClient | None = None
