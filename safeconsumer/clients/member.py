@@ -254,7 +254,12 @@ class Member:
     # ------------------------------------------------------------ the end
 
     def end_control(self) -> None:
-        """Send a last report, and end the threads and clients of group control."""
+        """
+        Send a last report, and end the threads and clients of group control.
+
+        A program that closes its consumer has done with the records that it had.
+        """
+        self._in_hand = _NONE
         if self._control is not None:
             self._control.close()
 

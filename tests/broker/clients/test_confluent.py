@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 
 from safeconsumer import ALL
 from safeconsumer.clients import confluent as module
+from safeconsumer.clients import librdkafka
 from safeconsumer.clients.confluent import Consumer
 from safeconsumer.clients.librdkafka import LibrdkafkaClients
 from safeconsumer.errors import (
@@ -22,7 +23,8 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
     TargetTypeError,
 )
-from safeconsumer.events import ControlUnavailable, GatesChanged
+from safeconsumer.events import ControlTopicReset, ControlUnavailable, GatesChanged
+from safeconsumer.group import topics
 from tests.harness.group.confluent import (
     NEWER,
     ConfluentMember,
@@ -166,6 +168,49 @@ def test_a_holds_topic_that_is_gone_leaves_its_holds_in_force(team, member):
     )
     assert of(came, 0) == []
     assert len(consumer.holds()) == 1
+
+
+@pytest.mark.contract("G4")
+def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, member):
+    """A transaction ends with its marker, of which a consumer hears nothing."""
+    team.operator_holds(f"{team.topic}:0")
+    servers = settings_of(team)["bootstrap.servers"]
+    name = f"t-{team.group}"
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "transactional.id": name}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(team.settings.holds_topic, b"no hold", b"no key", partition=0)
+    producer.commit_transaction()
+    consumer = member(control=team.quick)
+    consumer.subscribe([team.topic])
+    assert of(taken(consumer, count(15)), 0) == []
+
+
+@pytest.mark.contract("G5")
+@pytest.mark.embedded_broker
+def test_a_holds_topic_that_is_made_again_lifts_nothing(team, member, monkeypatch):
+    """Neither by what it lacks, nor by offsets that are others' now."""
+    monkeypatch.setattr(librdkafka, "_LOOK_EVERY", 0.1)  # not 30 s
+    told, name = [], team.settings.holds_topic
+    team.operator_holds(f"{team.topic}:0")
+    consumer = member(control=team.quick, hooks=[told.append])
+    consumer.subscribe([team.topic])
+    taken(consumer, count(15))
+    team.broker.delete_topic(name)
+    team.create(name, topics.HOLDS_SETTINGS)
+    team.operator_holds(f"{team.topic}:1")
+
+    def is_read(_):
+        return len(consumer.holds()) == 2
+
+    taken(consumer, is_read, "the new topic's hold")
+    (reset,) = [one for one in told if isinstance(one, ControlTopicReset)]
+    assert (reset.topic, reset.applied) == (name, 1)
+    team.produce(1)
+    came = taken(consumer, count(2))
+    assert {0, 1}.isdisjoint(number for number, _ in came)
 
 
 def test_a_member_is_asked_who_it_is_on_its_own_thread_alone(team, member):

@@ -41,6 +41,14 @@ def test_what_was_given_is_busy_until_the_next_call():
     assert reported(one) == ({"orders": ((0, 1),)}, {})
 
 
+def test_a_last_report_says_busy_of_nothing_that_its_program_has_done_with():
+    """It counts for a minute: ``pause --wait`` failed after each member that left."""
+    one = member(ZERO)
+    one.gave([ZERO])
+    one.end_control()
+    assert reported(one) == ({}, {})
+
+
 @pytest.mark.contract("G8", "G9")
 def test_no_report_says_quiet_of_what_is_being_given():
     """
@@ -78,9 +86,7 @@ PASSED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("causes", "back", "quiet"), PASSED.values(), ids=list(PASSED)
-)
+@pytest.mark.parametrize(("causes", "back", "quiet"), PASSED.values(), ids=list(PASSED))
 def test_a_pause_lasts_while_its_partition_is_given_back(causes, back, quiet):
     one = member(ZERO, ONE)
     one.place([ZERO], lifetime=Lifetime.PLAIN)
