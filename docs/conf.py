@@ -60,6 +60,8 @@ nitpick_ignore = [
     ("py:class", "safeconsumer.worker.revocation.Revocation"),  # of Context
     ("py:class", "safeconsumer.worker.records.K_co"),  # of Record[key, value]
     ("py:class", "safeconsumer.worker.records.V_co"),
+    ("py:class", "safeconsumer.clients.member.OtherPartition"),  # of Consumer.pause
+    ("py:exc", "KafkaException"),  # confluent-kafka's
 ]
 
 html_theme = "furo"

@@ -87,6 +87,10 @@ _ROOMS = {
         {"safeconsumer": ["Hold", "Lifetime"], "safeconsumer.holds": holds.__all__},
     ),
     "group": ("Groups", {"safeconsumer": ["Control", "Operator"]}),
+    "confluent": (
+        "On confluent-kafka",
+        {"safeconsumer.clients.confluent": ["Consumer"]},
+    ),
     "worker": ("Workers", {"safeconsumer.worker": worker.__all__}),
     "errors": ("Errors", {"safeconsumer.errors": errors.__all__}),
     "prometheus": (

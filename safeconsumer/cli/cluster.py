@@ -9,8 +9,8 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.saying import printable
 from safeconsumer.group import clients
+from safeconsumer.group.described_topics import settings_of
 from safeconsumer.group.scopes import near
-from safeconsumer.group.topics import settings_of
 
 # A name that no topic can have: asking for it returns no topic.
 _MISSING = (

@@ -20,7 +20,7 @@ from safeconsumer.cli.errors import (
 )
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import Listing, printable
-from safeconsumer.group import topics
+from safeconsumer.group import described_topics, topics
 from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.rights import grants
@@ -104,7 +104,7 @@ def init(
 
 def _refuse_partitioned(operator: Operator) -> None:
     # Before anything is changed: Kafka takes partitions away from no topic.
-    for facts in topics.ask(operator.admin, operator.settings.topics):
+    for facts in described_topics.ask(operator.admin, operator.settings.topics):
         if facts.partitions and facts.partitions != 1:
             (fault,) = topics.faults(facts)
             message = f"{fault}; nothing was changed"
@@ -137,7 +137,7 @@ def _make(
 
 
 def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
-    (facts,) = topics.ask(operator.admin, (name,))
+    (facts,) = described_topics.ask(operator.admin, (name,))
     known = facts.settings or {}
     lacking = {key: value for key, value in settings.items() if known.get(key) != value}
     if not lacking:

@@ -19,13 +19,14 @@ from attrs import define, evolve, field, frozen
 from kafka import TopicPartition
 
 from safeconsumer.group.commits import Move
+from safeconsumer.group.control_clients import Remade
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.log_clock import AGREE, LogClock
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
-from safeconsumer.group.topic_reader import Remade, time_of, written
+from safeconsumer.group.topic_reader import time_of, written
 from safeconsumer.group.view import NO_TIMES, Times, View, skew_of
 
 # Seconds; a member without a report for as long is gone, or cannot reach the broker.

@@ -1,13 +1,18 @@
 """Makes the control clients of a member or a command: a reader, a producer, an admin."""
 
-from collections.abc import Mapping
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
 
 from safeconsumer._kafka.fixes.unclosed import ClosingClient
 from safeconsumer._kafka.fixes.unmade import made
+from safeconsumer._kafka.of_group import producers
 from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
 from safeconsumer._kafka.of_group.producers import PatientClient, UntracedProducer
 from safeconsumer.consumer import SafeConsumer
@@ -32,6 +37,8 @@ _PREFIXES = ("sasl_", "security_", "ssl_")
 # Milliseconds; what a person or a member asks must not wait long for a dead broker.
 BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
+# Seconds for the last report to be sent.
+_GOODBYE = 0.5
 
 # Milliseconds; for an admin client that asks every broker, one after the other: one
 # that does not answer must not make what the others say too old.
@@ -122,3 +129,65 @@ def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
 def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - kafka-python is untyped
     # A consumer's setting, such as fetch_max_wait_ms, is not one of a producer.
     return {key: one for key, one in configs.items() if key in kind.DEFAULT_CONFIG}
+
+
+class LazyProducer:
+    """
+    A producer that is made when it is first needed; once closed it stays closed.
+
+    Thread rules: any thread.
+    """
+
+    def __init__(self, make: Callable[[], KafkaProducer]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: Any = None
+        self._is_closed = False
+
+    def __call__(self) -> KafkaProducer:
+        """
+        Return the producer.
+
+        Raises:
+            KafkaError: the cluster cannot be reached, or this is closed: a thread that
+                comes late must leave no client behind.
+        """
+        with self._lock:
+            if self._made is None and not self._is_closed:
+                self._made = self._make()
+            if not self._is_closed:
+                return self._made
+            made, self._made = self._made, None
+        if made is not None:  # it was closed while this one was made
+            producers.end(made, 0.0)
+        message = "this consumer's control clients are closed"
+        raise KafkaError(message)
+
+    def drop(self) -> None:
+        """Give up the producer, if there is one; the next call makes another."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            producers.end(made, 0.0)
+
+    def close(self, until: float = math.inf) -> None:
+        """
+        Close the producer, if there is one, until then at most, on the monotonic clock.
+
+        Records on their way are waited for half a second; giving them up may take half
+        a second more. A producer that is being made then is closed by the thread that
+        makes it.
+        """
+        self._is_closed = True  # a thread that makes one now closes it
+        if not self._lock.acquire(timeout=_left(until)):
+            return
+        try:
+            made, self._made = self._made, None
+        finally:
+            self._lock.release()
+        if made is not None:
+            producers.end(made, min(_GOODBYE, _left(until)))
+
+
+def _left(until: float) -> float:
+    return min(threading.TIMEOUT_MAX, max(0.0, until - time.monotonic()))

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 
 from attrs import frozen
-from kafka import TopicPartition
 
 from safeconsumer.group import patterns
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.hold import OPERATOR
-from safeconsumer.holds.scope import Scope
+from safeconsumer.holds.scope import Scope, TopicPartition
 
 
 @frozen(kw_only=True)

@@ -7,7 +7,14 @@ from importlib.util import find_spec
 from kafka.errors import KafkaError
 
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import patterns, rights, scopes, topics, verdicts
+from safeconsumer.group import (
+    described_topics,
+    patterns,
+    rights,
+    scopes,
+    topics,
+    verdicts,
+)
 from safeconsumer.group.board import Board, Readable
 from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.members_topic import former_findings
@@ -47,7 +54,7 @@ def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
 
 def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     yield from _versions(operator)
-    found = topics.ask(operator.admin, operator.settings.topics)
+    found = described_topics.ask(operator.admin, operator.settings.topics)
     yield from _topics(operator, found)
     # Without a topic for reports nobody reports.
     readable = Readable(ends=None, is_heard=True)

@@ -13,7 +13,7 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import clients, topics
+from safeconsumer.group import clients, described_topics
 from safeconsumer.group.board import (
     NAMED_FOR,
     Board,
@@ -260,7 +260,7 @@ class Follower:
                         return
 
     def _topic_ids(self, admin: KafkaAdminClient) -> dict[str, object]:
-        ids, troubles = topics.readable(admin, self.settings)
+        ids, troubles = described_topics.readable(admin, self.settings)
         if self.settings.holds_topic not in ids:
             raise troubles[0]
         self._unread = tuple(map(str, troubles))

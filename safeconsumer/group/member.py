@@ -1,25 +1,22 @@
 """Controls one consumer of a group: its reader, its gates, its reports."""
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from safeconsumer.errors.base import ControlSettingError
-from safeconsumer.group import clients, wire
+from safeconsumer.group import wire
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.broker_clock import BrokerClock
+from safeconsumer.group.control_clients import ControlClients, StatusTopic
 from safeconsumer.group.reader import Reader
 from safeconsumer.group.reports import (
     Client,
     ControlStatus,
-    LazyProducer,
     MemberReports,
     Reporter,
 )
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
 
-_WRITE_TIMEOUT = 10.0
 # Seconds for threads and clients to end, whatever the broker does.
 _CLOSE_SECONDS = 2.0
 
@@ -32,9 +29,9 @@ class GroupControl:
     """
 
     def __init__(
-        self, settings: Control, client: Client, configs: Mapping[str, Any]
+        self, settings: Control, client: Client, clients: ControlClients
     ) -> None:
-        group = configs.get("group_id")
+        group = clients.group_id
         if not wire.is_group(group):
             message = f"control= needs a group_id that can be printed, not {group!r}"
             raise ControlSettingError(message)
@@ -42,16 +39,21 @@ class GroupControl:
         self._client, self._ledger = client, client.ledger
         self._is_closed = False
         self._group = str(group)
-        base = clients.connection(configs, settings.client_configs, "control")
-        self._producer = LazyProducer(lambda: clients.producer(base, _WRITE_TIMEOUT))
         self._clock = BrokerClock(is_told=settings.status_topic is not None)
         self._state = ControlState(
             self._group, client.ledger, settings.clock_skew, self._clock
         )
         run_after = settings.run_after if settings.unavailable == "run" else None
         self._barrier = Barrier(client.ledger, run_after)
-        self._reader = Reader(settings, base, client.ledger, self._state, self._barrier)
-        self._reporter = self._make_reporter(configs)
+        holds = clients.holds_topic(settings.holds_topic)
+        self._reader = Reader(
+            settings, holds, client.ledger, self._state, self._barrier
+        )
+        self._status: StatusTopic | None = None
+        self._reporter: Reporter | None = None
+        if settings.status_topic is not None:
+            self._status = clients.status_topic(settings.status_topic)
+            self._reporter = self._make_reporter(self._status, clients.client_id)
 
     def start(self) -> None:
         """
@@ -93,24 +95,22 @@ class GroupControl:
         self._reader.stop(until)
         if self._reporter is not None:
             self._reporter.stop(until)
-        self._producer.close(until)
+        if self._status is not None:
+            self._status.close(until)
 
     # ------------------------------------------------------------ reports
 
-    def _make_reporter(self, configs: Mapping[str, Any]) -> Reporter | None:
-        if self._settings.status_topic is None:
-            return None
+    def _make_reporter(self, topic: StatusTopic, client_id: str) -> Reporter:
         told = MemberReports(
             group=self._group,
-            client_id=str(configs.get("client_id") or "safeconsumer")[:200],
+            client_id=(client_id or "safeconsumer")[:200],
             look=self._look,
             client=self._client,
             skew=self._settings.clock_skew,
         )
         return Reporter(
-            topic=self._settings.status_topic,
+            topic=topic,
             interval=self._settings.status_interval,
-            producer=self._producer,
             tell=told.tell,
             clock=self._clock,
         )

@@ -10,10 +10,10 @@ from shlex import quote
 
 from attrs import evolve
 
+from safeconsumer.group.described_topics import ask
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
-from safeconsumer.group.topics import ask
 from safeconsumer.group.verdicts import BAD, NOTE, Finding
 
 # Its name behind the prefix of the control topics' names.

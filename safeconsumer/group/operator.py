@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import clients, patterns, topics
+from safeconsumer.group import clients, described_topics, patterns, topics
 from safeconsumer.group.board import NAMED_FOR, Board, Readable
 from safeconsumer.group.commits import (
     CommitWatch,
@@ -29,7 +29,6 @@ from safeconsumer.group.publisher import (
     new_hold,
     publish,
 )
-from safeconsumer.group.reports import LazyProducer
 from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
@@ -100,7 +99,7 @@ class Operator:
         # yet.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self.base = {**hasty, **base}
-        self._producer = LazyProducer(
+        self._producer = clients.LazyProducer(
             lambda: clients.producer(self.base, _WRITE_TIMEOUT)
         )
         self._admin: KafkaAdminClient | None = None
@@ -151,12 +150,12 @@ class Operator:
 
     def facts(self) -> topics.Facts:
         """Return what the broker says of the holds topic."""
-        (found,) = topics.ask(self.admin, [self.settings.holds_topic])
+        (found,) = described_topics.ask(self.admin, [self.settings.holds_topic])
         return found
 
     def is_set_up(self) -> bool:
         """Tell whether any of the control topics exists, or may exist unseen."""
-        found = topics.ask(self.admin, self.settings.topics)
+        found = described_topics.ask(self.admin, self.settings.topics)
         return any(one.partitions or one.is_hidden for one in found)
 
     def write(self, wanted: Sequence[Change]) -> tuple[HoldRecord, ...]:
@@ -239,7 +238,7 @@ class Operator:
 
     def _read(self, settings: Control, *, is_strict: bool) -> Readable:
         """Read the topics up to their ends; return how much of them can be read."""
-        ids, troubles = topics.readable(self.admin, settings)
+        ids, troubles = described_topics.readable(self.admin, settings)
         if is_strict and troubles and self.settings.holds_topic not in ids:
             raise troubles[0]
         try:
@@ -327,7 +326,7 @@ class Operator:
 
         Topics for which the broker gives no answer are left out.
         """
-        return topics.retention(self.admin, names) if names else {}
+        return described_topics.retention(self.admin, names) if names else {}
 
     def topics(self) -> tuple[str, ...]:
         """Return the names of all topics that this principal may see."""
@@ -386,7 +385,9 @@ class Operator:
         if not times[0]:
             return {}
         held, recent = map(self._first_offsets, times)
-        timed = topics.timed_by_broker(self.admin, {tp.topic for tp in recent})
+        timed = described_topics.timed_by_broker(
+            self.admin, {tp.topic for tp in recent}
+        )
         return moved_at_once(view.facts.committed, held, recent, timed)
 
     def _first_offsets(

@@ -70,18 +70,6 @@ def covered(
     return tuple(tp for tp in partitions if coverage.of(tp))
 
 
-def ranges(
-    partitions: Iterable[TopicPartition],
-) -> Mapping[str, tuple[tuple[int, int], ...]]:
-    """Return partitions as ranges of numbers by topic."""
-    numbers: dict[str, list[int]] = {}
-    for tp in partitions:
-        numbers.setdefault(tp[0], []).append(tp[1])
-    return {
-        topic: report_wire.ranges_of(found) for topic, found in sorted(numbers.items())
-    }
-
-
 def partitions_of(
     ranges: Mapping[str, tuple[tuple[int, int], ...]],
 ) -> Iterator[TopicPartition]:
@@ -96,7 +84,7 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
     """Return partitions as ``orders:0-3,7 audit:0``, cut if it is too long."""
     parts = [
         topic + ":" + ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in several)
-        for topic, several in ranges(partitions).items()
+        for topic, several in report_wire.ranges(partitions).items()
     ]
     if len(parts) > _MANY:
         parts = [*parts[:_MANY], f"and {len(parts) - _MANY} more topics"]

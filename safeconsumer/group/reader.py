@@ -3,22 +3,17 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
-
-from safeconsumer._kafka.of_group.control_reader import EndOffsets
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import clients
 from safeconsumer.group import events as control_events
 from safeconsumer.group.barrier import Barrier, Offsets
+from safeconsumer.group.control_clients import HoldsTopic
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
 from safeconsumer.group.topic_check import TopicCheck
-from safeconsumer.group.topic_reader import TopicReader, written
 from safeconsumer.holds.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
@@ -29,9 +24,7 @@ _POLL_MS = 500
 # The same while a gate waits: a topic may end with records that were compacted away,
 # for which poll() does not return.
 _EAGER_POLL_MS = 20
-_ASK_TIMEOUT_MS = 5_000
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
-_CLOSE_MS = 500
 # Seconds for the thread to end, if the caller gives no time.
 _END_SECONDS = 2.0
 
@@ -49,20 +42,18 @@ class Reader:
     def __init__(
         self,
         settings: Control,
-        base: Mapping[str, Any],
+        topic: HoldsTopic,
         ledger: PauseLedger,
         state: ControlState,
         barrier: Barrier,
     ) -> None:
         self._settings = settings
-        self._base = base
+        self._topic = topic
         self._ledger = ledger
         self._state = state
         self._barrier = barrier
-        self._topics = TopicCheck(settings, base, ledger)
-        self._partition = TopicPartition(settings.holds_topic, 0)
-        self._topic_reader = TopicReader(base)
-        self._positions: dict[TopicPartition, int] = {}
+        self._topics = TopicCheck(settings, topic.facts, ledger)
+        self._positions: Offsets = {}
         self._stopping = InterruptibleEvent()
         self._checked = InterruptibleEvent()
         self._refused: ControlTopicError | None = None
@@ -98,7 +89,7 @@ class Reader:
             until = time.monotonic() + _END_SECONDS
         self._stopping.set()
         self._barrier.disconnect()
-        self._topic_reader.wake()
+        self._topic.wake()
         if self._thread is not threading.current_thread():
             self._thread.join(max(0.0, until - time.monotonic()))
         self._topics.stop(until)
@@ -156,21 +147,19 @@ class Reader:
         began = time.monotonic()
         self._check()
         with ExitStack() as closing:
-            asker = clients.reader(self._base)
-            closing.callback(asker.close, autocommit=False, timeout_ms=_CLOSE_MS)
-            closing.callback(self._topic_reader.close)
+            closing.callback(self._topic.close)
             closing.callback(self._barrier.disconnect)
-            self._begin(asker)
+            self._begin()
             self._catch_up(began)
             while not self._stopping.is_set():
                 self._turn()
 
     def _turn(self) -> None:
         eager = self._barrier.is_waiting() or not self._is_ready
-        polled = self._topic_reader.turn(_EAGER_POLL_MS if eager else _POLL_MS)
-        for name, records in polled.items():
-            self._state.absorb(name, map(written, records))
-        positions = self._topic_reader.positions
+        records = self._topic.turn(_EAGER_POLL_MS if eager else _POLL_MS)
+        if records:
+            self._state.absorb(self._settings.holds_topic, records)
+        positions = self._topic.positions
         if positions != self._positions:
             self._positions = dict(positions)
             self._barrier.applied(self._positions)
@@ -191,12 +180,10 @@ class Reader:
 
     def _found_unfit(self, error: ControlTopicError) -> None:
         self._spoilt = error
-        self._topic_reader.wake()
+        self._topic.wake()
 
-    def _begin(self, asker: KafkaConsumer) -> None:
-        asker.assign([self._partition])
-        name = self._settings.holds_topic
-        for one in self._topic_reader.begin([name], asker=asker):
+    def _begin(self) -> None:
+        for one in self._topic.begin():
             self._state.begin_again()
             self._ledger.emit(
                 control_events.ControlTopicReset,
@@ -204,13 +191,13 @@ class Reader:
                 applied=one.applied,
                 end=one.end,
             )
-        self._positions = dict(self._topic_reader.positions)
+        self._positions = dict(self._topic.positions)
         self._spoilt = None
-        self._barrier.connect(lambda answer: self._ask(asker, answer), self._positions)
+        self._barrier.connect(self._ask, self._positions)
 
     def _catch_up(self, began: float) -> None:
         self._is_ready = False
-        while not self._stopping.is_set() and not self._topic_reader.is_complete:
+        while not self._stopping.is_set() and not self._topic.is_complete:
             self._turn()
         self._is_ready, self._is_told, self._failures = True, False, 0
         self._ledger.emit(
@@ -222,11 +209,9 @@ class Reader:
         self._ledger.deliver()
         self.on_change()
 
-    def _ask(
-        self, asker: KafkaConsumer, answer: Callable[[Offsets | None], object]
-    ) -> None:
+    def _ask(self, answer: Callable[[Offsets | None], object]) -> None:
         try:
-            EndOffsets(asker).ask([self._partition], _ASK_TIMEOUT_MS, answer)
+            self._topic.ask_end(answer)
         except Exception as error:  # noqa: BLE001 - an assignment must not fail by it
             self._spoilt = error  # that client is broken; the next one asks again
             answer(None)

@@ -1,6 +1,6 @@
 """Encodes and decodes members' reports: versioned, bounded, and never trusted."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import asdict, field, frozen
@@ -13,6 +13,7 @@ from safeconsumer.group.wire import (
     is_int,
     is_short_text,
 )
+from safeconsumer.holds.scope import TopicPartition
 
 _NUL = "\0"
 
@@ -241,6 +242,16 @@ def _is_range(value: object) -> bool:
         and all(map(is_int, value))
         and 0 <= value[0] <= value[1] < 2**31
     )
+
+
+def ranges(
+    partitions: Iterable[TopicPartition],
+) -> Mapping[str, tuple[tuple[int, int], ...]]:
+    """Return partitions as ranges of numbers by topic."""
+    numbers: dict[str, list[int]] = {}
+    for tp in partitions:
+        numbers.setdefault(tp[0], []).append(tp[1])
+    return {topic: ranges_of(found) for topic, found in sorted(numbers.items())}
 
 
 def ranges_of(numbers: list[int]) -> tuple[tuple[int, int], ...]:

@@ -1,27 +1,23 @@
 """Reports to operators what this member obeys, at each change and every few seconds."""
 
 import logging
-import math
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Protocol
 
-import kafka.errors as kafka_errors
 from attrs import frozen
-from kafka import KafkaProducer
-from kafka.errors import KafkaError
 
-from safeconsumer._kafka.of_group import producers
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
-from safeconsumer.group.partitions import ranges
+from safeconsumer.group.control_clients import StatusTopic
 from safeconsumer.group.report_wire import Kept, Report
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES, Hold
@@ -36,11 +32,6 @@ log = logging.getLogger("safeconsumer.group")
 _SETTLE = 0.05
 # Seconds between two tries where the status topic was not found.
 _REST = 20.0
-# Errors after which the next report is not expected to succeed.
-_REFUSED = (
-    kafka_errors.ClusterAuthorizationFailedError,
-    kafka_errors.TopicAuthorizationFailedError,
-)
 # The year 2011; earlier times are not taken for a clock's.
 _KAFKA_MS = 1_293_840_000_000
 # Seconds between reports until the broker's time is known: holds cannot expire before.
@@ -49,8 +40,6 @@ _RETRY = 3.0
 HOST = socket.gethostname()[:100]
 # The most characters of a client's name in its reports' name, which readers limit.
 _MOST_NAME = 200
-# Seconds for the last report to be sent.
-_GOODBYE = 0.5
 
 
 @frozen(kw_only=True)
@@ -101,10 +90,9 @@ class Reporter:
     Sends reports on a separate thread, for which nothing waits.
 
     Args:
-        topic: the status topic.
+        topic: writes the status topic; where that is missing, its client is closed,
+            since it would ask for the topic ten times a second.
         interval: seconds between reports while nothing changes.
-        producer: makes the client to write with; where the topic is missing, that is
-            closed, since it would ask for the topic ten times a second.
         tell: returns the reports; called with ``stopped`` at the end, otherwise None.
         clock: gets the times that the broker puts into reports.
     """
@@ -112,15 +100,13 @@ class Reporter:
     def __init__(
         self,
         *,
-        topic: str,
+        topic: StatusTopic,
         interval: float,
-        producer: "LazyProducer",
         tell: Callable[[str | None], Iterable[Report]],
         clock: BrokerClock,
     ) -> None:
         self._topic = topic
         self._interval = interval
-        self._producer = producer
         self._tell = tell
         self._soon = min(interval, _RETRY)
         self._clock = clock
@@ -179,32 +165,30 @@ class Reporter:
             self._is_missing = False
         except Exception as error:
             log.debug("a report could not be sent", exc_info=True)
-            self._is_missing = isinstance(error, kafka_errors.KafkaTimeoutError)
+            self._is_missing = self._topic.is_missing(error)
             if self._is_missing:
-                self._producer.drop()
+                self._topic.drop()
             self._failed(error)
 
     def _send(self, report: Report) -> None:
-        key = report_wire.encode_report_key(report.group, report.member)
-        value = report_wire.encode_report(report)
-        producer = self._producer()
-        sent = time.monotonic()
-        future = producer.send(
-            self._topic, key=key, value=value, partition=0, timestamp_ms=report.at_ms
+        self._topic.send(
+            report_wire.encode_report_key(report.group, report.member),
+            report_wire.encode_report(report),
+            report.at_ms,
+            partial(self._acknowledged, report.at_ms),
+            self._failed,
         )
-        future.add_callback(self._acknowledged, report.at_ms, sent)
-        future.add_errback(self._failed)
 
-    def _acknowledged(self, at_ms: int, sent: float, written: Any) -> None:  # noqa: ANN401 - upstream's
+    def _acknowledged(self, at_ms: int, written_ms: int, sent: float) -> None:
         now = time.monotonic()
         # If our own time was kept, the topic does not have the broker's times.
-        if written.timestamp == at_ms or written.timestamp < _KAFKA_MS:
+        if written_ms == at_ms or written_ms < _KAFKA_MS:
             self._clock.untold(now, is_final=True)
         else:
-            self._clock.told(written.timestamp / 1000, sent, now)
+            self._clock.told(written_ms / 1000, sent, now)
 
     def _failed(self, error: BaseException) -> None:
-        is_final = isinstance(error, _REFUSED)
+        is_final = self._topic.is_refused(error)
         self._clock.untold(time.monotonic(), is_final=is_final)
 
 
@@ -259,13 +243,13 @@ class MemberReports:
             applied={tp[0]: offset for tp, offset in seen.applied.items()},
             holds=sum(hold.is_remote for hold in view.holds),
             skipped=seen.skipped,
-            assigned=ranges(view.partitions()) if state is None else {},
-            quiet=ranges(set(view.quiet) - busy) if state is None else {},
+            assigned=report_wire.ranges(view.partitions()) if state is None else {},
+            quiet=report_wire.ranges(set(view.quiet) - busy) if state is None else {},
             kept=tuple(map(kept_of, seen.kept)),
             recreated=tuple(self._client.recreated()),
             member_id=member_id,
             generation=generation,
-            busy=ranges(busy),
+            busy=report_wire.ranges(busy),
             skew=self._skew,
             gated=len(self._ledger.control_gates()),
             outages=tuple(
@@ -294,65 +278,3 @@ def member_name(client_id: str) -> str:
     """Return a name for reports that no other member has."""
     shown = report_wire.for_people(client_id)[:_MOST_NAME]
     return f"{shown}-{uuid.uuid4().hex[:12]}"
-
-
-class LazyProducer:
-    """
-    A producer that is made when it is first needed; once closed it stays closed.
-
-    Thread rules: any thread.
-    """
-
-    def __init__(self, make: Callable[[], KafkaProducer]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._made: Any = None
-        self._is_closed = False
-
-    def __call__(self) -> KafkaProducer:
-        """
-        Return the producer.
-
-        Raises:
-            KafkaError: the cluster cannot be reached, or this is closed: a thread that
-                comes late must leave no client behind.
-        """
-        with self._lock:
-            if self._made is None and not self._is_closed:
-                self._made = self._make()
-            if not self._is_closed:
-                return self._made
-            made, self._made = self._made, None
-        if made is not None:  # it was closed while this one was made
-            producers.end(made, 0.0)
-        message = "this consumer's control clients are closed"
-        raise KafkaError(message)
-
-    def drop(self) -> None:
-        """Give up the producer, if there is one; the next call makes another."""
-        with self._lock:
-            made, self._made = self._made, None
-        if made is not None:
-            producers.end(made, 0.0)
-
-    def close(self, until: float = math.inf) -> None:
-        """
-        Close the producer, if there is one, until then at most, on the monotonic clock.
-
-        Records on their way are waited for half a second; giving them up may take half
-        a second more. A producer that is being made then is closed by the thread that
-        makes it.
-        """
-        self._is_closed = True  # a thread that makes one now closes it
-        if not self._lock.acquire(timeout=_left(until)):
-            return
-        try:
-            made, self._made = self._made, None
-        finally:
-            self._lock.release()
-        if made is not None:
-            producers.end(made, min(_GOODBYE, _left(until)))
-
-
-def _left(until: float) -> float:
-    return min(threading.TIMEOUT_MAX, max(0.0, until - time.monotonic()))

@@ -183,7 +183,9 @@ class Control:
             ControlTopicError: the settings of the holds topic would let Kafka delete
             holds.
         """
+        stock = import_module("safeconsumer.group.stock_clients")
+        clients = stock.StockClients(configs, self.client_configs)
         module = import_module("safeconsumer.group.member")
-        attached: GroupControl = module.GroupControl(self, client, configs)
+        attached: GroupControl = module.GroupControl(self, client, clients)
         attached.start()
         return attached

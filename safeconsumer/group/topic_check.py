@@ -3,12 +3,11 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import clients, topics
 from safeconsumer.group import events as control_events
+from safeconsumer.group import topics
 from safeconsumer.group.settings import Control
 from safeconsumer.holds.ledger import PauseLedger
 
@@ -21,17 +20,20 @@ class TopicCheck:
 
     Args:
         settings: the name of the topic, and how often to check.
-        base: the connection.
+        ask: returns the facts about the holds topic, or raises. Any thread.
         ledger: takes the events.
 
     Thread rules: the reader's thread; :meth:`stop` on any.
     """
 
     def __init__(
-        self, settings: Control, base: Mapping[str, Any], ledger: PauseLedger
+        self,
+        settings: Control,
+        ask: Callable[[], topics.Facts],
+        ledger: PauseLedger,
     ) -> None:
         self._settings = settings
-        self._base = base
+        self._ask = ask
         self._ledger = ledger
         self._is_advised = False
         self._asked_at = time.monotonic()
@@ -43,22 +45,20 @@ class TopicCheck:
 
         Raises:
             ControlTopicError: it is not; the message says what to do.
-            KafkaError: it is missing or may not be read, or no broker answers.
+            Exception: the client's, if it is missing or may not be read, or no broker
+            answers.
         """
         self._asked_at = time.monotonic()
         if self._settings.trust_topic:
             return
-        name = self._settings.holds_topic
-        with clients.admin(self._base) as admin:
-            topics.require(admin, name)
-            (facts,) = topics.ask(admin, [name])
+        facts = self._ask()
         topics.require_fit(facts)
         advice = topics.advice(facts)
         if advice and not self._is_advised:
             self._is_advised = True
             self._ledger.emit(
                 control_events.ControlUnchecked,
-                topics=(name,),
+                topics=(facts.name,),
                 reason="; ".join(advice),
             )
 

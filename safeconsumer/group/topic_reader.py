@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
-from attrs import frozen
 from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer._kafka.of_group.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients
+from safeconsumer.group.control_clients import Remade
 from safeconsumer.group.fold import NO_TIME_MS, Written
 
 _ASK_TIMEOUT_MS = 5_000
@@ -19,22 +19,6 @@ _CLOSE_MS = 500
 _SILENCE = 5.0
 # For brokers that cannot look up times: more records than the reports of some seconds.
 _LAST_RECORDS = 20_000
-
-
-@frozen
-class Remade:
-    """
-    A topic that was created again, or lost records.
-
-    Attributes:
-        topic: its name.
-        applied: the offset below which the old one was read.
-        end: where it ends now.
-    """
-
-    topic: str
-    applied: int
-    end: int
 
 
 class TopicReader:

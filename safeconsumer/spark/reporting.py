@@ -10,8 +10,7 @@ from typing import Any
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.group import report_wire
-from safeconsumer.group.partitions import ranges
-from safeconsumer.group.report_wire import STREAM, Report
+from safeconsumer.group.report_wire import STREAM, Report, ranges
 from safeconsumer.group.reports import HOST, kept_of, member_name
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.activity import Activity, Watched

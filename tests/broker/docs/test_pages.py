@@ -24,6 +24,7 @@ from tests.harness.processes import ran_python
 
 LIMIT = 30.0
 ADDRESS = 'bootstrap_servers="localhost:9092"'
+LIBRDKAFKAS = '"bootstrap.servers": "localhost:9092"'
 RUN = [
     page
     for page in PAGES
@@ -132,7 +133,8 @@ class Reader:
                 assert lasting(printed.replace(self._topic, "orders")) == lasting(shown)
 
     def _python(self, block):
-        text = block.code.replace(ADDRESS, "**CONFIG")
+        theirs = LIBRDKAFKAS.replace("localhost:9092", self._broker.bootstrap)
+        text = block.code.replace(ADDRESS, "**CONFIG").replace(LIBRDKAFKAS, theirs)
         if "localhost:9092" in block.code:
             text = re.sub(r"""(["':])orders\b""", rf"\1{self._topic}", text)
             text = text.replace('"billing"', f'"g-{self._topic}"')

@@ -32,11 +32,13 @@ def is_shared(team, *members):
 @pytest.mark.contract("G8")
 def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
     """KIP-848: such a group was unknown for ever, as Kafka's list of it was not asked for."""
-    from tests.harness.group.newer import NewerMember  # noqa: PLC0415 - of the extra ci
+    from tests.harness.group.confluent import (  # noqa: PLC0415 - of the extra ci
+        ConfluentMember,
+    )
 
     with (
-        NewerMember(team, "a", team.quick) as a,
-        NewerMember(team, "b", team.quick) as b,
+        ConfluentMember(team, "a", control=team.quick) as a,
+        ConfluentMember(team, "b", control=team.quick) as b,
         Operator(team.broker.client_config, team.quick) as operator,
     ):
         wait_for(lambda: is_shared(team, a, b), "an assignment")
@@ -51,7 +53,7 @@ def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
         assert (view.facts.state, view.verdict.words) == ("Stable", "quiet")
         assert set(owners(view).values()) == {"a", "b"}
         # A third comes, which obeys nothing: it is named, and nothing is called quiet.
-        with NewerMember(team, "plain") as plain:
+        with ConfluentMember(team, "plain") as plain:
             wait_for(lambda: is_shared(team, a, b, plain), "a share for the third")
 
             def found():
@@ -71,10 +73,12 @@ def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
 @pytest.mark.real_broker
 def test_a_classic_member_obeys_in_a_group_of_the_newer_protocol(team):
     """Kafka lets both into one group; the one that does not report is named."""
-    from tests.harness.group.newer import NewerMember  # noqa: PLC0415 - of the extra ci
+    from tests.harness.group.confluent import (  # noqa: PLC0415 - of the extra ci
+        ConfluentMember,
+    )
 
     with (
-        NewerMember(team, "new") as new,
+        ConfluentMember(team, "new") as new,
         Polled(old := team.subscribed("old", control=team.quick)),
         Follower(team.broker.client_config, team.quick) as following,
         Operator(team.broker.client_config, team.quick) as operator,

@@ -23,7 +23,7 @@ from kafka.errors import (
     TopicAlreadyExistsError,
 )
 
-from safeconsumer.group import topics
+from safeconsumer.group import described_topics
 from tests.harness.polling import read
 from tests.harness.producing import produce
 
@@ -88,7 +88,7 @@ def test_aiokafka_reads_what_its_transactions_committed(broker):
 def test_a_topic_tells_the_settings_it_was_created_with(broker, admin):
     broker.create_topic("holds", 1, {"cleanup.policy": "compact"})
     broker.create_topic("orders", 3)
-    holds, orders, nothing = topics.ask(admin, ("holds", "orders", "nope"))
+    holds, orders, nothing = described_topics.ask(admin, ("holds", "orders", "nope"))
     assert (holds.settings or {})["cleanup.policy"] == "compact"
     kept = (orders.settings or {})["retention.ms"]
     assert (orders.partitions, kept) == (3, "604800000")
@@ -114,8 +114,8 @@ def test_it_has_no_authorizer(admin):
 def test_the_right_to_ask_can_be_missing(broker, admin):
     broker.create_topic("orders", 1)
     broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED")
-    (refused,) = topics.ask(admin, ("orders",))
-    (told,) = topics.ask(admin, ("orders",))
+    (refused,) = described_topics.ask(admin, ("orders",))
+    (told,) = described_topics.ask(admin, ("orders",))
     assert (refused.settings, told.settings is None) == (None, False)
 
 

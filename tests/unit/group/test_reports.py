@@ -4,8 +4,9 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
+from safeconsumer.group.clients import LazyProducer
 from safeconsumer.group.report_wire import decode_report, encode_report
-from safeconsumer.group.reports import ControlStatus, LazyProducer, MemberReports
+from safeconsumer.group.reports import ControlStatus, MemberReports
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL
 from tests.harness.holds.lab import assign_to

@@ -16,7 +16,7 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
     TargetTypeError,
 )
-from safeconsumer.group import patterns, report_wire, topics
+from safeconsumer.group import described_topics, patterns, report_wire, topics
 from tests.harness.listing import short
 
 
@@ -173,7 +173,7 @@ def test_a_topic_that_may_not_be_described_is_not_called_missing():
         ]
 
     admin = SimpleNamespace(describe_topics=described)
-    (facts,) = topics.ask(admin, ["t"])
+    (facts,) = described_topics.ask(admin, ["t"])
     for told in (topics.faults(facts), topics.status_faults(facts)):
         (fault,) = told
         assert fault == (

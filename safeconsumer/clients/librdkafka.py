@@ -1,0 +1,385 @@
+"""Reads and writes the control topics with confluent-kafka, out of a member's settings."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from safeconsumer.errors.base import MissingExtraError
+from safeconsumer.group import topics
+from safeconsumer.group.barrier import Offsets
+from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.fold import NO_TIME_MS, Written
+from safeconsumer.group.topics import Facts
+
+try:
+    from confluent_kafka import (
+        TIMESTAMP_NOT_AVAILABLE,
+        KafkaError,
+        KafkaException,
+        Message,
+        Producer,
+        TopicCollection,
+        TopicPartition,
+    )
+    from confluent_kafka import Consumer as UpstreamConsumer
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports them silently
+        AclOperation,
+        AdminClient,
+        ConfigResource,
+        OffsetSpec,
+        ResourceType,
+    )
+except ImportError as error:
+    _MESSAGE = (
+        "safeconsumer.clients.confluent needs confluent-kafka: "
+        "pip install 'safeconsumer[confluent]'"
+    )
+    raise MissingExtraError(_MESSAGE) from error
+
+__all__ = [
+    "KafkaException",
+    "LibrdkafkaClients",
+    "Message",
+    "TopicPartition",
+    "UpstreamConsumer",
+]
+
+# What a member's settings say of its group, its records, and its callbacks; the rest is
+# where the cluster is and how to log in, and whatever librdkafka will add to that.
+_NOT_COPIED = (
+    *("allow.auto.create.topics", "auto.", "check.crcs", "client.id", "client.rack"),
+    *("consume.callback.", "coordinator.query.", "default.topic.config"),
+    *("enable.auto.", "enable.partition.eof", "error_cb", "fetch.", "group."),
+    *("heartbeat.", "isolation.level", "max.partition.", "max.poll.", "offset.store."),
+    *("on_commit", "partition.assignment.", "queued.", "session.", "statistics."),
+    *("stats_cb", "throttle_cb"),
+)
+_FIRST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # upstream's
+_LAST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # likewise
+_ASK_SECONDS = 5.0
+_TURN_SECONDS = 0.1
+# Seconds without knowing that everything was read, after which the topic counts as
+# unreachable, and between two questions about it.
+_SILENCE = 5.0
+_ASK_EVERY = 1.0
+# Seconds between two questions whether the topic was created again.
+_LOOK_EVERY = 30.0
+_MOST = 10_000
+_CLOSED = "its client is closed"
+_WRITE_MS = 10_000
+_REFUSED = {
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+}
+# librdkafka's own errors begin with an underscore, and are public.
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - see above
+_FAILED = KafkaError._TRANSPORT  # noqa: SLF001 - see above
+_MISSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - see above
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - see above
+}
+
+
+class LibrdkafkaClients:
+    """
+    Makes the control clients of a member out of its own settings.
+
+    Args:
+        settings: the member's, with librdkafka's names and confluent-kafka's callbacks.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.group_id: str | None = settings.get("group.id")
+        self.client_id = str(settings.get("client.id") or "")
+        copied = {k: v for k, v in settings.items() if not k.startswith(_NOT_COPIED)}
+        client_id = self.client_id or "safeconsumer"
+        self._base = {**copied, "client.id": f"{client_id}-control"}
+
+    def holds_topic(self, name: str) -> "HoldsTopic":
+        """Return what reads the holds topic."""
+        return HoldsTopic(self._base, name, self.group_id)
+
+    def status_topic(self, name: str) -> "StatusTopic":
+        """Return what writes the status topic."""
+        return StatusTopic(self._base, name)
+
+
+class HoldsTopic:
+    """
+    Reads the holds topic with a consumer by ``assign``, and asks with an admin client.
+
+    A fetch keeps a consumer's connection busy for half a second, so that what has to be
+    answered at once is asked over another one.
+
+    Args:
+        base: how to reach the cluster.
+        name: the topic.
+        group: the member's group. The consumer never joins it: it only needs no rights
+            beyond the member's.
+    """
+
+    def __init__(self, base: Mapping[str, Any], name: str, group: str | None) -> None:
+        self._base, self._name, self._group = base, name, group
+        self._partition = name, 0
+        self._admin: AdminClient | None = None
+        self._consumer: UpstreamConsumer | None = None
+        self._id: str | None = None
+        self._position = self._end = 0
+        self._waited = self._asked_at = self._looked_at = 0.0
+        self._spoilt: Exception | None = None
+
+    @property
+    def positions(self) -> Offsets:
+        """The offset below which everything was returned."""
+        return {self._partition: self._position}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has read up to where the topic ended at its beginning."""
+        return self._position >= self._end
+
+    def facts(self) -> Facts:
+        """Return the topic's settings; raise if it is missing or may not be read."""
+        admin = AdminClient(dict(self._base))
+        described = _described(admin, self._name)
+        may = described.authorized_operations
+        if may and AclOperation.READ not in may:
+            code, why = KafkaError.TOPIC_AUTHORIZATION_FAILED, topics.ACLS
+            raise KafkaException(
+                KafkaError(code, f"no right to read {self._name}: {why}")
+            )
+        resource = ConfigResource(ResourceType.TOPIC, self._name)
+        settings: dict[str, str] | None = None
+        try:
+            (future,) = admin.describe_configs(
+                [resource], request_timeout=_ASK_SECONDS
+            ).values()
+            settings = {key: str(one.value) for key, one in future.result().items()}
+        except KafkaException as error:
+            if error.args[0].code() not in _REFUSED:
+                raise
+        return Facts(self._name, len(described.partitions), settings)
+
+    def begin(self) -> tuple[Remade, ...]:
+        """Connect; return the topic if it was made again."""
+        self._admin = admin = AdminClient(dict(self._base))
+        # First, so that the next question finds the topic's leader known: librdkafka
+        # 2.16 asks again after 3 s only.
+        found = str(_described(admin, self._name).topic_id)
+        first = int(self._ask(_FIRST).result().offset)
+        self._end = end = int(self._ask(_LAST).result().offset)
+        remade: tuple[Remade, ...] = ()
+        if end < self._position or self._id not in {None, found}:
+            remade = (Remade(self._name, self._position, end),)
+            self._position = 0
+        self._id, self._spoilt = found, None
+        self._position = max(self._position, first)
+        self._waited, self._asked_at = 0.0, time.monotonic()
+        self._looked_at = self._asked_at
+        self._consumer = UpstreamConsumer(
+            {
+                **self._base,
+                "auto.offset.reset": "error",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "group.id": self._group,
+                "isolation.level": "read_uncommitted",
+            }
+        )
+        self._consumer.assign([TopicPartition(self._name, 0, self._position)])
+        return remade
+
+    def turn(self, wait_ms: float) -> Sequence[Written]:
+        """Return the next records."""
+        consumer = self._consumer
+        if consumer is None:
+            raise _failure(_CLOSED)
+        began = time.monotonic()
+        first = consumer.poll(min(wait_ms / 1000, _TURN_SECONDS))
+        several = [] if first is None else [first, *consumer.consume(_MOST, 0)]
+        found = [one for message in several if (one := self._written(message))]
+        now = time.monotonic()
+        # While its caller was busy, or this process stood still, nothing was awaited.
+        self._waited += min(now - began, _TURN_SECONDS)
+        if now - self._asked_at >= _ASK_EVERY:
+            self._asked_at = now
+            self.ask_end(partial(self._told_end, self._position))
+        if now - self._looked_at >= _LOOK_EVERY:
+            self._looked_at = now
+            self._look()
+        if self._spoilt is not None:
+            raise self._spoilt
+        if self._waited > _SILENCE:
+            message = f"no answer about {self._name} for {_SILENCE:.0f} s"
+            raise _failure(message)
+        return found
+
+    def _written(self, message: Message) -> Written | None:
+        error, offset = message.error(), int(message.offset() or 0)
+        if error is None:
+            self._position = offset + 1
+            kind, at_ms = message.timestamp()
+            at_ms = NO_TIME_MS if kind == TIMESTAMP_NOT_AVAILABLE else at_ms
+            return Written(message.key(), message.value(), offset, at_ms)
+        if error.code() != _EOF:
+            raise KafkaException(error)
+        self._position = max(self._position, offset)  # past compacted records
+        return None
+
+    def _told_end(self, position: int, ends: Offsets | None) -> None:
+        end = None if ends is None else ends[self._partition]
+        if end is not None and end < position:
+            self._spoilt = _failure(f"{self._name} lost its end, or was made again")
+        elif end is not None and self._position >= end:
+            # Everything was read that was written before the question.
+            self._waited = 0.0
+
+    def _look(self) -> None:
+        if self._admin is not None:
+            _ask_about(self._admin, self._name).add_done_callback(self._looked)
+
+    def _looked(self, future: Any) -> None:  # noqa: ANN401 - confluent-kafka's future
+        if future.exception() is None and str(future.result().topic_id) != self._id:
+            self._spoilt = _failure(f"{self._name} was made again")
+
+    def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
+        """Ask where the topic ends now."""
+        self._ask(_LAST).add_done_callback(partial(self._answer, answer))
+
+    def _ask(self, which: Any) -> Any:  # noqa: ANN401 - confluent-kafka's, untyped
+        admin = self._admin
+        if admin is None:
+            raise _failure(_CLOSED)
+        asked = {TopicPartition(self._name, 0): which}
+        (future,) = admin.list_offsets(asked, request_timeout=_ASK_SECONDS).values()
+        return future
+
+    def _answer(
+        self,
+        answer: Callable[[Offsets | None], object],
+        future: Any,  # noqa: ANN401 - confluent-kafka's future
+    ) -> None:
+        failed = future.exception() is not None
+        answer(None if failed else {self._partition: int(future.result().offset)})
+
+    def wake(self) -> None:
+        """Do nothing: a turn takes no longer than 100 ms."""
+
+    def close(self) -> None:
+        """Close the clients."""
+        consumer, self._consumer, self._admin = self._consumer, None, None
+        if consumer is not None:
+            consumer.close()
+
+
+class StatusTopic:
+    """
+    Writes a member's reports, and waits for each.
+
+    Args:
+        base: how to reach the cluster.
+        name: the topic.
+    """
+
+    def __init__(self, base: Mapping[str, Any], name: str) -> None:
+        self._base, self._name = base, name
+        self._producer: Producer | None = None
+        self._is_closed = False
+
+    def send(
+        self,
+        key: bytes,
+        value: bytes,
+        at_ms: int,
+        acknowledged: Callable[[int, float], object],
+        failed: Callable[[BaseException], object],
+    ) -> None:
+        """Send a report, and wait until it is acknowledged, refused or given up."""
+        del failed  # it is raised
+        if self._producer is None:
+            self._producer = self._made()
+        answers: list[tuple[KafkaError | None, Message]] = []
+        sent = time.monotonic()
+        self._producer.produce(
+            self._name,
+            value,
+            key,
+            partition=0,
+            timestamp=at_ms,
+            on_delivery=lambda error, message: answers.append((error, message)),
+        )
+        self._producer.flush(_WRITE_MS / 1000 + 1)
+        if not answers:
+            why = "no answer to a report"
+            raise _failure(why)
+        ((error, answered),) = answers
+        if error is not None:
+            self.drop()  # the topic may be gone: the next report looks
+            raise KafkaException(error)
+        acknowledged(answered.timestamp()[1], sent)
+
+    def _made(self) -> Producer:
+        if self._is_closed:  # a report that comes late must leave no client behind
+            raise _failure(_CLOSED)
+        # A producer is told of a missing topic only after its time is over.
+        _described(AdminClient(dict(self._base)), self._name)
+        return Producer(
+            {
+                **self._base,
+                "acks": "all",
+                "allow.auto.create.topics": False,
+                "compression.type": "gzip",
+                "enable.idempotence": False,
+                "linger.ms": 0,
+                "message.timeout.ms": _WRITE_MS,
+            }
+        )
+
+    def is_missing(self, error: BaseException) -> bool:
+        """Tell whether an error says that there is no such topic."""
+        return _code(error) in _MISSING
+
+    def is_refused(self, error: BaseException) -> bool:
+        """Tell whether an error says that this client may not write it."""
+        return _code(error) in _REFUSED
+
+    def drop(self) -> None:
+        """Give up the producer, if there is one."""
+        self._producer = None
+
+    def close(self, until: float) -> None:
+        """Give up the producer: every report was waited for, or is late already."""
+        del until
+        self._is_closed = True
+        self.drop()
+
+
+def _ask_about(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - confluent-kafka's future
+    (future,) = admin.describe_topics(
+        TopicCollection([name]),
+        include_authorized_operations=True,
+        request_timeout=_ASK_SECONDS,
+    ).values()
+    return future
+
+
+def _described(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - a TopicDescription
+    try:
+        return _ask_about(admin, name).result()
+    except KafkaException as error:
+        if _code(error) not in _MISSING:
+            raise
+        code = KafkaError.UNKNOWN_TOPIC_OR_PART
+        raise KafkaException(KafkaError(code, topics.absent(name))) from error
+
+
+def _code(error: BaseException) -> int | None:
+    told = error.args[0] if isinstance(error, KafkaException) else None
+    return told.code() if isinstance(told, KafkaError) else None
+
+
+def _failure(what: str) -> KafkaException:
+    return KafkaException(KafkaError(_FAILED, what))

@@ -1,0 +1,126 @@
+"""Describes the clients that a member needs for the control topics, of any library."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from attrs import frozen
+
+from safeconsumer.group.barrier import Offsets
+from safeconsumer.group.fold import Written
+from safeconsumer.group.topics import Facts
+
+
+@frozen
+class Remade:
+    """
+    A topic that was created again, or lost records.
+
+    Attributes:
+        topic: its name.
+        applied: the offset below which the old one was read.
+        end: where it ends now.
+    """
+
+    topic: str
+    applied: int
+    end: int
+
+
+class HoldsTopic(Protocol):
+    """
+    Reads the holds topic, and asks the cluster about it.
+
+    After an exception its caller closes it; the next :meth:`begin` connects again, and
+    goes on where it was.
+
+    Thread rules: one thread; :meth:`facts`, :meth:`ask_end` and :meth:`wake` on any.
+    """
+
+    @property
+    def positions(self) -> Offsets:
+        """The offset below which everything was returned, past compacted records too."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has read up to where the topic ended at its beginning."""
+
+    def facts(self) -> Facts:
+        """Return the topic's settings; raise if it is missing or may not be read."""
+
+    def begin(self) -> tuple[Remade, ...]:
+        """Connect; return the topic if it was made again, and is read from its beginning."""
+
+    def turn(self, wait_ms: float) -> Sequence[Written]:
+        """
+        Return the next records, waiting at most so many milliseconds.
+
+        It raises if the topic was made again, or nothing is known of it for five seconds.
+        """
+
+    def ask_end(self, answer: Callable[[Offsets | None], object]) -> object:
+        """
+        Ask where the topic ends now; ``answer`` is called later. It does not block.
+
+        It is called with None where that could not be found out.
+        """
+
+    def wake(self) -> None:
+        """End the wait of a turn under way, or let it end soon."""
+
+    def close(self) -> None:
+        """Close the clients; it may be called twice."""
+
+
+class StatusTopic(Protocol):
+    """Writes a member's reports. Thread rules: one thread; :meth:`close` on any."""
+
+    def send(
+        self,
+        key: bytes,
+        value: bytes,
+        at_ms: int,
+        acknowledged: Callable[[int, float], object],
+        failed: Callable[[BaseException], object],
+    ) -> None:
+        """
+        Send a report; raise, or call one of the functions on any thread.
+
+        Args:
+            key: the record's key.
+            value: its value.
+            at_ms: its time in milliseconds since the epoch, which the broker replaces.
+            acknowledged: called with the record's time as the broker has it, in
+                milliseconds, and when it was sent, in seconds on the monotonic clock.
+            failed: called with the error.
+        """
+
+    def is_missing(self, error: BaseException) -> bool:
+        """Tell whether an error says that there is no such topic."""
+
+    def is_refused(self, error: BaseException) -> bool:
+        """Tell whether an error says that this client may not write it."""
+
+    def drop(self) -> None:
+        """Give up the client, if there is one; the next report makes another."""
+
+    def close(self, until: float) -> None:
+        """Close the client, until then at most, on the monotonic clock."""
+
+
+class ControlClients(Protocol):
+    """
+    Makes the clients for the control topics, with the settings of a member's own client.
+
+    Attributes:
+        group_id: the member's group; None if it has none.
+        client_id: the member's name for people; empty if it has none.
+    """
+
+    group_id: str | None
+    client_id: str
+
+    def holds_topic(self, name: str) -> HoldsTopic:
+        """Return what reads the holds topic; it connects when it begins."""
+
+    def status_topic(self, name: str) -> StatusTopic:
+        """Return what writes the status topic; it connects at the first report."""

@@ -1,0 +1,168 @@
+"""Asks brokers about topics: whether they exist, may be read, and how they are set."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+
+from safeconsumer.errors.base import ControlTopicError
+from safeconsumer.group.settings import Control
+from safeconsumer.group.topics import ACLS, Facts, absent
+
+_REFUSED = kafka_errors.TopicAuthorizationFailedError.errno
+
+
+def require(admin: KafkaAdminClient, name: str) -> None:
+    """
+    Check that a topic exists, and that this principal may read it.
+
+    Raises:
+        UnknownTopicOrPartitionError: it is missing; the message says what to do.
+        TopicAuthorizationFailedError: it may not be read; the message says what to do.
+    """
+    (described,) = admin.describe_topics([name])
+    _check_readable(described)
+
+
+def readable(
+    admin: KafkaAdminClient, settings: Control
+) -> tuple[dict[str, object], list[Exception]]:
+    """
+    Return which of the holds topic and the status topic may be read, with their ids.
+
+    Returns:
+        The topics, and why others are not among them.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
+    found: dict[str, object] = {}
+    troubles: list[Exception] = []
+    described = {one["name"]: one for one in admin.describe_topics([*settings.topics])}
+    for name in settings.topics:
+        try:
+            _check_readable(described[name])
+        except kafka_errors.UnknownTopicOrPartitionError as error:
+            troubles.append(ControlTopicError(*error.args))
+        except kafka_errors.TopicAuthorizationFailedError as error:
+            troubles.append(error)
+        else:
+            found[name] = described[name].get("topic_id")
+    if settings.status_topic is None:
+        troubles.append(ControlTopicError("there is no status topic, by the settings"))
+    return found, troubles
+
+
+def _check_readable(described: Mapping[str, Any]) -> None:
+    name = described["name"]
+    if not _may_read(described):
+        message = f"no right to read {name}: {ACLS}"
+        raise kafka_errors.TopicAuthorizationFailedError(message)
+    if not described["partitions"]:
+        raise kafka_errors.UnknownTopicOrPartitionError(absent(name))
+
+
+def _may_read(described: Mapping[str, Any]) -> bool:
+    # A principal that may only write a topic sees it, and each fetch would be refused.
+    # Brokers before 2.3 do not report what a principal may do.
+    told = described.get("authorized_operations")
+    return described["error_code"] != _REFUSED and (not told or "READ" in told)
+
+
+def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
+    """
+    Ask the broker about topics.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
+    names = tuple(names)
+    told = admin.describe_topics(list(names))
+    described = {
+        one["name"]: len(one["partitions"]) for one in told if not one["error_code"]
+    }
+    hidden = {one["name"] for one in told if one["error_code"] == _REFUSED}
+    there = [name for name in names if described.get(name)]
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
+    answer = admin.describe_configs(resources, config_filter="all") if resources else {}
+    settings = answer.get("topic", {})
+    return tuple(
+        Facts(
+            name,
+            described.get(name, 0),
+            _values(settings.get(name)),
+            is_hidden=name in hidden,
+        )
+        for name in names
+    )
+
+
+def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float | None]:
+    """
+    Return after how many seconds topics delete records; None: never because of age.
+
+    Topics for which the broker gives no answer are left out, and those that delete by
+    size alone: when they do nobody knows.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
+    return {
+        name: _kept_for(settings)
+        for name, settings in settings_of(admin, names).items()
+        if re.fullmatch(r"-?\d+", settings.get("retention.ms", ""))
+        and not (_kept_for(settings) is None and _is_cut(settings))
+    }
+
+
+def timed_by_broker(admin: KafkaAdminClient, names: Iterable[str]) -> set[str]:
+    """
+    Return the topics whose records have the broker's times, as far as it tells.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
+    return {
+        name
+        for name, settings in settings_of(admin, names).items()
+        if settings.get("message.timestamp.type") == "LogAppendTime"
+    }
+
+
+def settings_of(
+    admin: KafkaAdminClient, names: Iterable[str]
+) -> dict[str, Mapping[str, str]]:
+    """
+    Return the settings of topics; empty where the broker does not give them to us.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
+    try:
+        found = ask(admin, names)
+    except (
+        kafka_errors.AuthorizationError,
+        kafka_errors.UnsupportedVersionError,  # a broker without this request
+    ):
+        return {}
+    return {one.name: one.settings or {} for one in found}
+
+
+def _is_cut(settings: Mapping[str, str]) -> bool:
+    size = settings.get("retention.bytes", "-1")
+    return "delete" in settings.get("cleanup.policy", "delete") and size != "-1"
+
+
+def _kept_for(settings: Mapping[str, str]) -> float | None:
+    kept_ms = int(settings["retention.ms"])
+    is_kept = kept_ms < 0 or "delete" not in settings.get("cleanup.policy", "delete")
+    return None if is_kept else kept_ms / 1000
+
+
+def _values(configs: Mapping[str, Mapping[str, str]] | None) -> dict[str, str] | None:
+    # kafka-python turns an answer of "not authorized" into no settings at all.
+    if not configs:
+        return None
+    return {name: str(one["value"]) for name, one in configs.items()}

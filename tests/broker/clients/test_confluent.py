@@ -1,0 +1,578 @@
+"""Members on confluent-kafka: what they deliver while something is held, and after it."""
+
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from functools import partial
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition
+
+from safeconsumer import ALL
+from safeconsumer.clients import confluent as module
+from safeconsumer.clients import librdkafka
+from safeconsumer.clients.confluent import Consumer
+from safeconsumer.clients.librdkafka import LibrdkafkaClients
+from safeconsumer.errors import (
+    ControlSettingError,
+    ControlTopicError,
+    HoldSettingError,
+    HookTypeError,
+    ScopeSyntaxError,
+    TargetTypeError,
+)
+from safeconsumer.events import ControlTopicReset, ControlUnavailable, GatesChanged
+from safeconsumer.group import topics
+from tests.harness.group.confluent import (
+    NEWER,
+    ConfluentMember,
+    confluent,
+    settings_of,
+)
+from tests.harness.group.team import run
+from tests.harness.waiting import looks, wait_for
+
+pytestmark = pytest.mark.any_broker
+
+EAGER, COOPERATIVE = "range", "cooperative-sticky"
+CLASSIC = pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
+PROTOCOLS = pytest.mark.parametrize(
+    "protocol",
+    [EAGER, COOPERATIVE, pytest.param(NEWER, marks=pytest.mark.real_broker)],
+)
+
+
+@pytest.fixture
+def member(team):
+    """Make members of the team that close at the end."""
+    with ExitStack() as closing:
+
+        def made(*names, **more):
+            consumer = confluent(team, *names, **more)
+            closing.callback(consumer.close)
+            return consumer
+
+        yield made
+
+
+def taken(consumer, condition, what="records", by=1):
+    """Poll until a condition holds; return the partition and offset of what came."""
+    came = []
+    for _ in looks(partial(condition, came), what):
+        found = consumer.consume(by, 0.1) if by > 1 else [consumer.poll(0.1)]
+        came.extend(
+            (one.partition(), one.offset())
+            for one in found
+            if one is not None and one.error() is None
+        )
+    return came
+
+
+def count(several):
+    return lambda came: len(came) >= several
+
+
+def of(came, partition):
+    return [offset for number, offset in came if number == partition]
+
+
+def is_assigned(team, consumer):
+    return lambda _: len(consumer.assignment()) == len(team.partitions)
+
+
+# ---------------------------------------------------------------- a held group
+
+
+@pytest.mark.contract("G1", "G2", "G8", "G9")
+@PROTOCOLS
+def test_a_held_group_delivers_nothing_whoever_joins_and_then_all_of_it(team, protocol):
+    """And ``--wait`` ends: each member reports by the id and generation that Kafka has."""
+    with ExitStack() as running:
+        members = [
+            running.enter_context(
+                ConfluentMember(team, name, protocol, control=team.quick)
+            )
+            for name in "ab"
+        ]
+        everything = {(tp.partition, n) for tp in team.partitions for n in range(5)}
+
+        def came():
+            return [one for each in members for one in each.came]
+
+        wait_for(lambda: set(came()) >= everything, "the first records")
+        wait_for(lambda: all(one.assignment for one in members), "a share for both")
+        asked = ("--group", team.group, "--owner", "alice", "--reason", "x")
+        placed = run(team, "pause", team.topic, *asked, "--wait", "60s")
+        assert placed.exit_code == 0, placed.output
+        before = len(came())
+        team.produce(3)
+        third = ConfluentMember(team, "c", protocol, control=team.quick)
+        members.append(running.enter_context(third))
+        wait_for(lambda: third.assignment, "a share for the third")
+        quiet = run(
+            team, "wait", "quiet", team.topic, "--group", team.group, "--timeout", "60s"
+        )
+        assert quiet.exit_code == 0, quiet.output
+        assert len(came()) == before
+        assert third.came == []
+        lifted = run(team, "resume", team.topic, *asked[:4])
+        assert lifted.exit_code == 0, lifted.output
+        everything |= {(tp.partition, n) for tp in team.partitions for n in (5, 6, 7)}
+        wait_for(lambda: set(came()) >= everything, "the records that were held")
+
+
+@pytest.mark.contract("G2")
+@CLASSIC
+def test_a_group_that_was_held_before_its_first_member_delivers_nothing(
+    team, member, protocol
+):
+    """The gate of a gained partition opens when the holds are read, not before."""
+    team.operator_holds(f"{team.topic}:0")
+    consumer = member(protocol=protocol, control=team.quick)
+    consumer.subscribe([team.topic])
+    came = taken(consumer, count(15))
+    assert of(came, 0) == []
+    assert consumer.quiet() == [TopicPartition(team.topic, 0)]
+    (line,) = consumer.explain(f"{team.topic}:0")
+    assert "held by operator:alice" in line
+    team.operator_lifts(f"{team.topic}:0")
+    assert taken(consumer, count(5)) == [(0, n) for n in range(5)]
+
+
+@pytest.mark.contract("G6")
+def test_an_operator_s_hold_ends_by_the_brokers_time(team, member):
+    team.operator_holds(f"{team.topic}:0", for_=1.0)
+    consumer = member(control=team.quick)
+    consumer.subscribe([team.topic])
+    assert of(taken(consumer, count(20)), 0) == list(range(5))
+    assert consumer.holds() == ()
+
+
+@pytest.mark.contract("G5")
+@pytest.mark.embedded_broker
+def test_a_holds_topic_that_is_gone_leaves_its_holds_in_force(team, member):
+    told = []
+    team.operator_holds(f"{team.topic}:0")
+    consumer = member(control=team.quick, hooks=[told.append])
+    consumer.subscribe([team.topic])
+    taken(consumer, count(15))
+    team.broker.delete_topic(team.settings.holds_topic)
+    team.produce(1)
+    came = taken(
+        consumer,
+        lambda came: (
+            len(came) == 3 and any(isinstance(one, ControlUnavailable) for one in told)
+        ),
+    )
+    assert of(came, 0) == []
+    assert len(consumer.holds()) == 1
+
+
+@pytest.mark.contract("G4")
+def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, member):
+    """A transaction ends with its marker, of which a consumer hears nothing."""
+    team.operator_holds(f"{team.topic}:0")
+    servers = settings_of(team)["bootstrap.servers"]
+    name = f"t-{team.group}"
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "transactional.id": name}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(team.settings.holds_topic, b"no hold", b"no key", partition=0)
+    producer.commit_transaction()
+    consumer = member(control=team.quick)
+    consumer.subscribe([team.topic])
+    assert of(taken(consumer, count(15)), 0) == []
+
+
+@pytest.mark.contract("G5")
+@pytest.mark.embedded_broker
+def test_a_holds_topic_that_is_made_again_lifts_nothing(team, member, monkeypatch):
+    """Neither by what it lacks, nor by offsets that are others' now."""
+    monkeypatch.setattr(librdkafka, "_LOOK_EVERY", 0.1)  # not 30 s
+    told, name = [], team.settings.holds_topic
+    team.operator_holds(f"{team.topic}:0")
+    consumer = member(control=team.quick, hooks=[told.append])
+    consumer.subscribe([team.topic])
+    taken(consumer, count(15))
+    team.broker.delete_topic(name)
+    team.create(name, topics.HOLDS_SETTINGS)
+    team.operator_holds(f"{team.topic}:1")
+
+    def is_read(_):
+        return len(consumer.holds()) == 2
+
+    taken(consumer, is_read, "the new topic's hold")
+    (reset,) = [one for one in told if isinstance(one, ControlTopicReset)]
+    assert (reset.topic, reset.applied) == (name, 1)
+    team.produce(1)
+    came = taken(consumer, count(2))
+    assert {0, 1}.isdisjoint(number for number, _ in came)
+
+
+def test_a_member_is_asked_who_it_is_on_its_own_thread_alone(team, member):
+    """confluent-kafka lets one thread into a client at a time: a reporter would starve."""
+    asked = set()
+
+    class Noting(Consumer):
+        def memberid(self):
+            asked.add(threading.get_ident())
+            return super().memberid()
+
+        def consumer_group_metadata(self):
+            asked.add(threading.get_ident())
+            return super().consumer_group_metadata()
+
+        def assignment(self):
+            asked.add(threading.get_ident())
+            return super().assignment()
+
+    consumer = member(kind=Noting, control=team.quick)
+    consumer.subscribe([team.topic])
+    taken(consumer, count(20))
+    team.operator_holds(team.topic)
+    asking = ("wait", "quiet", team.topic, "--group", team.group, "--timeout", "60s")
+    told = []
+    thread = threading.Thread(target=lambda: told.append(run(team, *asking)))
+    thread.start()
+    while thread.is_alive():
+        consumer.poll(0)  # without a rest
+    assert told[0].exit_code == 0, told[0].output
+    assert asked == {threading.get_ident()}
+
+
+# ---------------------------------------------------------------- its own pauses
+
+
+@CLASSIC
+def test_a_pause_lasts_through_rebalances_that_give_its_partition_back(
+    team, member, protocol
+):
+    """In an eager one it is revoked, and assigned anew to the same member."""
+    consumer = member(protocol=protocol)
+    consumer.subscribe([team.topic])
+    taken(consumer, count(20))
+    consumer.commit(asynchronous=False)
+    with ConfluentMember(team, "z", protocol) as other:
+        taken(consumer, lambda _: len(other.assignment) == 2)
+        kept, given = consumer.assignment()
+        consumer.pause([kept, given])
+    taken(consumer, is_assigned(team, consumer))
+    assert sorted(consumer.quiet()) == sorted([kept, given])
+    team.produce(1)
+    came = taken(consumer, count(2))
+    assert {kept.partition, given.partition}.isdisjoint(number for number, _ in came)
+    consumer.resume([kept])
+    assert taken(consumer, count(1)) == [(kept.partition, 5)]
+
+
+@CLASSIC
+def test_a_pause_ends_where_a_rebalance_leaves_its_partition_out(
+    team, member, protocol
+):
+    """So a program that resumes only what it owns does not stall; a hold stays."""
+    consumer = member(protocol=protocol)
+    consumer.subscribe([team.topic])
+    taken(consumer, count(20))
+    consumer.commit(asynchronous=False)
+    consumer.pause(consumer.assignment())
+    with ConfluentMember(team, "z", protocol) as other:
+        taken(consumer, lambda _: len(other.assignment) == 2)
+        gone = [tp.partition for tp in other.assignment]
+        consumer.hold(f"{team.topic}:{gone[0]}", owner="strict")
+    taken(consumer, is_assigned(team, consumer))
+    team.produce(1)
+    assert taken(consumer, count(1)) == [(gone[1], 5)]
+    assert len(consumer.quiet()) == 3
+
+
+def test_a_pause_ends_with_resume_and_nothing_is_lost_or_twice(team, member):
+    consumer = member()
+    consumer.subscribe([team.topic])
+    taken(consumer, count(20))
+    consumer.pause(consumer.assignment())
+    team.produce(4)
+    assert consumer.consume(100, 0.3) == []
+    assert len(consumer.holds()) == 4
+    consumer.resume(consumer.assignment())
+    came = taken(consumer, count(16), by=100)
+    assert sorted(came) == [(p, n) for p in range(4) for n in range(5, 9)]
+
+
+def test_holds_have_owners_reasons_and_ends(team, member):
+    consumer = member()
+    consumer.hold("re:.*", owner="db", reason="migration")
+    consumer.hold(ALL, owner="app", for_=3600)
+    consumer.subscribe([team.topic])
+    taken(consumer, is_assigned(team, consumer))
+    assert len(consumer.quiet()) == 4
+    first, second = consumer.explain(consumer.assignment()[0])
+    assert "re:.* held by db" in first
+    assert "because migration" in first
+    assert "@all held by app" in second
+    assert consumer.poll(0.2) is None
+    assert [one.owner for one in consumer.lift(ALL)] == ["db"]
+    consumer.lift("re:.*", owner="db")
+    assert len(taken(consumer, count(20))) == 20
+
+
+def test_a_hold_by_name_ends_by_itself(team, member):
+    consumer = member()
+    consumer.hold(team.topic, for_=0.2)
+    consumer.subscribe([team.topic])
+    assert len(taken(consumer, count(20))) == 20
+
+
+class HoldingAtTheEnd(Consumer):
+    """Something else holds a partition after a message was taken out of librdkafka."""
+
+    held = None
+
+    def _keep(self, messages):
+        super()._keep(messages)
+        if self.held is not None and self._kept:
+            self.hold(self.held)
+
+
+def test_what_was_taken_as_a_hold_arrived_is_first_after_it(team, member):
+    """Neither committed meanwhile, nor counted as given, nor in the position."""
+    consumer = member(kind=HoldingAtTheEnd)
+    consumer.subscribe([team.topic])
+    consumer.hold(*[f"{team.topic}:{n}" for n in (1, 2, 3)], owner="others")
+    assert taken(consumer, count(2)) == [(0, 0), (0, 1)]
+    consumer.held = f"{team.topic}:0"
+    assert consumer.poll(0.5) is None
+    assert consumer.consume(10, 0.2) == []
+    assert [len(one) for one in consumer._kept.values()] == [1]
+    zero = TopicPartition(team.topic, 0)
+    assert [one.offset for one in consumer.position([zero])] == [2]
+    (committed,) = [
+        one for one in consumer.commit(asynchronous=False) if one.partition == 0
+    ]
+    assert committed.offset == 2
+    consumer.held = None
+    consumer.lift(f"{team.topic}:0")
+    assert taken(consumer, count(3), by=10) == [(0, 2), (0, 3), (0, 4)]
+    (committed,) = [
+        one for one in consumer.commit(asynchronous=False) if one.partition == 0
+    ]
+    assert committed.offset == 5
+
+
+def test_a_seek_drops_what_was_kept_back(team, member):
+    consumer = member(kind=HoldingAtTheEnd)
+    consumer.subscribe([team.topic])
+    consumer.hold(*[f"{team.topic}:{n}" for n in (1, 2, 3)], owner="others")
+    taken(consumer, count(2))
+    consumer.held = f"{team.topic}:0"
+    consumer.poll(0.5)
+    consumer.held = None
+    consumer.seek(TopicPartition(team.topic, 0, 1))
+    consumer.lift(f"{team.topic}:0")
+    assert taken(consumer, count(4)) == [(0, n) for n in (1, 2, 3, 4)]
+
+
+def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
+    """Librdkafka forgets or keeps its paused flags there; nobody trusts them."""
+    consumer = member()
+    theirs = [TopicPartition(team.topic, n, 0) for n in range(4)]
+    consumer.hold(f"{team.topic}:0")
+    for _ in range(3):
+        consumer.assign(theirs)
+        assert of(taken(consumer, count(15)), 0) == []
+    consumer.incremental_unassign(theirs[1:])
+    consumer.incremental_assign(theirs[1:2])
+    assert of(taken(consumer, count(5)), 1) == list(range(5))
+    assert consumer.poll(0.2) is None
+    consumer.lift(f"{team.topic}:0")
+    assert taken(consumer, count(5)) == [(0, n) for n in range(5)]
+    consumer.unassign()
+    assert consumer.explain(f"{team.topic}:0") == (
+        f"{team.topic}:0 is not assigned to this consumer",
+    )
+
+
+def test_a_poll_never_waits_longer_than_a_lift_may(team, member):
+    """Each wait in librdkafka is at most 100 ms, and the rest is ours."""
+    asked = []
+
+    def noting(self, timeout=-1):
+        asked.append(timeout)
+        return confluent_kafka.Consumer.poll(self, timeout)
+
+    middle = type("Noting", (confluent_kafka.Consumer,), {"poll": noting})
+    kind = type("Mine", (Consumer, middle), {})
+    consumer = member(kind=kind)
+    consumer.hold(ALL)
+    consumer.subscribe([team.topic])
+    threading.Timer(0.5, partial(consumer.lift, ALL)).start()
+    assert consumer.poll() is not None
+    assert max(asked) <= module._SLICE == 0.1
+    assert consumer.poll(0) is not None
+
+
+def test_callbacks_are_the_programs_and_may_assign(team, member):
+    """Offsets that ``on_assign`` gives are kept, and what is held is paused all the same."""
+    called = []
+    consumer = member()
+
+    def on_assign(its, partitions):
+        called.append((its, "assign"))
+        for one in partitions:
+            one.offset = 3
+        its.assign(partitions)
+
+    def on_revoke(its, _partitions):
+        called.append((its, "revoke"))
+
+    consumer.hold(f"{team.topic}:0")
+    consumer.subscribe([team.topic], on_assign=on_assign, on_revoke=on_revoke)
+    came = taken(consumer, count(6))
+    assert sorted(came) == [(p, n) for p in (1, 2, 3) for n in (3, 4)]
+    consumer.unsubscribe()
+    taken(consumer, lambda _: len(called) == 2)
+    assert called == [(consumer, "assign"), (consumer, "revoke")]
+    assert consumer.quiet() == []
+
+
+def test_what_a_hook_hears(team, member):
+    told = []
+    consumer = member(control=team.quick, hooks=[told.append])
+    consumer.subscribe([team.topic])
+    taken(consumer, count(20))
+    opened = [one for one in told if isinstance(one, GatesChanged)]
+    assert sum(len(one.flowing) for one in opened) == 4
+    assert {one.client_id for one in told} == {"a"}
+    assert consumer.hook_failures == {}
+
+
+# ---------------------------------------------------------------- refusals, settings
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"control": object()}, ControlSettingError),
+        ({"hooks": print}, HookTypeError),
+        ({"no.such.setting": 1}, confluent_kafka.KafkaException),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(team, more, error):
+    own = {key: more.pop(key) for key in ("control", "hooks") if key in more}
+    with pytest.raises(error):
+        Consumer({**settings_of(team), **more}, **own)
+
+
+def test_settings_for_clients_of_kafka_python_are_refused(team):
+    control = team.with_settings(client_configs={"fetch_max_wait_ms": 50})
+    with pytest.raises(ControlSettingError, match="own client's settings"):
+        Consumer(settings_of(team), control=control)
+
+
+def test_a_topic_that_would_lose_holds_is_refused(team):
+    control = team.with_settings(holds_topic=team.settings.status_topic + "x")
+    team.create(control.holds_topic, {"cleanup.policy": "delete"})
+    threads = set(threading.enumerate())
+    with pytest.raises(ControlTopicError, match=r"cleanup\.policy=delete"):
+        confluent(team, control=control)
+    assert set(threading.enumerate()) == threads
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [("or:ders:x", ScopeSyntaxError), (7, TargetTypeError), ("*", ScopeSyntaxError)],
+)
+def test_a_bad_target_changes_nothing(team, member, target, error):
+    consumer = member()
+    with pytest.raises(error):
+        consumer.hold(team.topic, target)
+    assert consumer.holds() == ()
+    with pytest.raises(HoldSettingError):
+        consumer.explain(team.topic)
+    with pytest.raises(HoldSettingError):
+        consumer.hold(team.topic, owner="operator:alice")
+
+
+def test_it_needs_no_kafka_python(team):
+    """Whichever version is installed is not in the way of members on confluent-kafka."""
+    code = (
+        "import sys; sys.modules['kafka'] = None\n"
+        "from safeconsumer import Control\n"
+        "from safeconsumer.clients.confluent import Consumer\n"
+        f"control = Control.prefixed({team.prefix!r})\n"
+        f"consumer = Consumer({settings_of(team)!r}, control=control, log=False)\n"
+        f"consumer.hold('orders'); consumer.subscribe([{team.topic!r}])\n"
+        "while consumer.poll(1) is None: pass\n"
+        "consumer.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)  # noqa: S603 - our own code
+
+
+@pytest.mark.java_brokers
+def test_a_member_needs_its_own_login_and_the_rights_of_a_member(story):
+    """Its control clients have its login, by librdkafka's names, and ask for no more."""
+    team = story.team
+    login = story.team.broker.client_of("member")
+    settings = {
+        **settings_of(team),
+        "security.protocol": login["security_protocol"],
+        "sasl.mechanisms": login["sasl_mechanism"],
+        "sasl.username": login["sasl_plain_username"],
+        "sasl.password": login["sasl_plain_password"],
+    }
+    told = []
+    with Consumer(settings, control=team.settings, log=False) as consumer:
+        consumer.subscribe([team.topic])
+        taken(consumer, count(20))
+        asked = ("pause", team.topic, "--reason", "x", "--wait", "30s")
+        thread = threading.Thread(target=lambda: told.append(story.alice(*asked)))
+        thread.start()
+        while thread.is_alive():
+            consumer.poll(0.05)
+        assert len(consumer.quiet()) == 4
+    assert told[0].exit_code == 0, told[0].output
+
+
+class Token:
+    """Stands in for a login that a callback brings."""
+
+    def __call__(self, _):
+        return "token", 4_000_000_000.0
+
+
+def test_control_clients_have_the_members_connection_and_nothing_of_its_group():
+    """What librdkafka may add to logins is copied, as it is not known to be the group's."""
+    token = Token()
+    connection = {
+        "bootstrap.servers": "b:9092",
+        "https.ca.location": "/ca",
+        "oauth_cb": token,
+        "sasl.mechanisms": "OAUTHBEARER",
+        "security.protocol": "SASL_SSL",
+        "ssl.key.pem": "key",
+        "ssl.some.new.setting": "x",
+    }
+    of_the_group = {
+        "auto.offset.reset": "earliest",
+        "client.id": "billing",
+        "enable.auto.commit": True,
+        "error_cb": print,
+        "fetch.min.bytes": 100_000,
+        "group.id": "g",
+        "group.instance.id": "i",
+        "group.protocol": "consumer",
+        "max.poll.interval.ms": 1,
+        "partition.assignment.strategy": "range",
+        "session.timeout.ms": 1,
+        "stats_cb": print,
+    }
+    clients = LibrdkafkaClients({**connection, **of_the_group})
+    assert (clients.group_id, clients.client_id) == ("g", "billing")
+    assert clients._base == {**connection, "client.id": "billing-control"}
+
+
+def test_all_that_is_public():
+    assert module.__all__ == ["Consumer"]
