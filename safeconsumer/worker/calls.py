@@ -65,6 +65,7 @@ class Slot:
         stack: returns the handler's stack as text; None if it is not known.
         told: the task and index whose stall has been reported.
         name: its name, as text for people.
+        doing: what its record does there, as text for people.
         limit: seconds after which its handler is reported, if that is earlier than
             ``Limits.age``.
         ended: why it runs nothing any more; None while it does.
@@ -78,6 +79,7 @@ class Slot:
     began: float = 0.0
     stack: StackOf = field(default=lambda: None)
     told: tuple[Task, int] | None = None
+    doing: str = "its handler has run"
 
 
 def end_slot(slot: Slot, decisions: "Decisions", error: BaseException) -> None:
