@@ -103,7 +103,7 @@ def test_what_is_no_index_and_no_failure_is_refused(lab):
             for answer in (batch.done, lambda one: batch.fail(ValueError(), one)):
                 with pytest.raises(TypeError):
                     answer(indexes)
-        for error in ("text", BatchFailure({0: ValueError()})):
+        for error in ("text", BatchFailure({0: ValueError()}), BatchFailure({})):
             with pytest.raises(TypeError):
                 batch.fail(error)
         with pytest.raises(IndexError):

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 from kafka import KafkaProducer
 
-from safeconsumer import Pump, SafeConsumer, Worker
+from safeconsumer import BatchFailure, Pump, SafeConsumer, Worker
 from safeconsumer.errors import HookTypeError, WorkerSettingError
 from safeconsumer.testing import run_worker
 from safeconsumer.worker import (
@@ -252,6 +252,24 @@ def test_on_event_must_be_callable():
         pytest.raises(HookTypeError),
     ):
         Worker(consumer, handle, on_event=3)
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        None,
+        7,
+        [ValueError()],
+        {"0": ValueError()},
+        {True: ValueError()},
+        {0: "ValueError"},
+        {0: ValueError},
+        {0: None},
+    ],
+)
+def test_a_batch_failure_takes_exceptions_by_their_records(errors):
+    with pytest.raises(TypeError, match="BatchFailure takes"):
+        BatchFailure(errors)
 
 
 def test_kinds_that_do_not_fit_are_refused():
