@@ -92,12 +92,12 @@ class Worker:
             note of it has the stacks of the process. A thread cannot be ended: the
             worker becomes unhealthy, and a ``HandlerStalled`` event shows where the
             handler is. The same goes for a coroutine that blocks its loop.
-        lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
-            its value is ``context.state``. It is entered before the first record, where
-            handlers run: once for threads, in the event loop, or in each process (there
-            within 60 s, or ``Limits.age`` if that is more, imports included). It is
-            left after the last record, in the time that the drain leaves; see
-            :class:`LifespanError`.
+        lifespan: called without arguments, it makes a context manager, sync, or async
+            with ``executor="asyncio"``, whose value is ``context.state``. It is entered
+            before the first record, where handlers run: once for threads, in the event
+            loop, or in each process (there within 60 s, or ``Limits.age`` if that is
+            more, imports included). It is left after the last record, in the time that
+            the drain leaves; see :class:`LifespanError`.
         limits: how much may be held.
         retry: how often a record is tried, and when.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
