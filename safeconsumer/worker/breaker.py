@@ -37,7 +37,7 @@ class Breaker:
             successes.
         failures: this many failures in a row open it, of whatever records. If records
             are handled one after the other, as with ``order="partition"``, set
-            ``Retry.attempts`` higher than this, or a record is given up before the
+            ``Retry.attempts`` no lower than this, or a record is given up before the
             breaker opens.
         first: seconds for which the topic is held at first.
         factor: each wait is longer than the one before by this factor.

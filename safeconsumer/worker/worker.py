@@ -103,8 +103,10 @@ class Worker:
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
             a callable ``(record, failure)`` that returns once they are safe. It is
             called in a thread, in the place of the handler, and again for as long as it
-            raises, after the waits of ``retry``. Key and value are the bytes as they
-            came, whatever the deserializers.
+            raises, after the waits of ``retry``. ``max_ratio`` is of a
+            :class:`DeadLetter` alone: with a callable no share of bad records stops
+            the worker. Key and value are the bytes as they came, whatever the
+            deserializers.
         on_exhausted: without ``dead_letter``, and for records that can never be one
             (too large, the right to write is missing, :class:`Reject`), or a batch that
             is corrupt: ``stop`` the worker, ``skip`` the record, or ``block`` its lane
