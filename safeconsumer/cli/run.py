@@ -50,16 +50,16 @@ def run(
     """
     Run a Worker of your program, as a process.
 
-    MODULE:NAME is a function without arguments that returns a safeconsumer.Worker, or a
-    Worker. Its consumer, and where that is from, are the program's own.
+    MODULE:NAME names a safeconsumer.Worker, or a function without arguments that
+    returns one. The program makes the consumer, with its own settings.
 
     After SIGTERM or SIGINT running handlers finish and their records are committed; a
     second signal gives them up, and ends the process within five seconds.
 
-    Status 0: it was stopped, and all that was handled is committed. Status 1: it is not,
-    or something else ended it, and the last line says what. Topics that do not exist
-    end nothing: they are named, and waited for. While control topics are missing
-    everything is held, and the log says so.
+    Status 0: it was stopped, and all that was handled is committed. Status 1: something
+    handled is not committed, or an error ended it; the last line says which. Topics
+    that do not exist end nothing: they are named, and waited for. While control topics
+    are missing everything is held, and the log says so.
     """
     with explained(context), contextlib.ExitStack() as stack:
         worker = worker_of(target, load(target))

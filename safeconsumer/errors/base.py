@@ -16,6 +16,10 @@ class SafeConsumerError(Exception):
 
     __module__ = _PUBLIC
 
+    def __str__(self) -> str:
+        """Return the message; kafka-python's errors put the name of their class before it."""
+        return Exception.__str__(self)
+
     def __init_subclass__(cls) -> None:
         if cls.__module__ in {__name__, f"{_PUBLIC}.faces"}:
             cls.__module__ = _PUBLIC

@@ -1,5 +1,5 @@
 """
-Exports the figures of consumers and workers to monitoring systems.
+Exports the figures of consumers, workers and pumps to monitoring systems.
 
 :data:`METRICS` is the table from which everything else is made. For Prometheus, with
 the extra ``metrics``, register a collector, and let prometheus-client answer::

@@ -46,7 +46,7 @@ class Instruments:
     and the sources of all of them are observed.
 
     Args:
-        sources: consumers, and workers, each of which adds its consumer.
+        sources: consumers; and workers and pumps, each of which adds its consumer.
         provider: OpenTelemetry's ``MeterProvider``; None for the global one, which may
             be set later.
 
@@ -75,7 +75,7 @@ class Instruments:
         Observe one more source from now on; nothing changes if it is observed already.
 
         Raises:
-            MetricsSourceError: it is neither consumer nor worker.
+            MetricsSourceError: it is neither consumer, worker nor pump.
         """
         self._readings.add(source)
 

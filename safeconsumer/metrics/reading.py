@@ -14,7 +14,7 @@ from safeconsumer.errors.base import MetricsSourceError
 from safeconsumer.metrics import table
 from safeconsumer.metrics.figures import Figures
 from safeconsumer.metrics.table import CONSUMER_LABELS, Metric
-from safeconsumer.worker import Stats, Worker
+from safeconsumer.worker import Pump, Stats, Worker
 from safeconsumer.worker.durations import Histogram
 
 Value: TypeAlias = "float | Histogram"
@@ -67,13 +67,13 @@ class _Member:
         consumer: the consumer.
         figures: reads its values.
         labels: the labels of all its values, until it is removed.
-        worker: the worker that works on it, if one was given.
+        worker: the worker or pump that works on it, if one was given.
     """
 
     consumer: SafeConsumer
     figures: Figures
     labels: Mapping[str, str]
-    worker: Worker | None = None
+    worker: Worker | Pump | None = None
 
     def samples(self, metric: Metric, stats: Stats | None) -> Iterator[Sample]:
         """Yield the values of a metric; a worker's are taken from its numbers."""
@@ -104,7 +104,7 @@ class Readings:
     systems expect of a restart. A forked process starts without its parent's sources.
 
     Args:
-        sources: consumers, and workers, each of which adds its consumer.
+        sources: consumers; and workers and pumps, each of which adds its consumer.
 
     Attributes:
         metrics: the possible metrics, whether or not they have a value now.
@@ -136,8 +136,8 @@ class Readings:
                 is ``client_id#2``.
 
         Raises:
-            MetricsSourceError: a source is neither consumer nor worker; nothing was
-                added.
+            MetricsSourceError: a source is neither consumer, worker nor pump; nothing
+                was added.
         """
         found = [_checked(one) for one in sources]
         with self._lock:
@@ -152,7 +152,7 @@ class Readings:
 
     def remove(self, source: object) -> None:
         """Remove a source, a worker with its consumer; no error if it is not there."""
-        consumer = source.consumer if isinstance(source, Worker) else source
+        consumer = source.consumer if isinstance(source, Worker | Pump) else source
         with self._lock:
             self._members = tuple(
                 one for one in self._members if one.consumer is not consumer
@@ -184,20 +184,19 @@ def _forget_all() -> None:
 run_in_child(_forget_all)
 
 
-def _checked(source: object) -> tuple[SafeConsumer, Worker | None]:
-    worker = source if isinstance(source, Worker) else None
+def _checked(source: object) -> tuple[SafeConsumer, Worker | Pump | None]:
+    worker = source if isinstance(source, Worker | Pump) else None
     consumer = source if worker is None else worker.consumer
     if not isinstance(consumer, SafeConsumer):
         message = (
-            f"metrics come from a SafeConsumer or a Worker, not from {source!r}; for a "
-            f"Pump give its consumer"
+            f"metrics come from a SafeConsumer, a Worker or a Pump, not from {source!r}"
         )
         raise MetricsSourceError(message)
     return consumer, worker
 
 
 def _member(
-    consumer: SafeConsumer, worker: Worker | None, members: Iterable[_Member]
+    consumer: SafeConsumer, worker: Worker | Pump | None, members: Iterable[_Member]
 ) -> _Member:
     # kafka-python gives all clients the same name by default.
     client_id = str(consumer.config["client_id"] or "")

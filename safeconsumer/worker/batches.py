@@ -1,6 +1,7 @@
 """Hands out batches for a pump, and takes the answers for their records."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -25,17 +26,29 @@ class Ticket:
     A record that is done may be committed at once; what failed is decided about when
     all have an answer.
 
+    Args:
+        decisions: takes its outcome.
+        task: the task.
+        out: has it as long as some of its records have no answer.
+
     Attributes:
         task: the task.
+        slot: its first record without an answer, since the answer before.
         threads: the threads that have answered for some of its records.
     """
 
-    def __init__(self, decisions: Decisions, task: Task) -> None:
+    def __init__(self, decisions: Decisions, task: Task, out: "set[Ticket]") -> None:
         self.task = task
         self.threads: set[int] = set()
         self._decisions = decisions
         self._open = dict.fromkeys(task.indexes)
         self._failed: dict[int, BaseException] = {}
+        self._out = out
+        self.slot = Slot("a batch", doing="it is in a batch without an answer")
+        self.slot.task = task
+        with decisions.queue.kept.lock:
+            self._look()
+            out.add(self)
 
     @property
     def is_open(self) -> bool:
@@ -76,7 +89,18 @@ class Ticket:
         new = [index for index in asked if index in self._open]
         for index in new:
             del self._open[index]
+        if new:
+            self._look()
         return new
+
+    def _look(self) -> None:
+        # Others read its slot at any moment: with a new record, the new time is there.
+        first = next(iter(self._open), None)
+        if first is None:
+            self.slot.task = None
+            self._out.discard(self)
+        else:
+            self.slot.began, self.slot.index = time.monotonic(), first
 
     def _end(
         self,
@@ -229,7 +253,6 @@ class HandOut:
         readers: the consumer's deserializers, called for what is asked for.
 
     Attributes:
-        slots: the place where the sink of dead letters is called.
         ready: set when there may be something to hand out.
         begun: set once the worker has its consumer, or has ended.
     """
@@ -242,17 +265,24 @@ class HandOut:
         self._dropped: deque[Ticket] = deque()
         self._is_over = False
         self._has_letter = InterruptibleEvent()
-        self.slots = [Slot("safeconsumer-pump-dead-letters")]
+        self._burying = Slot("safeconsumer-pump-dead-letters")
+        self._out: set[Ticket] = set()
         self.ready, self.begun = InterruptibleEvent(), InterruptibleEvent()
 
     # ------------------------------------------------------------ as a worker runs it
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        """Where the sink of dead letters is called, and the batches that are out."""
+        with self._decisions.queue.kept.lock:
+            return [self._burying, *(ticket.slot for ticket in self._out)]
 
     def start(self) -> None:
         """Let batches be asked for."""
         self._decisions.queue.listen(self.ready.set)
         if self._decisions.queue.policy.sink is not None:
             self._decisions.queue.set_letters_apart(self._has_letter.set)
-            name = self.slots[0].name
+            name = self._burying.name
             threading.Thread(target=self._bury, name=name, daemon=True).start()
         self.begun.set()
 
@@ -275,7 +305,7 @@ class HandOut:
     def _bury(self) -> None:
         # As a worker's handler thread does with a letter: it claims the next one when it
         # is through with the last, so a rebalance or a hold waits for one at most.
-        sink, (slot,) = self._decisions.queue.policy.sink, self.slots
+        sink, slot = self._decisions.queue.policy.sink, self._burying
         try:
             while not self._is_over:
                 self._has_letter.clear()
@@ -308,7 +338,7 @@ class HandOut:
         return batches
 
     def _open(self, task: Task, batches: list[Batch]) -> None:
-        ticket = Ticket(self._decisions, task)
+        ticket = Ticket(self._decisions, task, self._out)
         try:
             read = self._read(ticket)
         except BaseException:  # a Ctrl-C, and no failure of the record

@@ -23,8 +23,10 @@ class Breaker:
     such error the topic is held again, for longer. No failure uses up an attempt from
     the one that opened the breaker on. With several handlers at a time several records
     may fail before it is held again. To close it early, call
-    ``consumer.resume("orders", owner="worker:breaker")``: it begins to count again. Each
-    topic has its own breaker, and the workers of a group do not share theirs::
+    ``consumer.resume("orders", owner="worker:breaker")``: the topic goes on at once. The
+    next such error opens it again, for ``first`` seconds and without using up an
+    attempt; after a success it counts from the beginning. Each topic has its own
+    breaker, and the workers of a group do not share theirs::
 
         Worker(consumer, handle, breaker=Breaker(on=(ConnectionError,), failures=5))
 
@@ -35,7 +37,7 @@ class Breaker:
             successes.
         failures: this many failures in a row open it, of whatever records. If records
             are handled one after the other, as with ``order="partition"``, set
-            ``Retry.attempts`` higher than this, or a record is given up before the
+            ``Retry.attempts`` no lower than this, or a record is given up before the
             breaker opens.
         first: seconds for which the topic is held at first.
         factor: each wait is longer than the one before by this factor.

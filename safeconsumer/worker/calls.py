@@ -25,6 +25,7 @@ from safeconsumer.worker.handlers import (
     MakeLifespan,
     Reject,
     WorkerControl,
+    are_errors,
     is_async,
 )
 from safeconsumer.worker.tasks import Indexes, Outcome, Task
@@ -65,6 +66,7 @@ class Slot:
         stack: returns the handler's stack as text; None if it is not known.
         told: the task and index whose stall has been reported.
         name: its name, as text for people.
+        doing: what its record does there, as text for people.
         limit: seconds after which its handler is reported, if that is earlier than
             ``Limits.age``.
         ended: why it runs nothing any more; None while it does.
@@ -78,6 +80,7 @@ class Slot:
     began: float = 0.0
     stack: StackOf = field(default=lambda: None)
     told: tuple[Task, int] | None = None
+    doing: str = "its handler has run"
 
 
 def end_slot(slot: Slot, decisions: "Decisions", error: BaseException) -> None:
@@ -397,12 +400,9 @@ def spared(error: BaseException | None, size: int) -> Indexes:
 
 def misfit(errors: object, size: int) -> Exception | None:
     """Return why a ``BatchFailure`` cannot be about a batch of this size; None if it can."""
-    if not isinstance(errors, dict) or not errors:
-        return TypeError(f"BatchFailure names no record: {shown(errors)}")
-    for at, one in errors.items():
-        if type(at) is not int or not 0 <= at < size:
-            message = f"BatchFailure names record {shown(at)} of {size}"
-            return IndexError(message)
-        if not isinstance(one, BaseException):
-            return TypeError(f"BatchFailure has {shown(one)}, not an exception")
+    if not isinstance(errors, dict) or not are_errors(errors):
+        return TypeError(f"BatchFailure has no exceptions by index: {shown(errors)}")
+    for at in errors:
+        if not 0 <= at < size:
+            return IndexError(f"BatchFailure names record {shown(at)} of {size}")
     return None

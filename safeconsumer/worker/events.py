@@ -332,14 +332,17 @@ class HandlerStalled(WorkerEvent):
     acknowledged. kafka-python's producer waits for ``max_block_ms`` for an unknown
     topic, and for ``delivery_timeout_ms`` for an acknowledgement.
 
-    It is emitted once for each call.
+    Or a batch of a ``Pump`` is out, and no answer has come for so long; the record is
+    its first one without an answer.
+
+    It is emitted once for each call, and for each such record.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset; -1 if it has just ended.
-        seconds: since the call began.
+        seconds: since the call began, or since the batch's last answer.
         stack: the stack of the call, innermost call last; None if it cannot be seen, as
-            in another process.
+            in another process, and for a batch.
         is_letter: whether ``dead_letter`` was called, and not the handler.
     """
 

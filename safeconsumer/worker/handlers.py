@@ -14,6 +14,7 @@ from safeconsumer.errors.base import HoldSettingError, WorkerSettingError
 from safeconsumer.holds.hold import checked_duration, checked_reason
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.revocation import Revocation
+from safeconsumer.worker.tracebacks import shown
 
 
 class WorkerControl(Exception):  # noqa: N818 - control, not errors
@@ -142,15 +143,33 @@ class BatchFailure(WorkerControl):
     """
     Reports that some records of a batch failed; the others are done.
 
+    An index beyond the batch makes the whole batch fail, with an ``IndexError``.
+
     Args:
         errors: the exception of each failed record, by its index in the batch; these
             may also be :class:`RetryLater`, :class:`Pause`, :class:`Reject` and
-            :class:`StopWorker`.
+            :class:`StopWorker`. If it is empty, all records are done.
+
+    Raises:
+        TypeError: it is no mapping of whole numbers to exceptions.
     """
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
+        if not are_errors(errors):
+            message = (
+                f"BatchFailure takes the exception of each failed record by its index, "
+                f"as {{2: error}}, not {shown(errors)}"
+            )
+            raise TypeError(message)
         super().__init__(dict(errors))
         self.errors = dict(errors)
+
+
+def are_errors(errors: object) -> bool:
+    """Tell whether it is a mapping of indexes to exceptions."""
+    return isinstance(errors, Mapping) and all(
+        type(at) is int and isinstance(one, BaseException) for at, one in errors.items()
+    )
 
 
 @define(eq=False, repr=False)

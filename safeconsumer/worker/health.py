@@ -267,9 +267,9 @@ def examine(
 
     Args:
         engine: the worker's loop.
-        slots: the slots in which handlers run.
-        age: seconds that a handler may take, that a failed record may block, or for
-            which nothing may be completed while all room is taken.
+        slots: the slots in which handlers run, and a pump's batches.
+        age: seconds that a handler or an answer may take, that a failed record may
+            block, or for which nothing may be completed while all room is taken.
         broken: the topics that a breaker has stopped, and why commits do not succeed.
     """
     now = time.monotonic()
@@ -294,7 +294,7 @@ def examine(
         # A letter's record has blocked at least as long, which is told below.
         if task.letter is None and is_at(slot, task, index):
             reasons.append(
-                f"{place(task, index)}: its handler has run for {seconds:.1f} s\n"
+                f"{place(task, index)}: {slot.doing} for {seconds:.1f} s\n"
                 f"{stack}".rstrip()
             )
     for tp, offset, since in engine.kept.blocking():

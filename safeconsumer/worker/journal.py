@@ -74,7 +74,9 @@ class HandlerJournal:
             error = raised
             raise
         finally:
-            done = [offsets[at] for at in spared(error, len(offsets))]
+            is_call_of_all = error is None or isinstance(given, list)
+            places = spared(error, len(offsets)) if is_call_of_all else ()
+            done = [offsets[at] for at in places]
             is_ok = len(done) == len(offsets)
             some = {"done": done} if several and not is_ok else {}
             self._tell(self._journal.tell, "handled", {**place, "ok": is_ok, **some})

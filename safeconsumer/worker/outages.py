@@ -47,9 +47,10 @@ class Outages:
     So a failed record is behind its hold already when it is queued again. Whether a
     hold exists is asked of the ledger, never remembered. A breaker counts failures in a
     row, and its hold is one as a handler asks for: when that has expired, the record
-    that failed last is tried again first. If somebody lifts it, the failures are
-    forgotten at that moment: a result that comes long afterwards, when the hold would
-    have expired, says nothing about them.
+    that failed last is tried again first. If somebody lifts it, the breaker closes at
+    that moment, not with a result that comes long afterwards, when the hold would have
+    expired. One failure is enough to open it again: a record that failed before has
+    used its attempts, and would be given up while the outage lasts.
 
     Attributes:
         pauses: how often a handler asked for a pause.
@@ -154,8 +155,10 @@ class Outages:
         if left:  # it began before the topic was held
             return left, False
         now = self._queue.clock()
-        if row is not None and (is_well or now < row.until):
-            self._close(topic, is_lifted=now < row.until)
+        if row is not None and now < row.until:
+            row = self._lifted(topic)
+        if row is not None and is_well:
+            self._close(topic, is_lifted=False)
             row = None
         if not error:
             return 0.0, False
@@ -192,7 +195,7 @@ class Outages:
 
     def look(self) -> None:
         """
-        Forget the failures of topics whose hold was lifted before its time.
+        Close the breaker of each topic whose hold was lifted before its time.
 
         Any thread, under no lock of ours. In a signal handler that has interrupted the
         owner of the lock, the next look does it.
@@ -204,7 +207,14 @@ class Outages:
             for topic, row in tuple(self._rows.items()):
                 # In this order: a hold that ends between the two has expired.
                 if not self._left(topic) and self._queue.clock() < row.until:
-                    self._close(topic, is_lifted=True)
+                    self._lifted(topic)
+
+    def _lifted(self, topic: str) -> FailureRow:
+        # The next failure opens it again, and the next success ends the row.
+        assert self._breaker is not None  # noqa: S101 - it has opened
+        self._close(topic, is_lifted=True)
+        row = self._rows[topic] = FailureRow(count=self._breaker.failures - 1)
+        return row
 
     def _hold(self, topic: str, seconds: float) -> bool:
         row = self._rows[topic]

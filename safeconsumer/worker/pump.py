@@ -14,6 +14,7 @@ from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.health import Health, Stats
 from safeconsumer.worker.kept import Dropped
 from safeconsumer.worker.loop import CALM_POLL
 from safeconsumer.worker.options import Options, Runtime
@@ -121,7 +122,8 @@ class Pump:
         WorkerStateError: entered a second time, or while another Worker or Pump has the
             consumer.
 
-    Thread rules: one thread iterates; ``stop`` on any, and in a signal handler.
+    Thread rules: one thread iterates; ``stop``, ``healthy`` and ``stats`` on any, and
+    ``stop`` in a signal handler.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword for each option, all with defaults
@@ -279,6 +281,32 @@ class Pump:
     def _what_broke(self) -> BaseException | None:
         broken = self._worker._failure  # noqa: SLF001 - ours
         return self._error if broken is None else broken
+
+    # ------------------------------------------------------------ questions
+
+    def healthy(self) -> Health:
+        """
+        Tell whether the pump is well, and if not, why; any thread.
+
+        As :meth:`Worker.healthy`. It also names a batch for whose records no answer has
+        come for ``Limits.age``, such as one for which ``done()`` was forgotten; a
+        ``HandlerStalled`` event does so once.
+        """
+        return self._worker.healthy()
+
+    def stats(self) -> Stats:
+        """
+        Return the pump's numbers at this moment; any thread.
+
+        As :meth:`Worker.stats`. Records in batches that are out count as ``running``;
+        ``handler_seconds`` says nothing, as the pump calls no handler.
+        """
+        return self._worker.stats()
+
+    @property
+    def consumer(self) -> Any:  # noqa: ANN401 - as it was given
+        """The consumer that the pump was given."""
+        return self._worker.consumer
 
     @property
     def held_records(self) -> int:

@@ -223,17 +223,37 @@ def check_callable(value: object, what: str, *takes: str) -> Callable[..., Any]:
     if not callable(value):
         _refuse(f"{what} must be callable, not {value!r}")
     if takes:
-        _check_signature(value, what, takes)
+        check_signature(value, what, takes)
     return value  # type: ignore[return-value]  # it is callable
 
 
-def _check_signature(value: Any, what: str, takes: tuple[str, ...]) -> None:  # noqa: ANN401 - callable
-    # A decorator may add arguments, and some show the signature of the wrapped
-    # function: what such a function takes is not known.
-    if hasattr(value, "__wrapped__") or hasattr(value, "__signature__"):
+def check_signature(
+    value: Any,  # noqa: ANN401 - callable
+    what: str,
+    takes: tuple[str, ...],
+    *,
+    passes_on: bool = False,
+) -> None:
+    """
+    Refuse what cannot be called with these arguments, as far as that is known.
+
+    A decorator may add arguments, and some show the signature of the wrapped function:
+    what such a function takes is not known.
+
+    Args:
+        value: what is called.
+        what: the name of the setting.
+        takes: the names of the arguments.
+        passes_on: whether its decorator passes on all arguments.
+
+    Raises:
+        WorkerSettingError: it does not take them.
+    """
+    is_known = passes_on or not hasattr(value, "__wrapped__")
+    if not is_known or hasattr(value, "__signature__"):
         return
     try:
-        signature = inspect.signature(value, follow_wrapped=False)
+        signature = inspect.signature(value, follow_wrapped=passes_on)
     except (TypeError, ValueError):  # some functions in C have no signature
         return
     try:

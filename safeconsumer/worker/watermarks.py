@@ -20,9 +20,9 @@ class Limits:
             most.
         span: how many records of one partition may be completed or begun ahead of its
             first incomplete one; it bounds how much a restart repeats.
-        age: seconds after which one running handler, a record that failed for good,
-            refused commits, or all room taken while nothing is completed make the
-            worker unhealthy.
+        age: seconds after which one running handler, a pump's batch without an answer,
+            a record that failed for good, refused commits, or all room taken while
+            nothing is completed make the worker unhealthy.
 
     Polling goes on again once half of the room is free. Partitions that have records
     share the room evenly, and one share stays free for the next. What a partition has

@@ -92,19 +92,21 @@ class Worker:
             note of it has the stacks of the process. A thread cannot be ended: the
             worker becomes unhealthy, and a ``HandlerStalled`` event shows where the
             handler is. The same goes for a coroutine that blocks its loop.
-        lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
-            its value is ``context.state``. It is entered before the first record, where
-            handlers run: once for threads, in the event loop, or in each process (there
-            within 60 s, or ``Limits.age`` if that is more, imports included). It is
-            left after the last record, in the time that the drain leaves; see
-            :class:`LifespanError`.
+        lifespan: called without arguments, it makes a context manager, sync, or async
+            with ``executor="asyncio"``, whose value is ``context.state``. It is entered
+            before the first record, where handlers run: once for threads, in the event
+            loop, or in each process (there within 60 s, or ``Limits.age`` if that is
+            more, imports included). It is left after the last record, in the time that
+            the drain leaves; see :class:`LifespanError`.
         limits: how much may be held.
         retry: how often a record is tried, and when.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
             a callable ``(record, failure)`` that returns once they are safe. It is
             called in a thread, in the place of the handler, and again for as long as it
-            raises, after the waits of ``retry``. Key and value are the bytes as they
-            came, whatever the deserializers.
+            raises, after the waits of ``retry``. ``max_ratio`` is of a
+            :class:`DeadLetter` alone: with a callable no share of bad records stops
+            the worker. Key and value are the bytes as they came, whatever the
+            deserializers.
         on_exhausted: without ``dead_letter``, and for records that can never be one
             (too large, the right to write is missing, :class:`Reject`), or a batch that
             is corrupt: ``stop`` the worker, ``skip`` the record, or ``block`` its lane

@@ -1,6 +1,5 @@
 """Runs handlers in threads, in processes or on an event loop."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -8,6 +7,7 @@ from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.calls import END_SECONDS, Calls, Slot
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.aio import Coroutines
+from safeconsumer.worker.executors.lifespan import makes_only_async, refuse_no_maker
 from safeconsumer.worker.executors.processes import Processes, check_picklable
 from safeconsumer.worker.executors.threads import Threads
 from safeconsumer.worker.handlers import MakeLifespan, is_async, is_generator
@@ -95,14 +95,10 @@ def check_lifespan(lifespan: MakeLifespan | None, executor: object) -> None:
     """
     if lifespan is None:
         return
-    if not callable(lifespan):
-        message = f"lifespan must be callable, not {lifespan!r}"
-        raise WorkerSettingError(message)
-    if inspect.isgeneratorfunction(lifespan) or inspect.isasyncgenfunction(lifespan):
+    refuse_no_maker(lifespan)
+    if executor != "asyncio" and makes_only_async(lifespan):
         message = (
-            f"lifespan must return a context manager, and {lifespan!r} makes a "
-            f"generator: decorate it with contextlib.contextmanager or "
-            f"asynccontextmanager"
+            f"{shown(lifespan)} makes an async context manager: use executor='asyncio'"
         )
         raise WorkerSettingError(message)
     if executor == "process":

@@ -1,5 +1,8 @@
 """Enters and leaves the context manager of a worker's ``lifespan`` where handlers run."""
 
+import contextlib
+import functools
+import inspect
 import threading
 from collections.abc import Callable
 from contextlib import (
@@ -8,12 +11,80 @@ from contextlib import (
     AsyncExitStack,
     ExitStack,
 )
-from typing import Any
+from typing import Any, NoReturn
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.errors.base import LifespanError
-from safeconsumer.worker.handlers import MakeLifespan
+from safeconsumer.errors.base import LifespanError, WorkerSettingError
+from safeconsumer.worker.handlers import MakeLifespan, is_async, is_generator
+from safeconsumer.worker.settings import check_signature
 from safeconsumer.worker.tracebacks import shown
+
+# ------------------------------------------------------------ before it is called
+
+
+def refuse_no_maker(lifespan: object) -> None:
+    """
+    Refuse what makes no context manager when it is called without arguments.
+
+    Raises:
+        WorkerSettingError: it is a context manager itself, and makes none; it cannot be
+            called, or needs arguments; or it makes a generator or a coroutine.
+    """
+    is_manager = isinstance(
+        lifespan, AbstractContextManager | AbstractAsyncContextManager
+    )
+    # An object that can be entered may also make others, as some pools do.
+    if is_manager and not _needs_nothing(lifespan):
+        _refuse(
+            f"lifespan must make a context manager, and {shown(lifespan)} is one: give "
+            f"the function, and not what it returns"
+        )
+    if not callable(lifespan):
+        _refuse(f"lifespan must be callable, not {shown(lifespan)}")
+    # A class makes its instances, whatever these do when they are called.
+    is_class = isinstance(lifespan, type)
+    if not is_class and (is_generator(lifespan) or is_async(lifespan)):
+        _refuse(
+            f"lifespan must return a context manager, and {shown(lifespan)} makes a "
+            f"generator or a coroutine: let it yield, and decorate it with "
+            f"contextlib.contextmanager or asynccontextmanager"
+        )
+    check_signature(lifespan, "lifespan", (), passes_on=_is_decorated(lifespan))
+
+
+def makes_only_async(lifespan: object) -> bool:
+    """Tell whether it is known that a lifespan makes an async context manager only."""
+    if isinstance(lifespan, type):
+        is_sync = issubclass(lifespan, AbstractContextManager)
+        return issubclass(lifespan, AbstractAsyncContextManager) and not is_sync
+    function = inspect.unwrap(_function(lifespan))
+    return _is_decorated(lifespan) and inspect.isasyncgenfunction(function)
+
+
+def _needs_nothing(lifespan: object) -> bool:
+    try:
+        check_signature(lifespan, "lifespan", ())
+    except WorkerSettingError:
+        return False
+    return callable(lifespan)
+
+
+def _is_decorated(lifespan: object) -> bool:
+    # By contextlib, whose decorators pass on all arguments.
+    return getattr(_function(lifespan), "__globals__", None) is vars(contextlib)
+
+
+def _function(lifespan: Any) -> Any:  # noqa: ANN401 - callable
+    while isinstance(lifespan, functools.partial):
+        lifespan = lifespan.func
+    return lifespan
+
+
+def _refuse(message: str) -> NoReturn:
+    raise WorkerSettingError(message)
+
+
+# ------------------------------------------------------------ where handlers run
 
 
 def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
@@ -27,12 +98,7 @@ def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN4
         return None
     try:
         made = lifespan()
-        if not isinstance(made, AbstractContextManager):
-            is_async = isinstance(made, AbstractAsyncContextManager)
-            only = ", which only executor='asyncio' can enter" if is_async else ""
-            message = f"it made {shown(made)}, which is not a context manager{only}"
-            raise TypeError(message)  # noqa: TRY301 - treated as an error of entering it
-        return stack.enter_context(made)
+        return stack.enter_context(_checked(made))
     except BaseException as error:
         raise _not_entered(error) from error
 
@@ -50,9 +116,20 @@ async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> A
         made = lifespan()
         if isinstance(made, AbstractAsyncContextManager):
             return await stack.enter_async_context(made)
-        return stack.enter_context(made)
+        return stack.enter_context(_checked(made))
     except BaseException as error:
         raise _not_entered(error) from error
+
+
+def _checked(made: Any) -> AbstractContextManager[Any]:  # noqa: ANN401 - the user's own
+    # What contextlib says of it names neither the lifespan nor the executor.
+    if isinstance(made, AbstractContextManager):
+        return made
+    if isinstance(made, AbstractAsyncContextManager):
+        message = "it made an async context manager; use executor='asyncio'"
+    else:
+        message = f"it made {shown(made)}, which is not a context manager"
+    raise TypeError(message)
 
 
 def _not_entered(error: BaseException) -> LifespanError:

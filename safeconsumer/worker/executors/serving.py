@@ -174,12 +174,11 @@ def _each_apart(error: BaseException) -> BaseException:
     # Each error of a batch travels alone: one that cannot be sent loses no other.
     if not isinstance(error, BatchFailure) or not isinstance(error.errors, dict):
         return error
-    return BatchFailure(
-        {
-            at: packed(one) if isinstance(one, BaseException) else one  # type: ignore[misc]  # it may be anything
-            for at, one in error.errors.items()
-        }
-    )
+    apart = {
+        at: packed(one) if isinstance(one, BaseException) else one
+        for at, one in error.errors.items()
+    }
+    return _remade(BatchFailure, (apart,), {"errors": apart})
 
 
 def _dumped(thing: object) -> bytes | None:

@@ -234,7 +234,7 @@ LATER = RetryLater(0.01)
         (Huge(), None, f"{__name__}.Huge"),
         (BatchFailure({0: Pause(0.01), 1: LATER}), "Pause,RetryLater", None),
         (BatchFailure({0: ValueError(), 1: LATER}), None, "BatchFailure"),
-        (BatchFailure({}), None, "BatchFailure"),
+        (BatchFailure({}), None, None),
     ],
 )
 def test_a_span_says_what_became_of_its_attempt(spans, error, asked, kind):

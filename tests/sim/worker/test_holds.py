@@ -290,6 +290,26 @@ def test_a_breaker_whose_hold_is_lifted_counts_again(lab, executor):
 
 
 @pytest.mark.contract("W11")
+@in_both
+@simulated(seeds=1)
+def test_a_breaker_whose_hold_is_lifted_too_early_gives_up_no_record(lab, executor):
+    """W11: by default a record is tried as often as failures open the breaker."""
+    filled(lab, 1, "calls")
+    handler = Handler(lab, calls=ConnectionError("the service is down"))
+    breaker = Breaker(on=(ConnectionError,))
+    run = Working(lab, handler, executor=executor, breaker=breaker)
+    for times in (1, 2, 3):
+        lab.until(lambda times=times: len(run.told(events.BreakerOpened)) == times)
+        lab.sleep(1.0)
+        run.consumer.resume("t", owner=BREAKER)
+    lab.until(lambda: len(run.told(events.BreakerOpened)) == 4)
+    handler.does["calls"] = None
+    run.done(1)
+    assert {one.seconds for one in run.told(events.BreakerOpened)} == {5.0}
+    run.stop()
+
+
+@pytest.mark.contract("W11")
 @simulated(seeds=1)
 def test_a_breaker_goes_on_where_no_record_is_left(lab):
     """W11: those that failed went with their partition, and are polled again."""

@@ -28,6 +28,7 @@ from safeconsumer.errors import (
     WorkerStateError,
 )
 from safeconsumer.holds.hold import OUTAGE
+from safeconsumer.metrics.reading import Readings
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.test_judged import broken, entries
@@ -148,7 +149,7 @@ def test_what_is_no_index_and_no_failure_is_refused(lab):
             for answer in (batch.done, lambda one: batch.fail(ValueError(), one)):
                 with pytest.raises(TypeError):
                     answer(indexes)
-        for error in ("text", BatchFailure({0: ValueError()})):
+        for error in ("text", BatchFailure({0: ValueError()}), BatchFailure({})):
             with pytest.raises(TypeError):
                 batch.fail(error)
         with pytest.raises(IndexError):
@@ -321,6 +322,58 @@ def test_a_batch_that_nobody_answered_is_noticed(lab, order):
         loop()
     assert handed[0] == [0, 1, 2, 3]
     assert committed(lab) == [1]
+
+
+@ORDERS
+@simulated(seeds=1)
+def test_a_batch_that_waits_long_for_an_answer_is_named(lab, order):
+    """By its first record without an answer, once; each answer begins the time anew."""
+    told = []
+    options = {"order": order, "on_event": told.append, "limits": Limits(age=10.0)}
+
+    def named():
+        found = [one for one in told if isinstance(one, events.HandlerStalled)]
+        return [(one.partition, one.offset, one.is_letter, one.stack) for one in found]
+
+    with pumping(lab, 4, **options) as pump:
+        (batch,) = taken(lab, pump, 4)
+        lab.sleep(9.0)
+        assert pump.healthy()
+        batch.done(0)
+        lab.sleep(9.0)
+        assert (pump.healthy().reasons, named()) == ((), [])
+        lab.sleep(3.0)
+        (reason,) = pump.healthy().reasons
+        assert reason.startswith(
+            "t:0 offset 1: it is in a batch without an answer for "
+        )
+        assert pump.healthy().is_alive
+        assert named() == [("t:0", 1, False, None)]
+        assert (pump.stats().running, pump.stats().state) == (4, "running")
+        batch.done(1)
+        assert pump.healthy()
+        lab.sleep(11.0)
+        assert [offset for _, offset, *_ in named()] == [1, 2]
+        batch.done()
+        assert pump.healthy()
+    assert pump.healthy().reasons == ("it has ended",)
+    assert (committed(lab), pump.stats().done, len(named())) == ([4], 4, 2)
+
+
+@simulated(seeds=1)
+def test_metrics_come_from_a_pump_as_from_a_worker(lab):
+    with pumping(lab, 4) as pump:
+        found = Readings(pump)
+        (batch,) = taken(lab, pump, 4)
+        batch.done()
+        values = {
+            metric.name: [one.value for one in samples]
+            for metric, samples in found.read(*Readings.metrics)
+        }
+        assert values["worker_done_total"] == [4]
+        assert values["consumer_assigned_partitions"] == [1]
+        found.remove(pump)
+        assert list(found.read(*Readings.metrics)) == []
 
 
 @pytest.mark.contract("W11")

@@ -1,15 +1,16 @@
 """What is public: one table, so that no name comes or goes unnoticed."""
 
 import pickle
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import safeconsumer
-from safeconsumer import errors
+from safeconsumer import SafeConsumerError, errors
 from safeconsumer.errors import base, faces
-from safeconsumer.worker import handlers
+from safeconsumer.worker import WorkerControl, handlers
 from tests.harness.listing import short
 
 TABLE = Path(__file__).with_name("public_names.txt")
@@ -58,6 +59,15 @@ def test_every_error_of_ours_is_public(module):
             assert getattr(errors, name) is one
             assert one.__module__ == "safeconsumer.errors"
             assert isinstance(pickle.loads(pickle.dumps(one("x"))), one)  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_the_text_of_an_error_is_its_message(name):
+    """kafka-python's errors put their class before it, which tracebacks do as well."""
+    kind = getattr(errors, name)
+    with suppress(TypeError):  # one that takes other arguments
+        assert str(kind("orders:0 is no text")) == "orders:0 is no text"
+    assert issubclass(kind, WorkerControl) or kind.__str__ is SafeConsumerError.__str__
 
 
 def test_the_root_is_for_every_day():

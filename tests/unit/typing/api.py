@@ -303,6 +303,8 @@ def take_batches(consumer: SafeConsumer) -> None:
             batch.done([0, 1])
             batch.fail(RetryLater(5.0), 2)
             batch.fail(Reject("all the others"))
+            assert_type(pump.healthy(), Health)
+            assert_type(pump.stats(), Stats)
             batch.fail("text")  # type: ignore[arg-type]  # must be refused
     Pump(consumer, order="key")  # type: ignore[arg-type]  # no such order
     use(RecordFailedError, WorkerSettingError)

@@ -65,6 +65,29 @@ class FailsSlowly:
         self(record, context)
 
 
+def names_none(_records, _context):
+    """Do as code that collects failures and always raises."""
+    raise BatchFailure({})
+
+
+async def names_none_in_a_group(_records, _context):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_names_none())
+
+
+async def _names_none():
+    raise BatchFailure({})
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_batch_failure_that_names_no_record_says_that_all_are_done(executor):
+    """W7: as it says so of all that it does not name."""
+    handle = names_none_in_a_group if executor == "asyncio" else names_none
+    with bench(executor, handle, count=1, batch=4, retry=Retry(attempts=2)) as made:
+        made.finish(5)
+        assert (made.kept.done, made.decisions.retries, made.events) == (5, 0, [])
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_time_of_a_call_that_failed_is_no_other_records(
     tmp_path, monkeypatch, executor

@@ -148,7 +148,7 @@ def test_a_group_for_a_pumps_batch_means_the_same():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     (task,) = desk.decisions.queue.claim()
     read = [(0, SimpleNamespace()), (1, SimpleNamespace())]
-    batch = Batch(Ticket(desk.decisions, task), read, desk.told)
+    batch = Batch(Ticket(desk.decisions, task, set()), read, desk.told)
     with pytest.raises(TypeError, match="not ExceptionGroup"):
         batch.fail(group(OF_BATCH))
     batch.fail(group(WRONG, STOP))

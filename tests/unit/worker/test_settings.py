@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import pytest
 from kafka import KafkaProducer
 
-from safeconsumer import Pump, SafeConsumer, Worker
-from safeconsumer.errors import HookTypeError, WorkerSettingError
+from safeconsumer import BatchFailure, Pump, SafeConsumer, Worker
+from safeconsumer.errors import HookTypeError, LifespanError, WorkerSettingError
 from safeconsumer.testing import run_worker
 from safeconsumer.worker import (
     Commit,
@@ -23,6 +23,7 @@ from safeconsumer.worker import (
     Tracing,
 )
 from safeconsumer.worker.executors import check_lifespan
+from safeconsumer.worker.executors.lifespan import enter
 from tests.harness.kafka.offline import offline
 
 
@@ -254,13 +255,131 @@ def test_on_event_must_be_callable():
         Worker(consumer, handle, on_event=3)
 
 
+@pytest.mark.parametrize(
+    "errors",
+    [
+        None,
+        7,
+        [ValueError()],
+        {"0": ValueError()},
+        {True: ValueError()},
+        {0: "ValueError"},
+        {0: ValueError},
+        {0: None},
+    ],
+)
+def test_a_batch_failure_takes_exceptions_by_their_records(errors):
+    with pytest.raises(TypeError, match="BatchFailure takes"):
+        BatchFailure(errors)
+
+
 def test_kinds_that_do_not_fit_are_refused():
     """At construction, with what would do."""
     for wrong in (handle_and_yield, handle_async_and_yield):
         with pytest.raises(WorkerSettingError, match="decorate it"):
             check_lifespan(wrong, "thread")
     with pytest.raises(WorkerSettingError, match="must be callable"):
-        check_lifespan(contextlib.nullcontext(), "thread")
+        check_lifespan(7, "thread")
     with pytest.raises(WorkerSettingError, match="cannot be imported"):
         check_lifespan(lambda: contextlib.nullcontext(), "process")  # noqa: PLW0108
     check_lifespan(None, "thread")
+
+
+@contextlib.contextmanager
+def pool():
+    yield
+
+
+@contextlib.asynccontextmanager
+async def async_pool():
+    yield
+
+
+@contextlib.asynccontextmanager
+async def pool_of_an_app(_app):
+    yield
+
+
+class AsyncPool:
+    async def __aenter__(self): ...
+
+    async def __aexit__(self, *_error): ...
+
+
+class Pools:
+    """One that can be entered, and also makes others; and that makes them by a method."""
+
+    def __enter__(self): ...
+
+    def __exit__(self, *_error): ...
+
+    def __call__(self):
+        return pool()
+
+    @contextlib.contextmanager
+    def each(self):
+        yield
+
+
+async def coroutine():
+    return pool()
+
+
+@pytest.mark.parametrize(
+    ("lifespan", "executor", "match"),
+    [
+        (pool(), "thread", "give the function, and not what it returns"),
+        (async_pool(), "asyncio", "give the function, and not what it returns"),
+        (contextlib.nullcontext(), "thread", "give the function, and not what it"),
+        (pool_of_an_app, "asyncio", "does not take.*'_app'"),
+        (lambda app: app, "thread", "does not take.*'app'"),
+        (Pools.each, "thread", "does not take.*'self'"),
+        (async_pool, "thread", "use executor='asyncio'"),
+        (async_pool, "process", "use executor='asyncio'"),
+        (functools.partial(pool_of_an_app, 1), "thread", "use executor='asyncio'"),
+        (functools.partial(pool_of_an_app), "asyncio", "does not take.*'_app'"),
+        (AsyncPool, "thread", "use executor='asyncio'"),
+        (coroutine, "asyncio", "a coroutine: let it yield"),
+        (coroutine, "thread", "a coroutine: let it yield"),
+    ],
+)
+def test_a_lifespan_that_cannot_be_entered_is_refused(lifespan, executor, match):
+    with pytest.raises(WorkerSettingError, match=match):
+        check_lifespan(lifespan, executor)
+
+
+@pytest.mark.parametrize(
+    ("lifespan", "executor"),
+    [
+        (pool, "thread"),
+        (pool, "process"),
+        (pool, "asyncio"),
+        (async_pool, "asyncio"),
+        (functools.partial(pool_of_an_app, 1), "asyncio"),
+        (functools.wraps(pool_of_an_app)(lambda: pool()), "thread"),  # noqa: PLW0108
+        (AsyncPool, "asyncio"),
+        (Pools, "thread"),
+        (Pools(), "thread"),
+        (Pools().each, "thread"),
+        (contextlib.nullcontext, "process"),
+        (Mock(), "thread"),
+    ],
+)
+def test_a_lifespan_that_may_be_entered_is_taken(lifespan, executor):
+    """Where it is not known what a call makes, run() says so."""
+    check_lifespan(lifespan, executor)
+
+
+@pytest.mark.parametrize(
+    ("made", "match"),
+    [
+        (async_pool(), "it made an async context manager; use executor='asyncio'"),
+        (7, "it made 7, which is not a context manager"),
+    ],
+)
+def test_what_a_lifespan_makes_is_refused_where_it_is_entered(made, match):
+    with (
+        contextlib.ExitStack() as stack,
+        pytest.raises(LifespanError, match=match),
+    ):
+        enter(stack, lambda: made)
