@@ -349,7 +349,7 @@ def test_a_batch_that_waits_long_for_an_answer_is_named(lab, order):
         )
         assert pump.healthy().is_alive
         assert named() == [("t:0", 1, False, None)]
-        assert (pump.stats().running, pump.stats().state) == (4, "running")
+        assert (pump.stats().running, pump.stats().state) == (3, "running")
         batch.done(1)
         assert pump.healthy()
         lab.sleep(11.0)

@@ -13,7 +13,7 @@ from kafka.errors import TopicAuthorizationFailedError
 from safeconsumer.audit.results import CHECKS
 from safeconsumer.cli import cluster
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.group import topics
+from safeconsumer.group import described_topics
 from safeconsumer.group.topics import Facts
 from tests.harness.audit import bad
 from tests.harness.audit.bad import TP
@@ -259,11 +259,11 @@ def test_which_topics_are_not_compacted_is_asked_of_the_broker(monkeypatch):
         Facts("hidden", 1, None),
     ]
     monkeypatch.setattr(cluster.clients, "admin", lambda _: MagicMock())
-    monkeypatch.setattr(topics, "ask", lambda *_: facts)
+    monkeypatch.setattr(described_topics, "ask", lambda *_: facts)
     names = [one.name for one in facts]
     assert cluster.uncompacted({}, names) == {"plain"}
     refused = Mock(side_effect=TopicAuthorizationFailedError)
-    monkeypatch.setattr(topics, "ask", refused)
+    monkeypatch.setattr(described_topics, "ask", refused)
     assert cluster.uncompacted({}, names) == frozenset()
 
 
