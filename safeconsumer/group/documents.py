@@ -7,6 +7,7 @@ from attrs import asdict
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.verdicts import Verdict
 from safeconsumer.group.view import Member, Row, View
+from safeconsumer.group.wire import Reset
 
 
 def hold_document(one: HoldRecord) -> dict[str, object]:
@@ -24,7 +25,15 @@ def hold_document(one: HoldRecord) -> dict[str, object]:
         "since": one.since,
         "expires_at": one.expires_at,
         "offset": one.offset,
+        "reset": _reset_document(one.hold.reset if one.hold else None),
     }
+
+
+def _reset_document(reset: Reset | None) -> dict[str, object] | None:
+    if reset is None:
+        return None
+    to = {f"{topic}:{partition}": offset for topic, partition, offset in reset.to}
+    return {"to": to, "asked": reset.asked}
 
 
 def verdict_document(one: Verdict) -> dict[str, str]:

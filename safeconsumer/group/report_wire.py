@@ -82,6 +82,9 @@ class Report:
             version.
         generation: the generation of the group in which it is a member; -1 if it is not
             one; None in an earlier version.
+        resets: why partitions of which a reset stands are not moved yet, each beginning
+            with its partition; at most a hundred. None: it moves nothing, as it is of an
+            earlier version or its settings forbid it.
         busy: partitions, owned or not, on whose records a handler works, as ranges by
             topic.
         skew: seconds by which it lifts holds late; None in an earlier version.
@@ -109,6 +112,7 @@ class Report:
     recreated: tuple[str, ...] = ()
     member_id: str | None = None
     generation: int | None = None
+    resets: tuple[str, ...] | None = None
     busy: Mapping[str, tuple[tuple[int, int], ...]] = field(factory=dict)
     skew: float | None = None
     kind: str = ""
@@ -145,6 +149,9 @@ def encode_report(report: Report) -> bytes:
         "recreated": list(report.recreated[:_MOST_KEPT]),
         "member_id": report.member_id,
         "generation": report.generation,
+        "resets": None
+        if report.resets is None
+        else [cut(line) for line in report.resets[:_MOST_KEPT]],
         "busy": dict(report.busy),
         "skew": report.skew,
         "kind": report.kind,
@@ -199,6 +206,7 @@ def decode_report(data: object) -> Report | None:
         recreated=_lines(document.get("recreated"), _MOST_KEPT),
         member_id=_member_id(document.get("member_id")),
         generation=_generation(document.get("generation")),
+        resets=_resets(document.get("resets")),
         busy=_ranges(document.get("busy")) or {},
         skew=_skew(document.get("skew")),
         kind=_kind(document.get("kind")),
@@ -222,6 +230,10 @@ def _skew(value: object) -> float | None:
     if not is_int(value) and not isinstance(value, float):
         return None
     return float(value) if 0 <= value <= _MOST_SKEW else None
+
+
+def _resets(value: object) -> tuple[str, ...] | None:
+    return _lines(value, _MOST_KEPT) if isinstance(value, list) else None
 
 
 def _lines(value: object, most: int = _FEW) -> tuple[str, ...]:
