@@ -16,6 +16,7 @@ from safeconsumer.group.reports import (
     MemberReports,
     Reporter,
 )
+from safeconsumer.group.resets import Resets
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
 
@@ -45,11 +46,15 @@ class GroupControl:
         base = clients.connection(configs, settings.client_configs, "control")
         self._producer = LazyProducer(lambda: clients.producer(base, _WRITE_TIMEOUT))
         self._clock = BrokerClock(is_told=settings.status_topic is not None)
-        self._state = ControlState(
-            self._group, client.ledger, settings.clock_skew, self._clock
-        )
         run_after = settings.run_after if settings.unavailable == "run" else None
         self._barrier = Barrier(client.ledger, run_after)
+        self._resets: Resets | None = None
+        if settings.resets:
+            self._resets = Resets(client.ledger, self._barrier.unread)
+            client.carry_out(self._resets)
+        self._state = ControlState(
+            self._group, client.ledger, settings.clock_skew, self._clock, self._resets
+        )
         self._reader = Reader(settings, base, client.ledger, self._state, self._barrier)
         self._reporter = self._make_reporter(configs)
 
@@ -121,4 +126,5 @@ class GroupControl:
             skipped=self._state.skipped,
             applied=self._reader.positions(),
             kept=self._state.kept(),
+            resets=self._resets,
         )
