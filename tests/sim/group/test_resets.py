@@ -9,10 +9,13 @@ from kafka.structs import TopicPartition
 from safeconsumer import Control, Pump, SafeConsumer, Worker
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer._kafka.resetting import RECREATED
+from safeconsumer.audit import control as audited
+from safeconsumer.audit.results import Settings
 from safeconsumer.events import PartitionReset
 from safeconsumer.group import clients, topics
 from safeconsumer.group.publisher import Change, publish
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
+from tests.harness.audit.telling import check, read
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.group.test_members import QUICK, member
 from tests.sim.lab import GROUP
@@ -707,3 +710,37 @@ def test_a_gate_opened_by_time_moves_nothing_before_the_holds_topic_is_read(
             each.end()
         lab.until(lambda: lab.committed(T) == 4)
     one.stop()
+
+
+# ---------------------------------------------------------------- the audit
+
+
+@pytest.mark.parametrize("target", [3, 15], ids=["back", "forward"])
+@pytest.mark.parametrize("is_confirmed", [True, False], ids=["confirmed", "made up"])
+@simulated(seeds=1)
+def test_the_audit_accepts_a_reset_that_the_holds_topic_confirms(
+    lab, tmp_path, target, is_confirmed
+):
+    """And finds one that no operator has asked for."""
+    operator = Resetting(lab)
+    lab.topic("t", records=10)
+    one = member(lab, "a", enable_auto_commit=True, journal=tmp_path)
+    lab.until(lambda: len(one.records) == 10)
+    lab.append(T, 10, first=10)
+    lab.until(lambda: len(one.records) == 20)
+    operator.hold("t")
+    operator.reset({T: target})
+    lab.until(lambda: lab.committed(T) == target)
+    lab.append(T, 10, first=20)
+    operator.end("t")
+    lab.until(lambda: lab.committed(T) == 30)
+    one.stop()
+    targets = {(GROUP, "operator:alice", "t:0", target)} if is_confirmed else ()
+    settings = Settings(control=audited.Control(targets=frozenset(targets)))
+    (verdict,) = check(
+        [read(path) for path in tmp_path.glob("*.journal")], settings
+    ).values()
+    assert {each.check for each in verdict.findings} == (
+        {"A4"} - {is_confirmed and "A4"}
+    )
+    assert not {"A2", "A4", "A5", "A6"} & verdict.unjudged.keys()
