@@ -5,6 +5,7 @@ from typing import Any
 from attrs import asdict
 
 from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.movements import movements
 from safeconsumer.group.verdicts import Verdict
 from safeconsumer.group.view import Member, Row, View
 from safeconsumer.group.wire import Reset
@@ -70,6 +71,7 @@ def status_document(view: View) -> dict[str, Any]:
         "by_member": [_member_document(one) for one in view.members],
         "by_partition": [_partition_document(one) for one in view.held],
         "gone": [asdict(one) for one in view.gone],
+        "resets": [one.document() for one in movements(view)],
     }
 
 
