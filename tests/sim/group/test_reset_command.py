@@ -4,6 +4,7 @@ import json
 
 import pytest
 from kafka import KafkaAdminClient
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import HoldSettingError
@@ -167,6 +168,20 @@ def test_of_a_group_without_members_the_command_moves_it_itself(team):
     consumer = team.subscribed("late")
     got = team.settled(consumer)
     poll_until(consumer, lambda: sum(map(len, got.values())) == 8, got=got)
+
+
+@played()
+def test_partitions_assigned_by_hand_are_moved_by_who_reads_them(team):
+    """Kafka has nobody in its list, and the command leaves it to the one that reports."""
+    consumer = team.member("by-hand")
+    consumer.assign(team.partitions)
+    poll_until(consumer, lambda: team.is_ungated(consumer))
+    consumer.commit({tp: OffsetAndMetadata(5, "", -1) for tp in team.partitions})
+    with Polled(consumer):
+        assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+        ended = reset(team, team.topic, "--to", "2", "--wait", "30s")
+        assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+        assert [consumer.position(tp) for tp in team.partitions] == [2] * 4
 
 
 @pytest.mark.parametrize("kind", ["plain", "refusing"])

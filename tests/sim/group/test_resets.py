@@ -679,7 +679,7 @@ def test_a_coordinator_that_is_silent_delays_no_other_partition(lab):
     one.stop()
 
 
-@pytest.mark.parametrize("is_read", [True, False], ids=["read later", "never read"])
+@pytest.mark.parametrize("is_read", [True, False], ids=["read-later", "never-read"])
 @simulated(seeds=1)
 def test_a_gate_opened_by_time_moves_nothing_before_the_holds_topic_is_read(
     lab, is_read
