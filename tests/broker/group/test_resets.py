@@ -13,9 +13,11 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer.cli.errors import Status
 from tests.harness.group.team import run
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 
-pytestmark = [pytest.mark.any_broker, pytest.mark.nightly]
+pytestmark = pytest.mark.any_broker
 
 LIMIT = 40.0
 ROUNDS = 3
@@ -94,6 +96,29 @@ def move(team, rounds, chance, target):
     rounds.start()
 
 
+@pytest.mark.contract("G10")
+@pytest.mark.parametrize("target", [2, 5, 8], ids=["back", "nowhere", "forward"])
+@pytest.mark.usefixtures("time_to_look")
+def test_a_group_that_runs_is_moved(team, target):
+    """Its member goes on at the target, and commits what it gets from there."""
+    consumer = team.subscribed("a", control=team.quick)
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    consumer.commit()
+    with Polled(consumer):
+        operate(team, "pause", team.topic, "--reason", "x", "--wait", "60s")
+        team.produce(5)
+        operate(team, "reset-offsets", team.topic, "--to", str(target), "--wait", "60s")
+        assert committed(team) == {target}
+    operate(team, "resume", team.topic)
+    expected, came = {tp: [*range(target, 10)] for tp in team.partitions}, {}
+    poll_until(consumer, lambda: came == expected, got=came)
+    consumer.commit()
+    assert committed(team) == {10}
+
+
+@pytest.mark.nightly
+@pytest.mark.contract("G10")
 @pytest.mark.parametrize("assignor", ["eager", "cooperative"])
 def test_each_partition_is_moved_once_whoever_is_killed(team, tmp_path, assignor):
     """After the lift its first record is the target, and each one from there comes once."""

@@ -11,7 +11,7 @@ from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer._kafka.resetting import RECREATED
 from safeconsumer.audit import control as audited
 from safeconsumer.audit.results import Settings
-from safeconsumer.events import PartitionReset
+from safeconsumer.events import PartitionReset, WorkDropped
 from safeconsumer.group import clients, topics
 from safeconsumer.group.publisher import Change, publish
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
@@ -21,6 +21,8 @@ from tests.sim.group.test_members import QUICK, member
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import at, both_protocols
+
+pytestmark = pytest.mark.contract("G10")
 
 T = TopicPartition("t", 0)
 
@@ -283,7 +285,7 @@ def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(lab, order)
     """A handler that runs is waited for, and what it has done is not committed over it."""
     operator = Resetting(lab)
     lab.topic("t", records=10)
-    done, made, told = [], [], []
+    done, made, told, dropped = [], [], [], []
 
     def handle(record, _):
         lab.sleep(2)
@@ -296,7 +298,15 @@ def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(lab, order)
                 group_id=GROUP, client_id="a", control=CONTROL, hooks=[resets(told)]
             ),
         )
-        made.append(Worker(consumer, handle=handle, order=order, concurrency=2))
+        made.append(
+            Worker(
+                consumer,
+                handle=handle,
+                order=order,
+                concurrency=2,
+                on_event=dropped.append,
+            )
+        )
         made[0].run()
 
     _, thread = lab.start("a", live)
@@ -307,6 +317,9 @@ def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(lab, order)
     count = len(done)
     assert count < 10
     lab.sleep(10)
+    assert [one.reason for one in dropped if isinstance(one, WorkDropped)] == [
+        "revoked"
+    ]
     assert (lab.committed(T), len(done)) == (2, count)
     operator.end("t")
     lab.until(lambda: len(done) == count + 8)
