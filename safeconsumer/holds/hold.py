@@ -125,6 +125,8 @@ class Hold:
             return shlex.join((*what, scope, *where))
         if self.owner == WHOLE:
             return "resume(*assignment())"
+        if self.owner == RESET:
+            return "nothing: it ends once this member has moved the partition"
         whose = "" if self.owner == APP else f", owner={self.owner!r}"
         return f"resume({str(self.scope)!r}{whose})"
 

@@ -570,3 +570,23 @@ def test_more_partitions_than_a_record_holds_are_refused():
 def test_a_digest_is_of_where_it_goes():
     first, again = moved({ZERO: 5}, view=MOVER), moved({ZERO: 6}, view=MOVER)
     assert first.digest != again.digest
+
+
+def test_a_hold_under_which_something_is_not_moved_is_lifted_by_force():
+    """Pages and REST refuse it, too: they have no such agreement."""
+    (change,) = moved({ZERO: 5}, view=MOVER).changes
+    standing = HoldRecord(key=change.key, hold=change.hold, at=NOW, offset=7)
+    view = evolve(MOVER, holds=(standing,))
+    ((consent, why),) = against(lifted(view, named(standing)))
+    assert (consent, why.startswith("orders:0 is not moved yet: ")) == (
+        Consent.FORCE,
+        True,
+    )
+    done = evolve(
+        view,
+        facts=evolve(view.facts, committed={ZERO: 5}),
+        reports=tuple(
+            evolve(one, applied=dict.fromkeys(ENDS, 8)) for one in view.reports
+        ),
+    )
+    assert against(lifted(done, named(standing))) == []
