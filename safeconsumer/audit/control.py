@@ -57,6 +57,8 @@ class Record:
         end: when the hold expires; ``inf`` if it does not.
         more: what its key has besides: its version, and fields of a later version. A
             key that differs in it is another hold.
+        targets: partitions, such as ``orders:3``, with the offsets to which the group is
+            moved while it stands.
     """
 
     group: str
@@ -67,6 +69,7 @@ class Record:
     is_held: bool
     end: float = math.inf
     more: tuple[str, ...] = (str(_VERSION),)
+    targets: tuple[tuple[str, int], ...] = ()
 
 
 @frozen(kw_only=True)
@@ -102,9 +105,12 @@ class Control:
         group: the only group of which this was read; None for all groups.
         trouble: why the times prove nothing; "" if they can be used.
         cluster: the id of the cluster; None if it is not known.
+        targets: where operators moved groups: the group, the owner of the hold, the
+            partition as text, and the offset.
     """
 
     spans: tuple[Span, ...] = ()
+    targets: frozenset[tuple[str, str, str, int]] = frozenset()
     since: float = -math.inf
     until: float | None = None
     group: str | None = None
@@ -206,9 +212,15 @@ def control_of(
         cluster: the id of the cluster; None if it is not known.
         until: as of :class:`Control`.
     """
+    records = tuple(records)
     known = [one.complete_since for one in topics if one.complete_since is not None]
     return Control(
         spans=holds_of(records),
+        targets=frozenset(
+            (one.group, one.holder, *target)
+            for one in records
+            for target in one.targets
+        ),
         since=max(known, default=-math.inf),
         until=until,
         group=group,
@@ -248,7 +260,24 @@ def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
         is_held=value is not None,
         end=end,
         more=more,
+        targets=() if value is None else _targets(value),
     )
+
+
+def _targets(value: bytes) -> tuple[tuple[str, int], ...]:
+    # The value was read before: it is a document. A hold that ends by itself moves nothing.
+    document = json.loads(value)
+    reset = document.get("reset") if document.get("ttl_ms") is None else None
+    to = reset.get("to") if isinstance(reset, dict) else None
+    pairs = to if isinstance(to, dict) else {}
+    try:
+        return tuple(
+            (f"{topic}:{int(partition)}", int(offset))
+            for topic, several in pairs.items()
+            for partition, offset in several
+        )
+    except (TypeError, ValueError):  # members move nothing by it
+        return ()
 
 
 def _fields(key: bytes | None) -> tuple[str, str, str, str, tuple[str, ...]] | None:
@@ -389,4 +418,5 @@ def _records(documents: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
             is_held=one["is_held"] is True,
             end=math.inf if end is None else float(end),
             more=(str(one.get("version", _VERSION)), *one.get("extra", ())),
+            targets=tuple((one.get("reset") or {"to": {}})["to"].items()),
         )

@@ -114,6 +114,14 @@ class Deliver(Entry, tag="deliver"):
         return True
 
 
+class Reset(Entry, tag="reset"):
+    """The ownership begins at an offset to which an operator's hold moves the partition."""
+
+    tp: str
+    offset: Position
+    owner: str
+
+
 class Transactional(Entry, tag="transactional"):
     """A batch of a transaction was read: these leave offsets without a record."""
 
@@ -287,8 +295,8 @@ EVENTS: Mapping[str, type[Entry]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (
         *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped),
-        *(Handle, Handled, Hold, Kept, Lift, Lost, Moved, Return, Revoked),
-        *(Running, Transactional, Unseen, Working),
+        *(Handle, Handled, Hold, Kept, Lift, Lost, Moved, Reset, Return),
+        *(Revoked, Running, Transactional, Unseen, Working),
     )
 }
 """

@@ -116,6 +116,8 @@ class Epoch:
         commits: the commits that were asked for in it, or soon after.
         was_assigned: whether an entry reports its begin; if not, records just came.
         seeks: how many successful seeks came before its first record.
+        was_reset: whether it began where an operator's hold moved the partition: what
+            was committed before it counts no more.
         was_lost: whether it ended without the member's doing.
         was_revoked: whether it ended in a rebalance that the member took part in.
         has_committed: whether a commit of it was acknowledged.
@@ -142,6 +144,7 @@ class Epoch:
     commits: Commits = field(factory=Commits)
     was_assigned: bool = True
     seeks: int = 0
+    was_reset: bool = False
     was_lost: bool = False
     was_revoked: bool = False
     has_committed: bool = False

@@ -255,6 +255,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
         *_late_commits(case.tracks.values()),
         *(() if _incomparable(case) else _by_offsets(case, starts, basis)),
         *_under_holds(case),
+        *_resets(case),
     ):
         if isinstance(one, Finding):
             findings.append(one)
@@ -392,6 +393,31 @@ def _others_holds(case: Case, control: Control) -> str:
             f"proves: they are of another cluster, or were made again since{older}"
         )
     return ""
+
+
+def _resets(case: Case) -> Iterator[Finding | Unjudged]:
+    # A member's word that it was moved counts if an operator's hold says so, too.
+    control, group = case.settings.control, case.case.group
+    for name, track in case.tracks.items():
+        for one in track.resets:
+            is_read = control is not None and control.is_about(group)
+            known = control.targets if control is not None else ()
+            if is_read and (group, one.owner, one.tp, one.offset) in known:
+                continue
+            if is_read and control is not None and _has_all(control, case, one.at):
+                yield track.unconfirmed(one)
+                continue
+            why = (
+                f"{name} says in entry {one.n} that {one.owner} moved it to {one.offset}; "
+                "only the control topics can confirm that (--control, or --history FILE)"
+            )
+            yield from ((check, why) for check in ("A2", "A4", "A5", "A6"))
+
+
+def _has_all(control: Control, case: Case, at: float) -> bool:
+    skew = case.settings.clock_skew
+    is_known = not control.trouble and at >= control.since + skew
+    return is_known and not control.may_lack(at, skew)
 
 
 # ---------------------------------------------------------------- what is not judged

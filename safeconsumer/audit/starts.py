@@ -200,7 +200,8 @@ class _Known:
         if epoch.runs:
             self.before = epoch
             self.delivered = max(self.delivered, *(run.end for run in epoch.runs))
-        self.most = max(self.most, epoch.commits.most)
+        before = -1 if epoch.was_reset and epoch.has_committed else self.most
+        self.most = max(before, epoch.commits.most)
 
     def over(self, rank: Sequence[Epoch], lasts: Iterable[int]) -> None:
         """Add what is known once a generation is over."""

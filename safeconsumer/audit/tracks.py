@@ -27,6 +27,7 @@ from safeconsumer.audit.entries import (
     Lost,
     Moved,
     Ownership,
+    Reset,
     Return,
     Transactional,
 )
@@ -86,6 +87,8 @@ class Track:
             if neither did.
         lags: how long after their append records came.
         was_reset: resets of its position, by the check that they may hide something of.
+        resets: ownerships that began where an operator's hold moved the partition, as
+            the member says; the holds topic must say so, too.
         generations: the generations in which the member gained the partition.
         is_transactional: whether it read a batch of a transaction.
     """
@@ -111,6 +114,7 @@ class Track:
         self.last_at = -math.inf
         self.lags = Lags()
         self.was_reset: dict[str, str] = {}
+        self.resets: list[Reset] = []
         self.generations: set[int] = set()
         self._peeked = -1  # the offset up to which peeked records will come again
         self._came_last = 0  # the entry of the last delivery
@@ -256,6 +260,18 @@ class Track:
             self._leave(None)
         if self.position is None:
             self._stand_at(offset)
+
+    def reset(self, entry: Reset) -> None:
+        """Follow an ownership that begins where an operator moves the partition."""
+        if self.is_owned:
+            self.resets.append(entry)
+            self.epochs[-1].was_reset = True
+            self._go_to(self.epochs[-1], entry.offset)
+
+    def unconfirmed(self, entry: Reset) -> Finding:
+        """Return what is wrong with a reset that no operator has asked for."""
+        said = f"{entry.owner} is said to have moved it here; no hold of theirs says so"
+        return self._subject.finding("A4", entry, entry.offset, said)
 
     def read_transaction(self, _entry: Transactional) -> None:
         """Note that offsets without a record may be those of transactions."""

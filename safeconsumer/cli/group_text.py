@@ -6,6 +6,7 @@ from kafka import TopicPartition
 
 from safeconsumer.cli.saying import printable
 from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.movements import movements, summaries
 from safeconsumer.group.partitions import partitions_text
 from safeconsumer.group.verdicts import (
     HOLD_ENDED,
@@ -70,11 +71,23 @@ def status_lines(view: View) -> list[str]:
         lines += columns(_held_row(one, view) for one in held[:_MANY])
         if len(held) > _MANY:
             lines.append(f"  and {len(held) - _MANY} more: -o json shows all")
+    lines += _reset_lines(view)
     if unasked := view.without_lag:
         lines.append(f"lag unknown: {partitions_text(unasked)} cannot be asked")
     elif view.whole_lag is not None:
         lines.append(f"lag {view.whole_lag:,}")
     return lines
+
+
+def _reset_lines(view: View) -> Iterator[str]:
+    found = movements(view)
+    if found:
+        yield "resets"
+        yield from (f"  {line}" for line in summaries(found))
+        left = [one for one in found if not one.is_moved]
+        yield from columns((one.name, one.sentence()) for one in left[:_MANY])
+        if len(left) > _MANY:
+            yield f"  and {len(left) - _MANY} more: -o json shows all"
 
 
 def _hold_lines(view: View) -> Iterator[str]:

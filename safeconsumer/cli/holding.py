@@ -160,6 +160,9 @@ def pause(  # noqa: PLR0913 - one parameter per option
 def _refuse(plan: Plan, flags: Mapping[str, bool]) -> None:
     """Refuse a plan that needs a flag which was not given."""
     for one in plan.needs:
+        if one.consent is Consent.NONE:
+            message = f"{one.why}: {one.ask}. Nothing was changed"
+            raise CommandError(message, Status.FAILED)
         if one.consent in _REFUSALS and not flags[one.consent.value]:
             more, status = _REFUSALS[one.consent]
             raise CommandError(one.why + more, status)
@@ -350,6 +353,11 @@ def extend(  # noqa: PLR0913 - one parameter per option
 @GROUP_OPTION
 @owner_option
 @click.option("--all", "is_all", is_flag=True, help="Every hold of --owner.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Lift a hold though what reset-offsets asked for under it is not done.",
+)
 @output_options
 @connection_options
 @click.pass_context
@@ -361,6 +369,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
     group: str,
     owner: str | None,
     is_all: bool,
+    force: bool,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -368,7 +377,8 @@ def resume(  # noqa: PLR0913 - one parameter per option
     Lift holds of exactly these scopes; others stay, and are named.
 
     Lifting a scope without a hold is no error if the group consumes it: it also lifts
-    holds that members still obey after a control topic was lost.
+    holds that members still obey after a control topic was lost. A hold under which
+    reset-offsets moves the group is lifted when that is done.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -384,6 +394,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 _refuse_unheld(operator, view, found)
             wish = Lift(group=group, holds=_named(group, view, whose, found))
             plan = lift(view or _blind(group), wish)
+            refuse_unforced(plan, force=force)
             done = Done(plan=plan, acknowledged=operator.write(plan.changes))
             with _written("lifted", done.acknowledged):
                 if trouble is not None:
@@ -396,6 +407,14 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 give_up(context, advice, Status.FAILED)
         if not done.was_held and plan.others:  # a wrong owner or scope
             context.exit(Status.FAILED)
+
+
+def refuse_unforced(plan: Plan, *, force: bool) -> None:
+    """Refuse a plan that needs ``--force`` without it."""
+    for one in plan.needs:
+        if one.consent is Consent.FORCE and not force:
+            message = f"{one.why}. Nothing was changed: {one.ask}"
+            raise CommandError(message, Status.FAILED)
 
 
 def _blind(group: str) -> View:

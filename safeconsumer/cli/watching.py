@@ -20,6 +20,7 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
+from safeconsumer.group.movements import is_moved
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import covered, partitions_text
 from safeconsumer.group.report_wire import kept_text
@@ -137,7 +138,7 @@ def _group_row(one: View) -> tuple[str, ...]:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("words", nargs=-1, metavar="quiet|flowing [SCOPE...]")
+@click.argument("words", nargs=-1, metavar="quiet|flowing|moved [SCOPE...]")
 @GROUP_OPTION
 @click.option(
     "--timeout",
@@ -166,6 +167,8 @@ def wait(
     member keeps them quiet. Without SCOPE, quiet means everything that a hold covers,
     flowing the whole group, but for topics that nobody of it reads any more.
 
+    Moved means that all is done which reset-offsets has asked for, and still stands.
+
     A plain consumer that assigns partitions itself is no member of the group: it is not
     seen, and obeys no hold.
     """
@@ -179,6 +182,8 @@ def wait(
             def judge(view: View) -> tuple[bool, str]:
                 if what == "flowing":
                     return waiting.flows(operator, view, found)
+                if what == "moved":
+                    return is_moved(view, found)
                 return _is_quiet(view, found)
 
             def check(one: Operator, view: View) -> None:
@@ -195,8 +200,8 @@ def wait(
 
 
 def _condition(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    if not words or words[0] not in {"quiet", "flowing"}:
-        message = "give what to wait for: wait quiet, or wait flowing"
+    if not words or words[0] not in {"quiet", "flowing", "moved"}:
+        message = "give what to wait for: wait quiet, wait flowing, or wait moved"
         raise CommandError(message)
     return words[0], tuple(words[1:])
 

@@ -113,6 +113,10 @@ class Member:
         """Have a function called after each change of the membership."""
         self._after_joins.append(call)
 
+    def carry_out(self, _resets: object) -> bool:
+        """Return False: only kafka-python's members move to the offsets of a reset."""
+        return False
+
     # ------------------------------------------------------------ its consumer tells
 
     def obey(self, control: Control, clients: ControlClients) -> None:

@@ -486,3 +486,28 @@ class PauseNotHandedOver(Event):
         if not self.is_whole:
             return None
         return "pause(..., lifetime=Lifetime.UNTIL_RESUMED) is handed over"
+
+
+class PartitionReset(Event):
+    """
+    An operator has moved a partition, and reading goes on at another offset.
+
+    It happens while it is held. What was fetched, queued by a worker, or asked to be
+    committed before is void, and the listener was called as for a partition that was
+    revoked and assigned again. Another owner of the partition that has been there before
+    does not tell it again.
+
+    Attributes:
+        position: where it would have gone on; None: that was not known.
+        offset: where it goes on.
+        owner: the owner of the hold, as ``operator:alice``.
+    """
+
+    __match_args__ = ("partition", "position", "offset")
+    name = "partition_reset"
+    level = "warning"
+
+    partition: TopicPartition
+    position: int | None
+    offset: int
+    owner: str

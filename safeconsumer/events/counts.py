@@ -26,6 +26,7 @@ ALARMS = (
     "control_unchecked",
     "held_partition_uncommitted",
     "log_truncated",
+    "partition_reset",
     "pattern_covers_nothing",
     "pause_not_handed_over",
     "position_out_of_range",

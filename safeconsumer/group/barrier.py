@@ -30,6 +30,8 @@ class _Waiting:
         floor: the offsets applied when that was asked: no topic with records ends
             below.
         is_asked: whether an answer is on its way.
+        is_open: whether the gate was opened by time. It is asked for all the same:
+            until it is read nothing is done to the partitions but to let them flow.
     """
 
     owned: Owned
@@ -37,6 +39,7 @@ class _Waiting:
     ends: Offsets | None = None
     floor: Offsets = field(factory=dict)
     is_asked: bool = False
+    is_open: bool = False
 
     def believes(self, ends: Offsets) -> bool:
         """Tell whether these can be the ends of the topics that were read so far."""
@@ -69,7 +72,12 @@ class Barrier:
 
     def is_waiting(self) -> bool:
         """Tell whether a gate waits for records to be read."""
-        return bool(self._waiting)
+        return not all(one.is_open for one in tuple(self._waiting.values()))
+
+    def unread(self) -> frozenset[TopicPartition]:
+        """Return the partitions for which the topics are not read up to their gaining."""
+        waiting = tuple(self._waiting.values())
+        return frozenset(tp for one in waiting for tp in one.owned)
 
     def close(self, owned: Owned) -> None:
         """
@@ -123,8 +131,12 @@ class Barrier:
         if self._run_after is None:
             return
         now, _ = self._ledger.now()
+        due: dict[TopicPartition, object] = {}
         with self._lock:
-            due = self._take(lambda one: now - one.since >= self._run_after)  # type: ignore[operator]  # not None
+            for number, one in tuple(self._waiting.items()):
+                if not one.is_open and now - one.since >= self._run_after:
+                    self._waiting[number] = evolve(one, is_open=True)
+                    due.update(one.owned)
         if due:
             self._ledger.emit(
                 control_events.GatesOpenedUnread,
@@ -156,7 +168,7 @@ class Barrier:
         with self._lock:
             if self._ask is None:
                 return
-            ready = self._take(self._is_ready)
+            ready = self._take_ready()
         if ready:
             self._ledger.open_gates(ready)
 
@@ -165,10 +177,10 @@ class Barrier:
             self._applied.get(tp, -1) >= end for tp, end in one.ends.items()
         )
 
-    def _take(self, is_wanted: Callable[[_Waiting], bool]) -> Owned:
+    def _take_ready(self) -> Owned:
         taken: dict[TopicPartition, object] = {}
         for number, one in tuple(self._waiting.items()):
-            if is_wanted(one):
+            if self._is_ready(one):
                 del self._waiting[number]
                 taken.update(one.owned)
         return taken

@@ -5,8 +5,10 @@ from typing import Any
 from attrs import asdict
 
 from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.movements import movements
 from safeconsumer.group.verdicts import Verdict
 from safeconsumer.group.view import Member, Row, View
+from safeconsumer.group.wire import Reset
 
 
 def hold_document(one: HoldRecord) -> dict[str, object]:
@@ -24,7 +26,15 @@ def hold_document(one: HoldRecord) -> dict[str, object]:
         "since": one.since,
         "expires_at": one.expires_at,
         "offset": one.offset,
+        "reset": _reset_document(one.hold.reset if one.hold else None),
     }
+
+
+def _reset_document(reset: Reset | None) -> dict[str, object] | None:
+    if reset is None:
+        return None
+    to = {f"{topic}:{partition}": offset for topic, partition, offset in reset.to}
+    return {"to": to, "asked": reset.asked}
 
 
 def verdict_document(one: Verdict) -> dict[str, str]:
@@ -61,6 +71,7 @@ def status_document(view: View) -> dict[str, Any]:
         "by_member": [_member_document(one) for one in view.members],
         "by_partition": [_partition_document(one) for one in view.held],
         "gone": [asdict(one) for one in view.gone],
+        "resets": [one.document() for one in movements(view)],
     }
 
 

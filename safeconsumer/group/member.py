@@ -14,6 +14,7 @@ from safeconsumer.group.reports import (
     MemberReports,
     Reporter,
 )
+from safeconsumer.group.resets import Resets
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
 
@@ -40,11 +41,15 @@ class GroupControl:
         self._is_closed = False
         self._group = str(group)
         self._clock = BrokerClock(is_told=settings.status_topic is not None)
-        self._state = ControlState(
-            self._group, client.ledger, settings.clock_skew, self._clock
-        )
         run_after = settings.run_after if settings.unavailable == "run" else None
         self._barrier = Barrier(client.ledger, run_after)
+        self._resets: Resets | None = None
+        resets = Resets(client.ledger, self._barrier.unread)
+        if settings.resets and client.carry_out(resets):
+            self._resets = resets
+        self._state = ControlState(
+            self._group, client.ledger, settings.clock_skew, self._clock, self._resets
+        )
         holds = clients.holds_topic(settings.holds_topic)
         self._reader = Reader(
             settings, holds, client.ledger, self._state, self._barrier
@@ -121,4 +126,5 @@ class GroupControl:
             skipped=self._state.skipped,
             applied=self._reader.positions(),
             kept=self._state.kept(),
+            resets=self._resets,
         )

@@ -11,9 +11,10 @@ import kafka.errors as kafka_errors
 from attrs import evolve
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.structs import OffsetAndMetadata
 
-from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import clients, described_topics, patterns, topics
+from safeconsumer.errors.base import ControlTopicError, HoldSettingError
+from safeconsumer.group import clients, described_topics, patterns, reset_to, topics
 from safeconsumer.group.board import NAMED_FOR, Board, Readable
 from safeconsumer.group.commits import (
     CommitWatch,
@@ -220,7 +221,16 @@ class Operator:
         found = self.holds(group)
         newest = max((one.at or 0.0 for one in found), default=0.0)
         skew = self.settings.clock_skew
-        since = {one.key: one.since for one in found if one.in_force(newest, skew)}
+        lasting = {one.key: one for one in found if one.in_force(newest, skew)}
+        for one in wanted:
+            there = lasting.get(one.key)
+            if there is not None and there.hold is not None and there.hold.reset:
+                message = (
+                    f"{one.key.scope} is held by {owner} to move the group to other "
+                    "offsets: resume it first. Nothing was changed"
+                )
+                raise HoldSettingError(message)
+        since = {key: one.since for key, one in lasting.items()}
         changed = [one.held_since(since.get(one.key)) for one in wanted]
         self.write(changed)
 
@@ -327,6 +337,40 @@ class Operator:
         Topics for which the broker gives no answer are left out.
         """
         return described_topics.retention(self.admin, names) if names else {}
+
+    def places(
+        self,
+        to: reset_to.To,
+        partitions: Collection[TopicPartition],
+        committed: Mapping[TopicPartition, int],
+    ) -> reset_to.Places:
+        """Ask which offsets of partitions are meant; each must have a leader."""
+        base = {**clients.HASTY, **self.base, "isolation_level": "read_committed"}
+        stable = clients.reader(base)
+        try:
+            return self._asked(
+                lambda asker: reset_to.places_of(
+                    to,
+                    partitions,
+                    committed=committed,
+                    admin=self.admin,
+                    asker=asker,
+                    stable=stable,
+                )
+            )
+        finally:
+            stable.close(autocommit=False, timeout_ms=_CLOSE_MS)
+
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """Return the ids of topics, as Kafka writes them, where they are known."""
+        return reset_to.topic_ids(self.admin, names)
+
+    def move_empty(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, type[Exception]]:
+        """Commit for a group without members; return the errors of what was refused."""
+        wanted = {tp: OffsetAndMetadata(at, "", -1) for tp, at in offsets.items()}
+        return reset_to.move_empty(self.admin, group, wanted)
 
     def topics(self) -> tuple[str, ...]:
         """Return the names of all topics that this principal may see."""

@@ -1,8 +1,8 @@
 """
 Decides what placing, extending or lifting holds would do, before anything is written.
 
-A wish is what somebody typed or clicked: :class:`Place`, :class:`Extend` or
-:class:`Lift`. :func:`plan_of` compares it with a view of the group, and returns a
+A wish is what somebody typed or clicked: :class:`Place`, :class:`Extend`, :class:`Lift`
+or :class:`ResetTo`. :func:`plan_of` compares it with a view of the group, and returns a
 :class:`Plan`: the records to write, what the operator must agree to first, and sentences
 about it. No clock is asked: the view has the time. A :class:`Cluster` is asked for names
 that may have been meant; the same view and wish give the same records and digest, whatever
@@ -38,13 +38,23 @@ from safeconsumer.group import patterns, scopes
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.movements import Movement, movements, movers, obstacle
 from safeconsumer.group.partitions import covered, names, partitions_text
 from safeconsumer.group.publisher import Change, changes, new_hold
+from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.reset_to import Places
+from safeconsumer.group.targets import targets_of
 from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import View
-from safeconsumer.group.wire import ControlKey
+from safeconsumer.group.wire import (
+    MAX_VALUE_BYTES,
+    ControlHold,
+    ControlKey,
+    Reset,
+    encode_hold,
+)
 from safeconsumer.holds.explain import counted, utc
-from safeconsumer.holds.hold import checked_reason
+from safeconsumer.holds.hold import OPERATOR, checked_reason
 from safeconsumer.holds.scope import Everything, Scope
 
 # A level (``note``, ``waiting``, ``unknown`` or ``alarm``) and a sentence.
@@ -219,7 +229,29 @@ class Lift:
     by: str | None = None
 
 
-Wish = Place | Extend | Lift
+@frozen(kw_only=True)
+class ResetTo:
+    """
+    To which offsets a group shall be moved, under holds that its operator has.
+
+    Attributes:
+        group: the group.
+        owner: the owner of the holds.
+        scopes: what shall be moved.
+        asked: where to, as it was typed.
+        places: by partition, where it can be moved and where to, as brokers have answered.
+        topic_ids: topics with their ids, as Kafka writes them.
+    """
+
+    group: str
+    owner: str
+    scopes: tuple[Scope, ...]
+    asked: str
+    places: Places
+    topic_ids: Mapping[str, str]
+
+
+Wish = Place | Extend | Lift | ResetTo
 
 
 # ---------------------------------------------------------------- plans
@@ -232,6 +264,7 @@ class Consent(Enum):
     REPLACE = "replace"
     EVERYTHING = "everything"
     TYPED = "typed"
+    FORCE = "force"
     NONE = "none"
 
 
@@ -321,9 +354,12 @@ class Plan:
 
     def document(self) -> dict[str, Any]:
         """Return the plan as plain JSON values."""
+        points = [{"level": level, "sentence": text} for level, text in self.says]
+        if isinstance(self.wish, ResetTo):
+            return {"points": points, "moves": _moves_document(self, self.wish)}
         covers = flowing(self) if isinstance(self.wish, Lift) else self.covers
         found = {
-            "points": [{"level": level, "sentence": text} for level, text in self.says],
+            "points": points,
             "covers": names(covers),
             "waiting": waiting(self.view, covers),
             "others": list(map(hold_document, self.others)),
@@ -340,6 +376,20 @@ class Plan:
         }
 
 
+def _moves_document(plan: Plan, wish: ResetTo) -> list[dict[str, object]]:
+    committed = plan.view.facts.committed
+    return [
+        {
+            "partition": f"{tp.topic}:{tp.partition}",
+            "from": committed.get(tp),
+            "to": at.offset,
+            "start": at.start,
+            "end": at.end,
+        }
+        for tp, at in wish.places.items()
+    ]
+
+
 def plan_of(view: View, wish: Wish, cluster: Cluster) -> Plan:
     """
     Return what a wish would do.
@@ -354,6 +404,8 @@ def plan_of(view: View, wish: Wish, cluster: Cluster) -> Plan:
     """
     if isinstance(wish, Place):
         return place(view, wish, cluster)
+    if isinstance(wish, ResetTo):
+        return reset(view, wish)
     return extend(view, wish) if isinstance(wish, Extend) else lift(view, wish)
 
 
@@ -449,6 +501,12 @@ def _needs(plan: Plan, wish: Place, cluster: Cluster) -> Iterator[Need]:
             consent=Consent.REPLACE,
             why=f"held already: {rows}",
             ask=f"Replace what you hold already: {named}",
+        )
+    if moving := [one.key.scope for one in plan.replaced if _reset_of(one)]:
+        yield Need(
+            consent=Consent.NONE,
+            why=f"the group is being moved under it: {', '.join(moving)}",
+            ask="resume it first",
         )
     if any(isinstance(one, Everything) for one in todo):
         yield Need(
@@ -607,6 +665,12 @@ def _lift_needs(plan: Plan, wish: Lift) -> Iterator[Need]:
                 why=f"the hold on {one.scope} has changed",
                 ask="it was replaced or extended: check whether you still want to lift it",
             )
+    if undone := _unmoved(plan):
+        yield Need(
+            consent=Consent.FORCE,
+            why="; ".join(f"{one.name} is not moved yet: {one.why}" for one in undone),
+            ask="resume --force lifts it: what is not moved stays where it was",
+        )
     if others := anothers(plan):
         texts = tuple(one.key.scope for one in others)
         owners = ", ".join(dict.fromkeys(one.key.owner for one in others))
@@ -636,6 +700,153 @@ def flowing(plan: Plan) -> tuple[TopicPartition, ...]:
     """Return the partitions that begin to flow when the holds are lifted."""
     kept = frozenset(covered(plan.others, plan.covers))
     return tuple(tp for tp in plan.covers if tp not in kept)
+
+
+def _unmoved(plan: Plan) -> list[Movement]:
+    """Return what the holds that shall be lifted were to move, and have not yet."""
+    owners = {one.owner for one in plan.own if _reset_of(one)}
+    covers = [one.scope for one in plan.own if _reset_of(one)]
+    if not covers:
+        return []
+    found = movements(plan.view, covers)
+    return [one for one in found if one.by in owners and not one.is_moved]
+
+
+def _reset_of(one: HoldRecord) -> Reset | None:
+    return None if one.hold is None else one.hold.reset
+
+
+# ---------------------------------------------------------------- moving offsets
+
+
+def reset(view: View, wish: ResetTo) -> Plan:
+    """
+    Return what moving a group to other offsets would do.
+
+    The targets are written into the holds of the owner that cover them, which lose their
+    end by that.
+    """
+    own = [one for one in view.lasting if one.key.owner == wish.owner]
+    wanted = _wanted(wish)
+    todo: dict[ControlKey, dict[TopicPartition, int]] = {}
+    for tp, offset in wanted.items():
+        under = next((one for one in own if one.covers(tp)), None)
+        if under is not None:
+            todo.setdefault(under.key, {})[tp] = offset
+    holds = {one.key: one for one in own}
+    plan = Plan(
+        view=view,
+        wish=wish,
+        changes=tuple(_moved_by(holds[key], to, wish) for key, to in todo.items()),
+        covers=tuple(sorted(wish.places)),
+        own=tuple(holds[key] for key in todo),
+    )
+    plan = evolve(plan, is_done=bool(wanted) and _stands(view, wish, wanted))
+    plan = evolve(plan, needs=tuple(_reset_needs(plan, wish)))
+    return evolve(plan, says=tuple(_reset_says(plan, wish)))
+
+
+def _wanted(wish: ResetTo) -> dict[TopicPartition, int]:
+    return {tp: at.offset for tp, at in wish.places.items() if at.offset is not None}
+
+
+def _moved_by(
+    own: HoldRecord, to: Mapping[TopicPartition, int], wish: ResetTo
+) -> Change:
+    known = _reset_of(own) or Reset(())
+    places = {(topic, number): at for topic, number, at in known.to}
+    places |= {(tp.topic, tp.partition): at for tp, at in to.items()}
+    ids = {**dict(known.topic_ids), **wish.topic_ids}
+    topics = {topic for topic, _ in places}
+    written = Reset(
+        tuple((*tp, at) for tp, at in sorted(places.items())),
+        tuple(sorted((name, one) for name, one in ids.items() if name in topics)),
+        wish.asked,
+    )
+    hold = own.hold or ControlHold()
+    changed = Change(own.key, evolve(hold, reset=written, ttl_ms=None))
+    return changed.held_since(own.since)
+
+
+def _stands(view: View, wish: ResetTo, wanted: Mapping[TopicPartition, int]) -> bool:
+    known, owner = targets_of(view.lasting), OPERATOR + wish.owner
+    return all(
+        (one := known.get(tp)) is not None
+        and (one.owner, one.offset) == (owner, at)
+        and one.topic_id == wish.topic_ids.get(tp.topic)
+        for tp, at in wanted.items()
+    )
+
+
+def _reset_needs(plan: Plan, wish: ResetTo) -> Iterator[Need]:
+    view, nothing = plan.view, Consent.NONE
+    if not wish.places:
+        named = " ".join(map(str, wish.scopes))
+        yield Need(
+            consent=nothing, why=f"nothing of {named} is consumed", ask="name it"
+        )
+    held = [one for one in view.lasting if one.key.owner == wish.owner]
+    bare = [tp for tp in wish.places if not any(one.covers(tp) for one in held)]
+    if bare:
+        why = f"{partitions_text(bare)} is not held by {wish.owner}"
+        yield Need(consent=nothing, why=why, ask="pause it first, and wait until quiet")
+    if unset := [tp for tp, at in wish.places.items() if at.offset is None]:
+        why = f"nothing is committed of {partitions_text(unset)} to count from"
+        yield Need(consent=nothing, why=why, ask="give an offset, or a time")
+    for tp, at in wish.places.items():
+        if at.is_outside:
+            why = f"{tp.topic}:{tp.partition} has offsets {at.start:,} to {at.end:,}"
+            yield Need(consent=nothing, why=why, ask=f"not {at.offset:,}")
+    for one in movements(view, wish.scopes):
+        if one.by != OPERATOR + wish.owner and not one.is_moved:
+            why = f"{one.name} is still moved by {one.by}: {one.why}"
+            yield Need(consent=nothing, why=why, ask="wait until it is moved")
+    if any(_is_too_long(one) for one in plan.changes):
+        why = "so many partitions do not fit into the record of one hold"
+        yield Need(consent=nothing, why=why, ask="place a hold for each topic")
+    yield from _not_moving(plan)
+
+
+def _not_moving(plan: Plan) -> Iterator[Need]:
+    found: dict[str, list[TopicPartition]] = {}
+    for tp in plan.covers:
+        for one in movers(plan.view, tp):
+            if why := obstacle(one):
+                found.setdefault(why, []).append(tp)
+    for why, tps in found.items():
+        said = f"{partitions_text(tps)} would not be moved: {why}"
+        ask = f"move the others and leave {partitions_text(tps)}"
+        about = tuple(f"{tp.topic}:{tp.partition}" for tp in tps)
+        yield Need(consent=Consent.FORCE, why=said, ask=ask, about=about)
+
+
+def _is_too_long(one: Change) -> bool:
+    return one.hold is not None and len(encode_hold(one.hold)) > MAX_VALUE_BYTES
+
+
+def _reset_says(plan: Plan, wish: ResetTo) -> Iterator[Point]:
+    for tp, at in wish.places.items():
+        yield "note", reset_row(plan.view, tp, at.offset)
+    for one in plan.own:
+        if one.expires_at is not None:
+            end = f"your hold of {one.key.scope} ends at {utc(one.expires_at)}"
+            yield "waiting", f"{end}: that is taken away, and it stays until resumed"
+    yield from (("waiting", one.why) for one in plan.needs if one.why)
+    for one_stream in (one for one in plan.view.reports if one.kind == STREAM):
+        yield "note", f"{one_stream.client_id} is a stream: its offsets do not move"
+
+
+def reset_row(view: View, tp: TopicPartition, offset: int | None) -> str:
+    """Return from where to where a partition is moved, as text."""
+    known = view.facts.committed.get(tp)
+    before = "nothing committed" if known is None else f"{known:,}"
+    after = "nowhere" if offset is None else f"{offset:,}"
+    more = ""
+    if known is not None and offset is not None:
+        count = abs(known - offset)
+        kind = "again" if offset < known else "passed over"
+        more = f"   {count:,} {kind}" if count else "   stays"
+    return f"{tp.topic}:{tp.partition}  {before} -> {after}{more}"
 
 
 # ---------------------------------------------------------------- sentences
@@ -703,7 +914,8 @@ def _retention(plan: Plan, topic: str, kept: float) -> Point:
     said = f"{topic} deletes records after {words_of(kept)}"
     if waiting(plan.view, plan.covers) != 0:
         said += "; records that wait now go first"
-    seconds = None if isinstance(plan.wish, Lift) else plan.wish.seconds
+    wish = plan.wish
+    seconds = None if isinstance(wish, Lift | ResetTo) else wish.seconds
     if seconds is None or seconds + plan.view.skew >= kept:
         return "waiting", f"retention ends BEFORE the hold does: {said}"
     return "note", f"retention by age ends later: {said}"
@@ -751,6 +963,9 @@ def _facts(wish: Wish) -> list[Any]:
     if isinstance(wish, Lift):
         holds = [(one.scope, one.owner, one.id, one.offset) for one in wish.holds]
         return [wish.group, wish.by, holds]
+    if isinstance(wish, ResetTo):
+        to = sorted((*tp, at.offset or 0) for tp, at in wish.places.items())
+        return [wish.group, wish.owner, to, sorted(wish.topic_ids.items())]
     common = [wish.group, wish.owner, list(map(str, wish.scopes)), wish.seconds]
     return [*common, wish.reason if isinstance(wish, Place) else wish.offset]
 

@@ -84,6 +84,9 @@ class Report:
             version.
         generation: the generation of the group in which it is a member; -1 if it is not
             one; None in an earlier version.
+        resets: why partitions of which a reset stands are not moved yet, each beginning
+            with its partition; at most a hundred. None: it moves nothing, as it is of an
+            earlier version or its settings forbid it.
         busy: partitions, owned or not, on whose records a handler works, as ranges by
             topic.
         skew: seconds by which it lifts holds late; None in an earlier version.
@@ -111,6 +114,7 @@ class Report:
     recreated: tuple[str, ...] = ()
     member_id: str | None = None
     generation: int | None = None
+    resets: tuple[str, ...] | None = None
     busy: Mapping[str, tuple[tuple[int, int], ...]] = field(factory=dict)
     skew: float | None = None
     kind: str = ""
@@ -135,6 +139,9 @@ def encode_report(report: Report) -> bytes:
             for one in report.kept[:_MOST_KEPT]
         ],
         "recreated": report.recreated[:_MOST_KEPT],
+        "resets": None
+        if report.resets is None
+        else [cut(line) for line in report.resets[:_MOST_KEPT]],
     }
     data = as_json(document)
     if len(data) <= MAX_REPORT_BYTES:
@@ -183,6 +190,10 @@ def _skew(value: object) -> float | None:
     if not is_int(value) and not isinstance(value, float):
         return None
     return float(value) if 0 <= value <= _MOST_SKEW else None
+
+
+def _resets(value: object) -> tuple[str, ...] | None:
+    return _lines(value, _MOST_KEPT) if isinstance(value, list) else None
 
 
 def _lines(value: object, most: int = _FEW) -> tuple[str, ...]:
@@ -296,6 +307,7 @@ _LATER: Mapping[str, Callable[[object], Any]] = {
     "recreated": lambda value: _lines(value, _MOST_KEPT),
     "member_id": _text,
     "generation": _generation,
+    "resets": _resets,
     "busy": lambda value: _ranges(value) or {},
     "skew": _skew,
     "kind": _kind,

@@ -19,6 +19,7 @@ from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.control_clients import StatusTopic
 from safeconsumer.group.report_wire import Kept, Report
+from safeconsumer.group.resets import Resets
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES, Hold
 from safeconsumer.holds.ledger import PauseLedger
@@ -52,12 +53,14 @@ class ControlStatus:
         skipped: how many records could not be read.
         applied: the offsets up to which it obeys.
         kept: holds that it obeys although their topic was created again since.
+        resets: where it moves its partitions; None: it moves nothing.
     """
 
     state: str
     skipped: int
     applied: Offsets
     kept: tuple[Hold, ...] = ()
+    resets: Resets | None = None
 
 
 class Client(Protocol):
@@ -83,6 +86,9 @@ class Client(Protocol):
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
         """Have a function called after each completed join; it must be quick."""
+
+    def carry_out(self, resets: Resets) -> bool:
+        """Move owned partitions to the targets of resets from now on; False: it cannot."""
 
 
 class Reporter:
@@ -249,6 +255,7 @@ class MemberReports:
             recreated=tuple(self._client.recreated()),
             member_id=member_id,
             generation=generation,
+            resets=None if seen.resets is None else unmoved_of(seen.resets),
             busy=report_wire.ranges(busy),
             skew=self._skew,
             gated=len(self._ledger.control_gates()),
@@ -272,6 +279,12 @@ class MemberReports:
 def kept_of(hold: Hold) -> Kept:
     """Return a hold that its topic has lost, as a report names it."""
     return Kept(owner=hold.owner, scope=str(hold.scope), line=hold_line(hold))
+
+
+def unmoved_of(resets: Resets) -> tuple[str, ...]:
+    """Return why partitions are not moved yet, as a report says it."""
+    troubles = sorted(resets.troubles.items())
+    return tuple(f"{topic}:{number} {why}" for (topic, number), why in troubles)
 
 
 def member_name(client_id: str) -> str:

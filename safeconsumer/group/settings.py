@@ -101,6 +101,9 @@ class Control:
         start_timeout: the most seconds for which the consumer's constructor waits for
             the topics' settings, to refuse topics from which Kafka would delete holds.
         trust_topic: do not ask for those settings; for brokers that cannot answer.
+        resets: whether this member moves its partitions where a hold of its group says
+            so. False: it holds, and moves nothing, for who gives out the right to hold
+            but not to skip data; ``status`` says so.
         client_configs: kafka-python settings for the control clients that differ from
             the consumer's own, such as another ``sasl_plain_username``.
 
@@ -121,6 +124,7 @@ class Control:
     )
     start_timeout: float = field(default=5.0, converter=_seconds, validator=_is_seconds)
     trust_topic: bool = field(default=False, validator=_is_flag)
+    resets: bool = field(default=True, validator=_is_flag)
     # It may contain a password, and settings are printed.
     client_configs: Mapping[str, Any] = field(
         factory=dict, repr=False, converter=_copied, validator=_are_settings

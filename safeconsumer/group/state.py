@@ -1,13 +1,15 @@
 """Keeps what the holds topic says about one group, and turns it into holds."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Fold, Written
+from safeconsumer.group.resets import Resets
+from safeconsumer.group.targets import Targets, targets_of
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
@@ -23,6 +25,13 @@ class ControlState:
 
     Records come in the topic's order; of several of one key the last counts.
 
+    Args:
+        group: the consumer group.
+        ledger: the ledger.
+        skew: seconds by which holds are lifted late.
+        clock: the broker's clock, as far as it is known.
+        resets: keeps where the group is moved; None: this member moves nothing.
+
     Thread rules: any thread; one lock, outside the ledger's. Events wait for the
     ledger's ``deliver()``.
     """
@@ -33,7 +42,9 @@ class ControlState:
         ledger: PauseLedger,
         skew: float,
         clock: BrokerClock | None = None,
+        resets: Resets | None = None,
     ) -> None:
+        self._resets = resets
         self._clock = clock or BrokerClock(is_told=False)
         self._clock.on_change = self.tell_time
         self._group = group
@@ -51,13 +62,14 @@ class ControlState:
             taken = self._fold.take(records)
             self.skipped += taken.skipped
             self._untold += taken.skipped
-            self._apply(taken.fresh)
+            self._follow(taken.fresh)
             self._tell_skipped(topic)
 
     def begin_again(self) -> None:
         """Note that the topic was created again: its offsets start over, the holds stay."""
         with self._lock:
             self._fold.begin_again()
+            self._follow(())
 
     def kept(self) -> tuple[Hold, ...]:
         """Return the holds in force that were on the topic before it was created again."""
@@ -88,6 +100,22 @@ class ControlState:
         self._untold = 0
 
     # ------------------------------------------------------------ applying
+
+    def _follow(self, records: Collection[HoldRecord]) -> None:
+        if self._resets is None:
+            self._apply(records)
+            return
+        wanted = self._targets()
+        self._resets.end(wanted)
+        self._apply(records)
+        self._resets.begin(wanted)
+
+    def _targets(self) -> Targets:
+        # Of a topic that was created again the holds are kept. Whether they were lifted
+        # meanwhile, and what was committed then, is not known: nothing is moved.
+        return targets_of(
+            one for one in self._fold.holds() if not self._fold.is_outlived(one)
+        )
 
     def _apply(self, records: Iterable[HoldRecord]) -> None:
         place: list[Hold] = []

@@ -54,6 +54,27 @@ class ControlKey:
 
 
 @frozen
+class Reset:
+    """
+    Offsets to which a group is moved for as long as a hold of it stands.
+
+    They are absolute: the command that writes them asks the brokers once, so that every
+    owner of a partition moves it to the same place.
+
+    Attributes:
+        to: topic, partition, and the offset of the next record to be read there; each
+            partition once, sorted.
+        topic_ids: topics with the ids, as Kafka writes them, that they had then: a topic
+            that was deleted and recreated since is left alone.
+        asked: what the operator asked for, as text for people.
+    """
+
+    to: tuple[tuple[str, int, int], ...]
+    topic_ids: tuple[tuple[str, str], ...] = ()
+    asked: str = ""
+
+
+@frozen
 class ControlHold:
     """
     What a control record says about its hold.
@@ -69,6 +90,9 @@ class ControlHold:
         since_ms: the broker's time of the record that placed it, if a later record of
             its owner and scope came before it ended: it was extended, renewed or
             replaced, and what it covers is held since then. Otherwise None.
+        reset: where the group is moved while it stands; None if it is not. Members of
+            versions before 0.6 hold, and do not move. A hold that ends by itself has
+            none: what is not moved by then never would be.
     """
 
     hold_id: str = ""
@@ -78,6 +102,7 @@ class ControlHold:
     host: str | None = None
     principal: str | None = None
     since_ms: int | None = None
+    reset: Reset | None = None
 
 
 def encode_key(key: ControlKey) -> bytes:
@@ -116,6 +141,7 @@ def encode_hold(hold: ControlHold) -> bytes:
         "host": hold.host,
         "principal": hold.principal,
         "since_ms": hold.since_ms,
+        "reset": None if hold.reset is None else _reset_document(hold.reset),
     }
     known = {name: value for name, value in told.items() if value is not None}
     return as_json({**document, **known})
@@ -153,6 +179,47 @@ def _decoded(data: bytes) -> ControlHold | None:
         host=host,
         principal=principal,
         since_ms=since if is_int(since) and 0 <= since <= _MAX_TIME_MS else None,
+        reset=None if ttl_ms is not None else _reset(document.get("reset")),
+    )
+
+
+def _reset_document(reset: Reset) -> dict[str, object]:
+    offsets: dict[str, list[list[int]]] = {}
+    for topic, partition, offset in reset.to:
+        offsets.setdefault(topic, []).append([partition, offset])
+    ids = dict(reset.topic_ids)
+    return {"to": offsets, "topic_ids": ids, "asked": reset.asked}
+
+
+def _reset(value: object) -> Reset | None:
+    # One that cannot be read whole moves nothing, and its hold counts.
+    document = value if isinstance(value, dict) else {}
+    to, ids, asked = (document.get(name) for name in ("to", "topic_ids", "asked"))
+    if not isinstance(to, dict) or not isinstance(ids, dict):
+        return None
+    found: dict[tuple[str, int], int] = {}
+    for topic, pairs in to.items():
+        if not isinstance(pairs, list) or not all(map(_is_place, pairs)):
+            return None
+        found |= {(topic, partition): offset for partition, offset in pairs}
+    if not found or not all(
+        is_short_text(one, MAX_NAME_LENGTH) for one in ids.values()
+    ):
+        return None
+    return Reset(
+        tuple((*tp, offset) for tp, offset in sorted(found.items())),
+        tuple(sorted((topic, str(one)) for topic, one in ids.items())),
+        str(asked) if is_short_text(asked, MAX_NAME_LENGTH) else "",
+    )
+
+
+def _is_place(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2  # noqa: PLR2004 - a partition and an offset
+        and all(map(is_int, value))
+        and 0 <= value[0] < 2**31
+        and 0 <= value[1] < 2**63
     )
 
 

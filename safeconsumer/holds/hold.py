@@ -25,6 +25,10 @@ APP = "app"
 # The owner of the hold of a topic that a plain pause of all that is assigned of it means.
 WHOLE = "app (all)"
 
+# The owner of the holds of partitions that this member has to move to the offsets of an
+# operator's reset, and has not yet; no local call may use it.
+RESET = "operator's reset"
+
 # Owners of holds from the holds topic begin with this; no local call may use them.
 OPERATOR = "operator:"
 # Owners of holds that a worker places begin with this.
@@ -121,6 +125,8 @@ class Hold:
             return shlex.join((*what, scope, *where))
         if self.owner == WHOLE:
             return "resume(*assignment())"
+        if self.owner == RESET:
+            return "nothing: it ends once this member has moved the partition"
         whose = "" if self.owner == APP else f", owner={self.owner!r}"
         return f"resume({str(self.scope)!r}{whose})"
 
@@ -207,11 +213,17 @@ def checked_owner(owner: object) -> str:
 
     Raises:
         HoldSettingError: as :func:`checked_name`, or if it has the prefix of
-            operators' holds.
+            operators' holds, or is that of their resets.
     """
     if owner is APP:  # as nearly always
         return APP
     name = checked_name(owner)
+    if name == RESET:
+        message = (
+            f"owner {name!r} is reserved: what it holds flows once it is moved to the "
+            "offsets that the group is reset to, or the operator's hold is lifted"
+        )
+        raise HoldSettingError(message)
     if name.startswith(OPERATOR):
         message = (
             f"owner {name[:60]!r} is reserved for operators' holds: the command "

@@ -45,16 +45,16 @@ class Cause(Enum):
     completed join decides here, too.
     """
 
-    RECREATED = "recreated"
+    ANEW = "anew"
     """
-    Topics were deleted and recreated: what is owned of them begins anew, and nothing else
-    is decided.
+    Topics were deleted and recreated, or an operator has reset the group: what is owned
+    of that begins anew, and nothing else is decided.
     """
 
     @property
     def is_passing(self) -> bool:
         """Whether it is left to the next completed join what became of the partitions."""
-        return self in {Cause.PASSING, Cause.LOST, Cause.RECREATED}
+        return self in {Cause.PASSING, Cause.LOST, Cause.ANEW}
 
     @property
     def is_called(self) -> bool:
@@ -69,8 +69,8 @@ class Reassignment(NamedTuple):
     Attributes:
         kept: owned before and after, without a gap.
         gained: ownerships that begin.
-        departed: ownerships that ended; one whose topic was recreated has ended, and
-            another one of the same partition begins.
+        departed: ownerships that ended; one whose topic was recreated, or that was
+            reset, has ended, and another one of the same partition begins.
     """
 
     kept: frozenset[TopicPartition] = frozenset()

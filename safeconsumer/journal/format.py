@@ -18,6 +18,8 @@ Of every consumer:
   not ours, commits by itself;
 - ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the
   committed offset, or the one that the client's reset rule gives;
+- ``reset``: ``tp``, ``offset``, ``owner``: the ownership that has just begun stands where
+  a hold of this owner, such as ``operator:alice``, moves the partition;
 - ``deliver``: the records of one partition that a poll returned, or a step of an
   iteration: ``tp``, ``from`` and ``next``, the positions before and after, ``first`` and
   ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,

@@ -380,6 +380,12 @@ class Recorder:
         self._came.begins_at(tp, offset)
         self._tell_quietly("begins", {"tp": tp_text(tp), "offset": offset})
 
+    def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
+        """Write that an ownership begins where an operator moves the partition."""
+        self._came.begins_at(tp, offset)
+        told = {"tp": tp_text(tp), "offset": offset, "owner": owner}
+        self._tell_quietly("reset", told)
+
     def reassigned(self, change: Reassignment) -> None:
         """Write that an ownership begins or ends, at that moment."""
         changed = (*change.departed, *change.gained)

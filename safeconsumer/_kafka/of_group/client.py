@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from safeconsumer._kafka.resetting import Resets, Resetting
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
 
@@ -48,3 +49,18 @@ class ConsumerClient:
     def call_after_joins(self, call: Callable[[], object]) -> None:
         """Have a function called after each join, under upstream's locks: be quick."""
         self._subscription.on_joined = call
+
+    def carry_out(self, resets: Resets) -> bool:
+        """Move owned partitions to the targets of resets from now on."""
+        consumer = self._consumer()
+        if consumer is not None:
+            resets.on_change = Resetting(consumer, resets, self._in_use).wake
+        return True
+
+    def _in_use(self) -> frozenset[TopicPartition]:
+        # What the program itself says counts as in a report: if it fails, all is in use.
+        try:
+            named = [(str(topic), int(one)) for topic, one in self.busy_elsewhere()]
+        except Exception:  # noqa: BLE001 - the report logs it
+            named = list(self._subscription.assignment)
+        return frozenset((*self.busy(), *named))

@@ -27,6 +27,10 @@ _RECREATED = (
     "deleted, or was not read yet; commit what poll() has returned since, or seek there "
     "first"
 )
+_RESET = (
+    "an operator has moved it to another offset since, by reset-offsets; commit what "
+    "poll() has returned after that, or seek there first"
+)
 
 
 def _told_to_nobody(*, is_done: bool) -> None:
@@ -112,6 +116,32 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
                 del self[tp]
             return None
         return NotOwnedError(_refused(foreign, _RECREATED)) if foreign else None
+
+    def refuse_undoing(
+        self, assigned: States, delivered: Callable[[OwnedPartitionState], Any]
+    ) -> NotOwnedError | None:
+        """
+        Return the error if it would undo an operator's reset.
+
+        In an ownership that a reset began nothing is committed but what lies between its
+        target and what was delivered since, until the program seeks: anything else is
+        from before, out of a thread of the program's own, say.
+
+        Args:
+            assigned: the assigned partitions now.
+            delivered: returns the position up to which records were delivered.
+        """
+        undoing: list[TopicPartition] = []
+        for tp, state in self.states.items():
+            now = assigned.get(tp)
+            least = getattr(now, "least_commit", None)
+            if now is None or least is None:
+                continue
+            position = delivered(now)
+            most = least if position is None else position.offset
+            if now is not state or not least <= self[tp].offset <= most:
+                undoing.append(tp)
+        return NotOwnedError(_refused(undoing, _RESET)) if undoing else None
 
     def refusal(self, assigned: States, generation: Any) -> NotOwnedError | None:  # noqa: ANN401 - upstream's
         """

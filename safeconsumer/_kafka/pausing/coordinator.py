@@ -757,9 +757,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _refusal(self, commit: OwnedOffsets) -> CommitFailedError | None:
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
-            refusal = commit.refuse_deleted(
-                subscription.assignment, subscription.newest_id
-            )
+            assigned = subscription.assignment
+            refusal = commit.refuse_deleted(assigned, subscription.newest_id)
+            position = subscription.undelivered.position
+            refusal = refusal or commit.refuse_undoing(assigned, position)
         if (
             not subscription.partitions_auto_assigned()
             or self._auto_assign_all_partitions()

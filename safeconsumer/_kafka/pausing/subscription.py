@@ -38,6 +38,9 @@ class Journal(Protocol):
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
         """Note a position that was set: the committed one, a reset, or the user's."""
 
+    def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
+        """Note that an ownership begins where an operator's hold moves the partition."""
+
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
         """Note that the records from an offset on were taken and could not be returned."""
 
@@ -487,9 +490,53 @@ class LedgerSubscription(SubscriptionState):
             for tp in again:
                 self._begin_anew(tp, ids[tp.topic])
             if again:
-                self.ledger.assign(self.assignment, Cause.RECREATED)
+                self.ledger.assign(self.assignment, Cause.ANEW)
         self.ids.answered()
         return is_older
+
+    def begin_anew(
+        self, targets: Mapping[TopicPartition, Any]
+    ) -> dict[TopicPartition, OwnedPartitionState]:
+        """
+        Begin new ownerships of partitions, as if others had owned them in between.
+
+        What was fetched, queued or asked to be committed in those before is void.
+
+        Args:
+            targets: the targets of operators' resets at which they begin; None of what
+                begins where the group has committed.
+
+        Returns:
+            The new states of what is owned.
+        """
+        begun: dict[TopicPartition, Any] = {}
+        with self._lock:
+            self.unsettle()
+            for tp, target in targets.items():
+                old = self.assignment.get(tp)
+                if isinstance(old, OwnedPartitionState):
+                    begun[tp] = self.assignment[tp] = self._begun(tp, old, target)
+            self.unsettle()
+            if begun:
+                self.ledger.assign(self.assignment, Cause.ANEW)
+            for tp, state in begun.items():
+                target = state.reset_target
+                if self.journal is not None and target is not None:
+                    self.journal.reset(tp, target.offset, target.owner)
+        return begun
+
+    def _begun(self, tp: TopicPartition, old: OwnedPartitionState, target: Any) -> Any:  # noqa: ANN401 - upstream's, and of safeconsumer.group
+        state: Any = TopicPartitionState()
+        self._adopt(tp, state, None)
+        state.topic_id, state.is_presumed = old.topic_id, old.is_presumed
+        state.named_at, state.earlier_ids = old.named_at, old.earlier_ids
+        state.read_to, state.asks_commit = old.read_to, target is None
+        state.lacks_commit, state.committed = old.lacks_commit, old.committed
+        state.mark_pending_revocation(old._pending_revocation)
+        if target is not None:
+            state.seek(OffsetAndMetadata(target.offset, "", -1))
+            state.begin_at_reset(target)
+        return state
 
     def note_sought(self, partitions: Iterable[TopicPartition]) -> None:
         """Keep positions that the program sets while the ids of topics are presumed."""

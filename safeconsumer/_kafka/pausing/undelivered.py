@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 from uuid import UUID
 
 from kafka.consumer.subscription_state import TopicPartitionState
@@ -128,6 +129,17 @@ class OwnedPartitionState(TopicPartitionState):
     The offset that the group has committed, as far as this ownership knows.
     """
 
+    reset_target: Any = None
+    """
+    The target of the operator's reset by which this ownership began; None: by none.
+    """
+
+    reset_moves: int = 0
+    """
+    The number of moves when it began so: once the program has sought, it may commit
+    where it likes.
+    """
+
     read_to: int | None = None
     """
     The end of what was read of a topic that was recreated; None: nothing was.
@@ -142,6 +154,17 @@ class OwnedPartitionState(TopicPartitionState):
     def is_unread(self) -> bool:
         """Whether its topic was recreated, and nothing of the new one was read yet."""
         return self.is_recreated and self.read_to is None
+
+    def begin_at_reset(self, target: Any) -> None:  # noqa: ANN401 - of safeconsumer.group
+        """Note that it stands where an operator's reset wants it, by which it begins."""
+        self.reset_target, self.reset_moves = target, self.moves
+
+    @property
+    def least_commit(self) -> int | None:
+        """The offset below which a reset lets nothing be committed; None: there is none."""
+        target = self.reset_target
+        is_bound = target is not None and self.reset_moves == self.moves
+        return target.offset if is_bound else None
 
     def note_read(self, end: int) -> None:
         """Note to where records were taken."""

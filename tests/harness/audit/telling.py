@@ -113,12 +113,17 @@ class Operator(Telling):
 
     def __init__(self):
         super().__init__("operator", group="")
-        self.spans = []
+        self.spans, self.targets = [], set()
 
     def held(self, start, end=math.inf, scope="orders", owner="alice"):
         """Hold a scope from one time to another, by the broker's clock."""
         named = {"group": "g", "holder": f"operator:{owner}", "scope": scope}
         self.spans.append(Span(start=start, end=end, **named))
+        return self
+
+    def resets(self, tp, offset, owner="alice"):
+        """Move the group to an offset, in some hold of it."""
+        self.targets.add(("g", f"operator:{owner}", tp, offset))
         return self
 
 
@@ -127,7 +132,10 @@ def control_in(fleet):
     operators = [one for one in fleet if isinstance(one, Operator)]
     if not operators:
         return None
-    return Control(spans=tuple(span for one in operators for span in one.spans))
+    return Control(
+        spans=tuple(span for one in operators for span in one.spans),
+        targets=frozenset(found for one in operators for found in one.targets),
+    )
 
 
 class Line:

@@ -273,3 +273,20 @@ def test_what_the_topics_do_not_say_is_not_judged(control, why, *, is_working):
     checks = {"G2", "W10"} if is_working else {"G2"}
     assert set(result.unjudged) == (checks if why else set())
     assert all(why in said for said in result.unjudged.values())
+
+
+def test_the_offsets_that_a_group_is_moved_to_are_read_as_the_history_tells_them():
+    reset = b'"reset":{"to":{"t":[[0,4],[1,7]]},"topic_ids":{},"asked":"x"}'
+    log = [
+        Written(b"1\0g\0alice\0t", b'{"v":1,"id":"a",' + reset + b"}", 0, 1000),
+        Written(
+            b"1\0g\0bob\0t", b'{"v":1,"id":"a","ttl_ms":9000,' + reset + b"}", 1, 1000
+        ),
+        Written(b"1\0g\0eve\0t", b'{"v":1,"id":"a","reset":{"to":[]}}', 2, 1000),
+    ]
+    found = control_of([], decoded(log)).targets
+    assert found == from_history("file", history(log)).targets
+    assert found == {
+        ("g", "operator:alice", "t:0", 4),
+        ("g", "operator:alice", "t:1", 7),
+    }

@@ -1,6 +1,7 @@
 """Every promise, and every claim about another client, has a test that proves it."""
 
 import ast
+import itertools
 import re
 
 from tests.unit.contract import claims, matrix
@@ -55,13 +56,17 @@ def test_what_is_measured_says_how():
 
 
 def test_no_promise_is_overlooked():
-    """Every section of the page is one, and none is left out in between."""
+    """Every section of the page is one; what is left out in between is still to come."""
     text = matrix.CONTRACT.read_text(encoding="utf-8")
     found = list(matrix.promises())
+    named = re.findall(r"^- \*\*([PGWS]\d+)\b", text, re.MULTILINE)
+    to_come = {*named} - {*found}  # more is to come of some that are there, too
     assert len(re.findall(r"^###", text, re.MULTILINE)) == len(found)
     for letter in "PGWS":
         of_it = [one for one in found if one.startswith(letter)]
-        assert of_it == [f"{letter}{number + 1}" for number in range(len(of_it))]
+        every = (f"{letter}{number + 1}" for number in range(len(found)))
+        left = (one for one in every if one not in to_come)
+        assert of_it == [*itertools.islice(left, len(of_it))]
 
 
 def test_every_mark_names_a_promise():

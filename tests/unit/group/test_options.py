@@ -257,7 +257,7 @@ def test_a_hold_that_cannot_be_is_one_line_before_any_broker_is_asked(arguments,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("orders",), "give what to wait for: wait quiet, or wait flowing"),
+        (("orders",), "give what to wait for: wait quiet, wait flowing, or wait moved"),
         (("quiet", "--timeout", "0s"), "no answer from the broker"),
         (("quiet", "--timeout", "soon"), "--timeout: 'soon' is not a duration"),
     ],

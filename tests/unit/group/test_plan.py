@@ -13,16 +13,20 @@ from safeconsumer.group.plan import (
     Extend,
     Lift,
     Named,
+    ResetTo,
     extend,
     flowing,
     lift,
     place,
+    reset,
     wish_of,
 )
 from safeconsumer.group.publisher import new_hold
 from safeconsumer.group.report_wire import STREAM, Report
+from safeconsumer.group.reset_to import Place
+from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import Times
-from safeconsumer.group.wire import ControlKey
+from safeconsumer.group.wire import ControlKey, Reset
 from tests.harness.listing import short
 from tests.unit.group.test_view import ENDS, PLAIN, facts, report, viewed
 
@@ -502,3 +506,87 @@ def test_a_group_that_only_streams_obey_is_known():
         assert view.is_known
         said = [what for _, what in against(placed("orders:0", view=view))]
         assert not any("no group" in one for one in said)
+
+
+# ---------------------------------------------------------------- moving offsets
+
+
+def moved(to, *, view=VIEW, owner="alice", holds=("orders",), topic="orders"):
+    """Return the plan of moving partitions of a topic that has offsets 0 to 100."""
+    held = tuple(record(one) for one in holds)
+    wish = ResetTo(
+        group="billing",
+        owner=owner,
+        scopes=scopes_of([topic], "billing"),
+        asked="x",
+        places={tp: Place(start=0, end=100, offset=at) for tp, at in to.items()},
+        topic_ids={topic: "id"},
+    )
+    return reset(evolve(view, holds=(*view.holds, *held)), wish)
+
+
+MOVER = viewed(
+    facts("a", ZERO, ONE),
+    report("a", assigned={"orders": ((0, 1),)}, quiet={}, resets=()),
+)
+MOVER = evolve(MOVER, group="billing", times=Times(NOW))
+
+
+def test_a_reset_is_written_into_the_hold_that_covers_it():
+    plan = moved({ZERO: 5, ONE: 7}, view=MOVER)
+    ((change,), (hold,)) = plan.changes, plan.own
+    assert change.key == hold.key
+    assert change.hold.reset == Reset(
+        (("orders", 0, 5), ("orders", 1, 7)), (("orders", "id"),), "x"
+    )
+    assert (change.hold.hold_id, plan.needs) == (hold.hold.hold_id, ())
+
+
+def test_members_that_move_nothing_need_force():
+    plan = moved({ZERO: 5}, view=evolve(VIEW, holds=()))
+    assert [consent for consent, _ in against(plan)] == [Consent.FORCE]
+    assert "orders:0 would not be moved: a moves nothing" in against(plan)[0][1]
+
+
+def test_streams_that_obey_are_named():
+    """Their offsets are in their checkpoints."""
+    stream = report("a-stream", kind=STREAM)
+    view = evolve(MOVER, reports=(*MOVER.reports, stream))
+    said = [text for _, text in moved({ZERO: 5}, view=view).says]
+    assert f"{stream.client_id} is a stream: its offsets do not move" in said
+
+
+def test_more_partitions_than_a_record_holds_are_refused():
+    """Members would pass over the record, and the hold with it."""
+    few, many = (
+        {TopicPartition("orders", number): 50 for number in range(count)}
+        for count in (3000, 9000)
+    )
+    assert moved(few, view=MOVER).needs == ()
+    ((consent, why),) = against(moved(many, view=MOVER))
+    assert (consent, "do not fit" in why) == (Consent.NONE, True)
+
+
+def test_a_digest_is_of_where_it_goes():
+    first, again = moved({ZERO: 5}, view=MOVER), moved({ZERO: 6}, view=MOVER)
+    assert first.digest != again.digest
+
+
+def test_a_hold_under_which_something_is_not_moved_is_lifted_by_force():
+    """Pages and REST refuse it, too: they have no such agreement."""
+    (change,) = moved({ZERO: 5}, view=MOVER).changes
+    standing = HoldRecord(key=change.key, hold=change.hold, at=NOW, offset=7)
+    view = evolve(MOVER, holds=(standing,))
+    ((consent, why),) = against(lifted(view, named(standing)))
+    assert (consent, why.startswith("orders:0 is not moved yet: ")) == (
+        Consent.FORCE,
+        True,
+    )
+    done = evolve(
+        view,
+        facts=evolve(view.facts, committed={ZERO: 5}),
+        reports=tuple(
+            evolve(one, applied=dict.fromkeys(ENDS, 8)) for one in view.reports
+        ),
+    )
+    assert against(lifted(done, named(standing))) == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from safeconsumer.group import report_wire, wire
 from safeconsumer.group.report_wire import Report
-from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
 from tests.unit.group.patience import patient
 
@@ -21,6 +21,20 @@ keys = st.builds(
     owner=names,
     scope=st.sampled_from(["@all", "orders", "orders:3", "re:ord.*"]),
 )
+offsets = st.dictionaries(
+    st.tuples(st.text(max_size=8), st.integers(0, 2**31 - 1)),
+    st.integers(0, 2**63 - 1),
+    min_size=1,
+    max_size=3,
+)
+moves = st.builds(
+    Reset,
+    to=offsets.map(lambda to: tuple(sorted((*tp, at) for tp, at in to.items()))),
+    topic_ids=st.dictionaries(st.text(max_size=8), printable, max_size=3).map(
+        lambda ids: tuple(sorted(ids.items()))
+    ),
+    asked=printable,
+)
 holds = st.builds(
     ControlHold,
     hold_id=printable,
@@ -30,6 +44,7 @@ holds = st.builds(
     principal=st.none() | printable,
     since_ms=st.none() | st.integers(0, 10**13),
 )
+lasting = st.builds(evolve, holds, ttl_ms=st.none(), reset=st.none() | moves)
 ranges = st.dictionaries(
     st.text(max_size=8),
     st.lists(st.integers(0, 2**31 - 1), max_size=5).map(report_wire.ranges_of),
@@ -55,6 +70,7 @@ reports = st.builds(
     recreated=st.lists(printable, max_size=4).map(tuple),
     member_id=st.none() | printable,
     generation=st.none() | st.integers(-1, 2**31 - 1),
+    resets=st.none() | st.lists(printable, max_size=4).map(tuple),
     busy=ranges,
 )
 
@@ -73,7 +89,7 @@ def test_a_key_is_read_as_written(key):
 
 
 @patient
-@given(holds)
+@given(holds | lasting)
 def test_a_hold_is_read_as_written(hold):
     assert wire.decode_hold(wire.encode_hold(hold)) == hold
 
@@ -103,6 +119,35 @@ def test_a_report_is_read_as_written(report):
 )
 def test_hostile_values_are_none(data):
     assert wire.decode_hold(data) is None
+
+
+RESET = {"to": {"t": [[0, 4]]}, "topic_ids": {"t": "id"}, "asked": "4"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [],
+        {**RESET, "to": {}},
+        {**RESET, "to": {"t": []}},
+        {**RESET, "to": {"t": [[0, -1]]}},
+        {**RESET, "to": {"t": [[0, 4], [True, 4]]}},
+        {**RESET, "to": {"t": [[0]]}},
+        {**RESET, "to": {"t": {"0": 4}}},
+        {**RESET, "topic_ids": {"t": 7}},
+        {**RESET, "topic_ids": None},
+    ],
+    ids=short,
+)
+def test_a_reset_that_cannot_be_read_whole_moves_nothing(document):
+    """Its hold counts all the same."""
+    value = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
+    assert wire.decode_hold(value) == ControlHold("x")
+
+
+def test_a_hold_that_ends_by_itself_has_no_reset():
+    value = json.dumps({"v": 1, "id": "x", "ttl_ms": 5, "reset": RESET}).encode()
+    assert wire.decode_hold(value) == ControlHold("x", ttl_ms=5)
 
 
 def test_a_value_of_a_later_version_holds_for_good():

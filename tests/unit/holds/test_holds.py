@@ -6,6 +6,7 @@ from safeconsumer.errors import HoldSettingError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines, hold_line
 from safeconsumer.holds.hold import (
+    RESET,
     WHOLE,
     Hold,
     Lifetime,
@@ -184,3 +185,11 @@ def test_what_is_not_assigned_has_a_line():
     lab.hold(ALL)
     (line,) = explain_lines(lab.ledger.view(), C)
     assert line.startswith("@all held by app")
+
+
+def test_the_hold_of_a_reset_is_no_programs_to_lift():
+    """A record of the old place would come before the partition is moved."""
+    hold = Hold(scope=scopes.parse("orders:3"), owner=RESET)
+    assert hold.lifted_by("g").startswith("nothing: it ends once")
+    with pytest.raises(HoldSettingError, match="is reserved: what it holds flows once"):
+        checked_owner(RESET)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.contract("P21")
 def renew(ledger, *partitions):
     """Begin ownerships anew of partitions whose topics were recreated."""
     again = {tp: object() for tp in partitions}
-    ledger.assign({**ledger.owned(), **again}, Cause.RECREATED)
+    ledger.assign({**ledger.owned(), **again}, Cause.ANEW)
 
 
 @pytest.mark.parametrize("lifetime", [Lifetime.UNTIL_RESUMED, Lifetime.WHILE_ASSIGNED])

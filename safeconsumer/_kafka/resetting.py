@@ -1,0 +1,363 @@
+"""
+Moves partitions that a member owns to where an operator resets their group.
+
+A task on the IO thread looks at what is to be moved as long as a reset stands. For each
+partition that is quiet, of which nobody has a record in hand, and for which the holds
+topic was read:
+
+1. the topic's id is asked for: a topic that was recreated is left where it is;
+2. the committed offset is asked for. It is the target, and this ownership began there:
+   done, until it is looked at again, as a transaction may have undone it;
+3. the listener hears that the partition is revoked, a new ownership of it begins at the
+   target, and the listener hears that it is assigned. Fetches, records in a worker's
+   queue and commits of the ownership before are void by that;
+4. the target is committed. If that fails, 2 finds so.
+
+After each wait it is checked again that the reset stands and the ownership goes on. A
+coordinator that does not answer keeps this task waiting, and nothing else.
+"""
+
+import logging
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer import events
+from safeconsumer._kafka.pausing.ids import PATIENCE
+from safeconsumer._kafka.pausing.subscription import id_text
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+
+log = logging.getLogger("safeconsumer.group")
+
+# Seconds between two looks at what is to be moved; nothing is sent for most of them.
+_EVERY = 0.2
+# Seconds between two questions for the committed offset of what was moved.
+_AGAIN = 3.0
+# Milliseconds for a question and for a commit; then it is tried again.
+_TIMEOUT_MS = 2000.0
+
+States = dict[TopicPartition, OwnedPartitionState]
+
+BUSY = "waits: the program, or a handler, works on records of it"
+JOINING = "waits: its group rebalances"
+UNREAD = "waits: the holds topic is not read up to its assignment yet"
+RECREATED = "stays where it is: its topic was deleted and recreated since"
+NO_POSITION = "waits: its position is asked for"
+
+
+class Target(Protocol):
+    """Where a partition is moved: ``safeconsumer.group.resets``'s."""
+
+    @property
+    def offset(self) -> int:
+        """The offset of the next record to be read."""
+
+    @property
+    def topic_id(self) -> str | None:
+        """The id that its topic had, as Kafka writes it; None: any."""
+
+    @property
+    def owner(self) -> str:
+        """The owner of the hold, as ``operator:alice``."""
+
+
+class Resets(Protocol):
+    """The resets of a group, as ``safeconsumer.group.resets`` knows them."""
+
+    targets: Mapping[tuple[str, int], Any]
+    troubles: Mapping[tuple[str, int], str]
+    unread: Callable[[], Collection[tuple[str, int]]]
+    on_change: Callable[[], object]
+
+    def hold(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Keep partitions quiet until :meth:`release`."""
+
+    def release(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Lift this member's own holds of partitions."""
+
+    def pending(self) -> Collection[tuple[str, int]]:
+        """Return the partitions that this member holds until it has moved them."""
+
+
+class Resetting:
+    """
+    Carries out the resets of one consumer's group.
+
+    Args:
+        consumer: an adopted consumer, which is not kept.
+        resets: says what is to be moved, and gets the reasons why it is not yet.
+        busy: returns the partitions of which somebody has records in hand.
+
+    Thread rules: :meth:`wake` on any thread; everything else is the IO thread's.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,  # noqa: ANN401 - a SafeConsumer
+        resets: Resets,
+        busy: Callable[[], Collection[tuple[str, int]]],
+    ) -> None:
+        self._coordinator = consumer._coordinator
+        self._subscription = consumer._subscription
+        self._ledger = self._subscription.ledger
+        self._consumer = weakref.ref(consumer)
+        self._resets, self._busy = resets, busy
+        self._is_running = False
+        # What was found done: the ownership, its target, and until when that is believed.
+        self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
+        # The last target of what is not moved yet.
+        self._last: dict[TopicPartition, Target] = {}
+
+    def wake(self) -> None:
+        """Look soon at what is to be moved."""
+        with suppress(RuntimeError, KafkaError):  # the consumer is closed
+            self._coordinator._manager.call_soon(self._run)
+
+    async def _run(self) -> None:
+        if self._is_running:  # it looks again
+            return
+        self._is_running = True
+        try:
+            while self._goes_on():
+                try:
+                    await self._turn()
+                except Exception:
+                    log.exception("resets of the group are tried again")
+                await self._coordinator._net.sleep(_EVERY)
+        finally:
+            self._is_running = False
+
+    def _goes_on(self) -> bool:
+        if self._resets.targets or self._resets.pending():
+            return not self._subscription.is_closing and self._consumer() is not None
+        self._resets.troubles = {}
+        self._done.clear()
+        self._last.clear()
+        return False
+
+    async def _turn(self) -> None:
+        self._last |= {TopicPartition(*tp): one for tp, one in self._targets.items()}
+        lifted = [tp for tp in self._resets.pending() if tp not in self._targets]
+        if lifted:
+            await self._ask_where_to_go_on(lifted)
+        troubles: dict[tuple[str, int], str] = {}
+        due = self._due(troubles)
+        self._resets.troubles = troubles
+        if not due:
+            return
+        try:
+            await self._move(due, troubles)
+        except KafkaError as error:
+            log.debug("partitions are not moved yet", exc_info=True)
+            why = f"waits: {type(error).__name__}: {error}"[:200]
+            troubles |= dict.fromkeys(due, why)
+        self._resets.troubles = dict(troubles)
+
+    # ------------------------------------------------------------ questions
+
+    @property
+    def _targets(self) -> Mapping[tuple[str, int], Target]:
+        return self._resets.targets
+
+    def _state(self, tp: tuple[str, int]) -> OwnedPartitionState | None:
+        state = self._subscription.assignment.get(TopicPartition(*tp))
+        return state if isinstance(state, OwnedPartitionState) else None
+
+    def _due(self, troubles: dict[tuple[str, int], str]) -> States:
+        """Return what is to be looked at now; say of the rest why it waits."""
+        now, found, recreated = self._ledger.now()[0], {}, []
+        in_the_way = self._in_the_way() if self._targets else {}
+        for known, target in self._targets.items():
+            tp = TopicPartition(*known)
+            state = self._state(tp)
+            if state is None:
+                continue
+            if self._is_recreated(state, target):
+                troubles[tp] = RECREATED
+                recreated.append(tp)
+            elif tp in in_the_way:
+                troubles[tp] = in_the_way[tp]
+            elif self._done.get(tp, ())[:2] != (state, target) or (
+                now >= self._done[tp][2]
+            ):
+                found[tp] = state
+        if recreated:
+            self._resets.release(recreated)
+        return found
+
+    def _in_the_way(self) -> Mapping[tuple[str, int], str]:
+        owned = self._subscription.assignment
+        if not self._is_member():
+            return dict.fromkeys(owned, JOINING)
+        flowing = owned.keys() - self._ledger.quiet()
+        return {
+            **dict.fromkeys(self._busy(), BUSY),
+            **dict.fromkeys((*self._resets.unread(), *flowing), UNREAD),
+        }
+
+    def _is_member(self) -> bool:
+        coordinator = self._coordinator
+        if not self._subscription.partitions_auto_assigned():
+            return True
+        return not coordinator.rejoining and not coordinator._generation.is_lost()
+
+    @staticmethod
+    def _is_recreated(state: OwnedPartitionState, target: Target) -> bool:
+        known = state.topic_id
+        return None not in {known, target.topic_id} and (
+            id_text(known) != target.topic_id  # type: ignore[arg-type]  # not None
+        )
+
+    def _still(self, states: States, targets: Mapping[Any, Target]) -> States:
+        """Return what goes on of these ownerships, and is to be moved where it was."""
+        in_the_way = self._in_the_way()
+        return {
+            tp: state
+            for tp, state in states.items()
+            if self._state(tp) is state
+            and self._targets.get(tp) == targets[tp]
+            and tp not in in_the_way
+            and not self._is_recreated(state, targets[tp])
+        }
+
+    async def _committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[Any, Any]:
+        asked = frozenset(partitions)
+        found: Mapping[Any, Any]
+        found = await self._coordinator.fetch_committed_offsets_async(
+            asked, _TIMEOUT_MS
+        )
+        return found
+
+    # ------------------------------------------------------------ moving
+
+    async def _move(self, due: States, troubles: dict[tuple[str, int], str]) -> None:
+        targets = {tp: self._targets[tp] for tp in due}
+        if any(state.reset_target != targets[tp] for tp, state in due.items()):
+            await self._ask_for_ids()
+        committed = await self._committed(due)
+        anew, again = {}, {}
+        for tp, state in self._still(due, targets).items():
+            target, found = targets[tp], committed.get(tp)
+            is_there = found is not None and found.offset == target.offset
+            position = state.position
+            if is_there and position is None and state.reset_strategy is None:
+                troubles[tp] = NO_POSITION  # perhaps its owner before has moved it
+            elif is_there and state.reset_target != target and position == found:
+                state.begin_at_reset(target)
+                self._note_done(tp, state, target)
+            elif is_there and state.reset_target == target:
+                self._note_done(tp, state, target)
+            elif state.reset_target == target:
+                again[tp] = state
+            else:
+                anew[tp] = state
+        begun = await self._begin_anew(anew, targets)
+        await self._commit({**self._still(again, targets), **begun}, targets)
+
+    async def _ask_for_ids(self) -> None:
+        coordinator = self._coordinator
+        with suppress(KafkaError):  # then what is known counts, as it does for commits
+            update = coordinator._cluster.request_update()
+            await coordinator._manager.wait_for(update, PATIENCE * 1000)
+
+    async def _begin_anew(self, due: States, targets: Mapping[Any, Target]) -> States:
+        if not due:
+            return {}
+        # First this member's own hold, and then the question whether the operator's
+        # stands: if it is lifted in between, nothing flows before this is over.
+        self._resets.hold(due)
+        due = self._still(due, targets)
+        await self._tell_listener("on_partitions_revoked", due)
+        due = self._still(due, targets)
+        before = {tp: state.position for tp, state in due.items()}
+        begun: States = self._subscription.begin_anew({tp: targets[tp] for tp in due})
+        for tp in begun:
+            position = before[tp]
+            self._ledger.emit(
+                events.PartitionReset,
+                partition=tp,
+                position=None if position is None else position.offset,
+                offset=targets[tp].offset,
+                owner=targets[tp].owner,
+            )
+        await self._tell_listener("on_partitions_assigned", begun)
+        return begun
+
+    async def _tell_listener(self, method: str, partitions: States) -> None:
+        listener = self._subscription.rebalance_listener
+        if listener is None or not partitions:
+            return
+        try:
+            await self._coordinator._invoke_rebalance_listener_async(
+                method, sorted(partitions)
+            )
+        except Exception:
+            log.exception("a rebalance listener failed as partitions were reset")
+
+    async def _commit(self, due: States, targets: Mapping[Any, Target]) -> None:
+        # A new ownership may have a gate: who reads the holds topic opens it.
+        due = {
+            tp: state
+            for tp, state in due.items()
+            if self._state(tp) is state and self._targets.get(tp) == targets[tp]
+        }
+        if not due:
+            return
+        coordinator = self._coordinator
+        commit = coordinator.of_worker(
+            {tp: OffsetAndMetadata(targets[tp].offset, "", -1) for tp in due}
+        )
+        await coordinator._commit_offsets_sync_async(commit, _TIMEOUT_MS)
+        for tp, state in due.items():
+            if self._state(tp) is state:
+                self._note_done(tp, state, targets[tp])
+
+    def _note_done(
+        self, tp: TopicPartition, state: OwnedPartitionState, target: Target
+    ) -> None:
+        self._done[tp] = state, target, self._ledger.now()[0] + _AGAIN
+        self._resets.release([tp])
+
+    # ------------------------------------------------------------ lifted while undone
+
+    async def _ask_where_to_go_on(self, lifted: Collection[tuple[str, int]]) -> None:
+        """Let partitions go on where the group has committed, if others moved them."""
+        owned = {TopicPartition(*tp): self._state(tp) for tp in lifted}
+        busy = self._busy()
+        self._resets.release([tp for tp, state in owned.items() if state is None])
+        asked = {tp: one for tp, one in owned.items() if one and tp not in busy}
+        if not asked:
+            return
+        try:
+            committed = await self._committed(asked)
+        except KafkaError:
+            log.debug("it is asked again where to go on", exc_info=True)
+            return
+        over = [tp for tp in asked if tp not in self._targets]
+        moved = [
+            tp
+            for tp in over
+            if self._state(tp) is asked[tp]
+            and self._is_moved(tp, asked[tp], committed.get(tp))
+        ]
+        self._subscription.begin_anew(dict.fromkeys(moved))
+        self._resets.release(over)
+
+    def _is_moved(
+        self,
+        tp: TopicPartition,
+        state: OwnedPartitionState,
+        committed: Any,  # noqa: ANN401 - upstream's
+    ) -> bool:
+        offset = None if committed is None else committed.offset
+        position, target = state.position, self._last.get(tp)
+        if position is None or offset == position.offset:
+            return False
+        is_target = target is not None and offset == target.offset
+        return offset != state.committed or (offset is not None and is_target)

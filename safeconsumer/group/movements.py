@@ -1,0 +1,157 @@
+"""Tells which partitions of a group were moved by resets that stand, and why not others."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from attrs import frozen
+from kafka import TopicPartition
+
+from safeconsumer.group.targets import Target, targets_of
+from safeconsumer.group.view import Member, View
+from safeconsumer.holds.scope import Scope
+
+NOT_NOW = "its settings, or its version, move nothing"
+"""
+Why a member that reports does not carry out resets.
+"""
+
+
+@frozen(kw_only=True)
+class Movement:
+    """
+    A partition of a group that a reset moves.
+
+    It was moved if the group has committed the target, and the owner of the partition, if
+    it has one, has read the reset: then it goes on there.
+
+    Attributes:
+        tp: the partition.
+        offset: the target.
+        committed: what the group has committed; None if nothing, or it is unknown.
+        by: the owner of the hold.
+        why: why it was not moved yet; empty if it was.
+    """
+
+    tp: TopicPartition
+    offset: int
+    committed: int | None
+    by: str
+    why: str
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the group goes on at the target."""
+        return not self.why
+
+    @property
+    def name(self) -> str:
+        """The partition, as ``orders:3``."""
+        return f"{self.tp.topic}:{self.tp.partition}"
+
+    def sentence(self) -> str:
+        """Say it for people."""
+        if self.is_moved:
+            return f"moved to {self.offset:,}"
+        return f"to be moved to {self.offset:,}: {self.why}"
+
+    def document(self) -> dict[str, object]:
+        """Return it as plain JSON values."""
+        return {
+            "partition": self.name,
+            "offset": self.offset,
+            "committed": self.committed,
+            "by": self.by,
+            "is_moved": self.is_moved,
+            "why": self.why,
+        }
+
+
+def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
+    """Return what resets move of a group, or of some scopes, sorted by partition."""
+    wanted = tuple(scopes)
+    found = (
+        (TopicPartition(*tp), target)
+        for tp, target in sorted(targets_of(view.lasting).items())
+        if not wanted or any(one.covers(tp) for one in wanted)
+    )
+    return tuple(
+        Movement(
+            tp=tp,
+            offset=target.offset,
+            committed=view.facts.committed.get(tp),
+            by=target.owner,
+            why=_why_not(view, tp, target),
+        )
+        for tp, target in found
+    )
+
+
+def movers(view: View, tp: TopicPartition) -> tuple[Member, ...]:
+    """Return the members that own a partition."""
+    return tuple(one for one in view.present if tp in one.owned)
+
+
+def obstacle(one: Member) -> str:
+    """Return why a member will not move what it owns; empty if it will."""
+    if one.report is None or one.is_lost:
+        return f"{one.name} {one.verdict.sentence}"
+    if one.report.resets is None:
+        return f"{one.name} moves nothing: {NOT_NOW}"
+    return ""
+
+
+def _why_not(view: View, tp: TopicPartition, target: Target) -> str:
+    committed, owners = view.facts.committed.get(tp), movers(view, tp)
+    for one in owners:
+        if why := obstacle(one) or _waits(view, one, tp, target):
+            return why
+    if committed == target.offset:
+        return ""
+    if not view.facts.has_committed:
+        return "what the group has committed cannot be read"
+    if view.unsettled:
+        return f"{view.unsettled}; its owner moves it after that"
+    if not owners:
+        again = (
+            "" if view.present else "; run reset-offsets again, and it is done at once"
+        )
+        return f"nobody owns it, and its next owner moves it first{again}"
+    return f"{owners[0].name} has not committed it yet"
+
+
+def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:
+    report = one.report
+    if report is None:
+        return ""
+    begins = f"{tp.topic}:{tp.partition} "
+    for line in report.resets or ():
+        if line.startswith(begins):
+            return f"at {one.name} it {line.removeprefix(begins)}"
+    topics = view.ends or report.applied
+    if any(report.applied.get(name, 0) <= target.record for name in topics):
+        return f"{one.name} has not read the reset yet"
+    return ""
+
+
+def summaries(several: Iterable[Movement]) -> Iterator[str]:
+    """Yield a line for each topic and owner of a hold, for people."""
+    moved: Counter[tuple[str, str]] = Counter()
+    every: Counter[tuple[str, str]] = Counter()
+    for one in several:
+        every[one.tp.topic, one.by] += 1
+        moved[one.tp.topic, one.by] += one.is_moved
+    for (topic, by), count in every.items():
+        yield f"{topic}  moved {moved[topic, by]} of {count} by {by}"
+
+
+def is_moved(view: View, scopes: Iterable[Scope]) -> tuple[bool, str]:
+    """Judge whether all that resets move of scopes was moved; with a sentence."""
+    if view.ends is None:
+        return False, f"it is unknown what is moved: {'; '.join(view.unread)}"
+    found = movements(view, scopes)
+    left = [one for one in found if not one.is_moved]
+    if not found:
+        return False, "nothing of it is being moved: no reset stands"
+    if not left:
+        return True, f"moved: {', '.join(one.name for one in found)}"
+    return False, "; ".join(f"{one.name} {one.sentence()}" for one in left[:5])
