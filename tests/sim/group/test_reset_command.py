@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli.errors import Status
@@ -62,6 +62,21 @@ def test_a_running_group_is_moved(team, to, offset):
     assert moved.exit_code == Status.DONE
     assert by_alice(team, "resume", team.topic).exit_code == Status.DONE
     assert resets(team) == []
+
+
+@played(work)
+def test_the_end_is_before_a_transaction_that_is_open(team):
+    """A group that reads no open ones would pass over its records."""
+    producer = KafkaProducer(**team.broker.client_config, transactional_id="open")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(team.topic, b"x", partition=0).get(10)
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+    ended = reset(team, team.topic, "--to", "latest", "--dry-run", "-o", "json")
+    first, *_ = json.loads(ended.stdout)["moves"]
+    assert (first["to"], first["end"]) == (5, 6)
+    producer.abort_transaction()
+    producer.close()
 
 
 @played(work)
