@@ -96,7 +96,6 @@ def move(team, rounds, chance, target):
     rounds.start()
 
 
-@pytest.mark.contract("G10")
 @pytest.mark.parametrize("target", [2, 5, 8], ids=["back", "nowhere", "forward"])
 @pytest.mark.usefixtures("time_to_look")
 def test_a_group_that_runs_is_moved(team, target):
@@ -118,7 +117,6 @@ def test_a_group_that_runs_is_moved(team, target):
 
 
 @pytest.mark.nightly
-@pytest.mark.contract("G10")
 @pytest.mark.parametrize("assignor", ["eager", "cooperative"])
 def test_each_partition_is_moved_once_whoever_is_killed(team, tmp_path, assignor):
     """After the lift its first record is the target, and each one from there comes once."""
