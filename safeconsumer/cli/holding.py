@@ -34,6 +34,7 @@ from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import partitions_text
 from safeconsumer.group.plan import (
+    LACKED,
     Consent,
     Extend,
     Lift,
@@ -211,10 +212,13 @@ def _show(output: Output, operator: Operator, plan: Plan) -> None:
 
 def _placed_lines(done: Done) -> Iterator[str]:
     plan = done.plan
+    lacked = [one for one in plan.renewed if plan.view.is_outlived(one)]
+    over = [one for one in plan.renewed if one not in lacked]
     for heading, several in (
         ("held", done.acknowledged),
         ("held already, unchanged", plan.unchanged),
-        ("renewed, as it was over or may have been", plan.renewed),
+        ("renewed, as it was over or may have been", over),
+        (f"renewed, as {LACKED}", lacked),
         ("instead of", plan.replaced),
     ):
         if several:

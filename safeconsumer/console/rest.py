@@ -66,7 +66,8 @@ CALLS = (
         once all replicas have acknowledged each of them, as ``pause -o json`` prints it.
         What must be agreed to first is answered with 409: send the ``agreement`` of its
         ``preview`` as ``agreed``. Repeated while its holds stand, it changes nothing:
-        ``is_done_already`` is true. A hold that ended, or may have, is ``renewed``.""",
+        ``is_done_already`` is true. A hold that ended, or may have, or that the holds
+        topic lost when it was made again, is ``renewed``.""",
     ),
     Call(
         route="GET /lift",

@@ -194,8 +194,17 @@ class Board:
         at = self.positions.get(TopicPartition(self._holds_topic, 0))
         return {} if at is None else {self._holds_topic: at}
 
+    @property
+    def incarnation(self) -> int:
+        """How often the holds topic was created again, as far as it was noticed."""
+        return self._fold.incarnation
+
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
-        """Return the holds that are not lifted by now, of one group or of all."""
+        """
+        Return the holds that are not lifted by now, of one group or of all.
+
+        Those are among them that the topic lost when it was created again.
+        """
         return self._fold.holds(group)
 
     # ------------------------------------------------------------ one moment
@@ -336,6 +345,7 @@ class Board:
             moves=moves or {},
             times=self.times,
             skew=skew,
+            incarnation=self.incarnation,
         )
 
 

@@ -125,4 +125,6 @@ def read_again(operator: Operator, view: View) -> View:
     newest = max((one.at or 0.0 for one in found), default=0.0)
     times = evolve(view.times, newest=max(view.times.newest, newest))
     holds = tuple(one for one in found if one.in_force(times.proven, view.skew))
-    return evolve(view, holds=holds, times=times)
+    # The view may be a follower's, which counts on its own how often the topic was made.
+    incarnation = operator.board.incarnation
+    return evolve(view, holds=holds, times=times, incarnation=incarnation)

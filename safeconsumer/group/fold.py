@@ -67,13 +67,16 @@ class Fold:
 
     Args:
         group: take over only this group's holds; None for all groups.
+
+    Attributes:
+        incarnation: how often the topic was created again.
     """
 
     def __init__(self, group: str | None = None) -> None:
         self._group = group
         # By the bytes of the key: there is only one way to write a key.
         self._last: dict[bytes, HoldRecord] = {}
-        self._incarnation = 0
+        self.incarnation = 0
 
     def take(self, records: Iterable[Written]) -> Taken:
         """
@@ -108,7 +111,7 @@ class Fold:
         """Return the last record of a key that can be read, and how many cannot."""
         latest, skipped = None, 0
         for record in reversed(records):
-            one = read_record(record, self._incarnation)
+            one = read_record(record, self.incarnation)
             skipped += one is None
             latest = latest or one
             if latest is not None and self._group is None:
@@ -117,11 +120,11 @@ class Fold:
 
     def begin_again(self) -> None:
         """Note that the topic was created again: its offsets start over, its holds stay."""
-        self._incarnation += 1
+        self.incarnation += 1
 
     def is_outlived(self, one: HoldRecord) -> bool:
         """Tell whether the topic was created again since, so that it may lack a record."""
-        return one.incarnation < self._incarnation
+        return one.incarnation < self.incarnation
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """

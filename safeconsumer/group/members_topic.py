@@ -6,15 +6,20 @@ earlier version does: ``doctor`` and ``control init`` say how to place it again.
 """
 
 from collections.abc import Iterator
+from math import ceil
 from shlex import quote
 
 from attrs import evolve
+from kafka.errors import TopicAuthorizationFailedError
 
+from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group.described_topics import ask
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.settings import Control
+from safeconsumer.group.settings import PREFIX, Control
 from safeconsumer.group.verdicts import BAD, NOTE, Finding
+from safeconsumer.group.view import Times
+from safeconsumer.holds.explain import utc
 
 # Its name behind the prefix of the control topics' names.
 _NAME = "holds_group"
@@ -24,50 +29,95 @@ def former_findings(operator: Operator) -> Iterator[Finding]:
     """
     Find holds of members that are in force, as far as a record or a report proves.
 
-    Nothing is found if there is no such topic, or if this principal may not see it.
+    Left out is a hold that the holds topic has, too, by group, owner and scope. Nothing
+    is found if there is no such topic, or if this principal may not see it.
 
     Raises:
         KafkaError: the topic is there, and cannot be read.
     """
-    name = _former(operator.settings)
-    if name is None or not ask(operator.admin, [name])[0].partitions:
+    prefix = _prefix(operator.settings)
+    name = f"{prefix}{_NAME}"
+    if prefix is None or not ask(operator.admin, [name])[0].partitions:
         return
-    holds = _in_force(operator, name)
-    for one in holds:
+    there, times = _in_force(operator, name)
+    placed = _placed(operator, times) if there else frozenset()
+    left = [one for one in there if _identity(one) not in placed]
+    for one in left:
         yield Finding(
             id="former-topic",
             rank=BAD,
             what=f"{name} has a hold of {one.key.scope} of {one.key.group} by "
             f"{one.key.owner}, which members of this version do not obey",
-            do=f"place it again, with a limit if it has one: {_placing(one)}",
+            do=_placing(one, prefix, times.here),
         )
-    if not holds:
+    if not left:
+        holds_topic = operator.settings.holds_topic
+        rest = f"each hold on it that is in force is on {holds_topic}, too"
+        rest = rest if there else "no hold on it is in force"
         yield Finding(
             id="former-topic",
             rank=NOTE,
-            what=f"members of this version do not read {name}; no hold on it is in force",
+            what=f"members of this version do not read {name}; {rest}",
             do="delete it once no member of an earlier version runs, which needs it",
         )
 
 
-def _former(settings: Control) -> str | None:
+def _prefix(settings: Control) -> str | None:
     # Topics that were named one by one leave no trace of the other's name.
     known = Control.prefixed("").holds_topic
     prefix = settings.holds_topic.removesuffix(known)
-    return None if prefix == settings.holds_topic else prefix + _NAME
+    return None if prefix == settings.holds_topic else prefix
 
 
-def _in_force(operator: Operator, name: str) -> tuple[HoldRecord, ...]:
+def _identity(one: HoldRecord) -> tuple[str, str, str]:
+    return one.key.group, one.key.owner, one.key.scope
+
+
+def _in_force(operator: Operator, name: str) -> tuple[tuple[HoldRecord, ...], Times]:
     settings = evolve(operator.settings, holds_topic=name, status_topic=None)
     with Operator(operator.base, settings) as other:
         found = other.holds()
         other.board.update()
-        proven = max(other.board.times.proven, operator.board.times.proven)
-    return tuple(one for one in found if one.in_force(proven, settings.clock_skew))
+        mine, times = operator.board.times, other.board.times
+    times = evolve(times, now=mine.now, newest=max(times.newest, mine.newest))
+    skew = settings.clock_skew
+    return tuple(one for one in found if one.in_force(times.proven, skew)), times
 
 
-def _placing(one: HoldRecord) -> str:
+def _placed(operator: Operator, times: Times) -> frozenset[tuple[str, str, str]]:
+    """Return what the holds topic has that is in force; nothing if it cannot be read."""
+    try:
+        found = operator.holds()
+    except (
+        ControlTopicError,
+        TopicAuthorizationFailedError,
+    ):  # another finding says so
+        return frozenset()
+    skew = operator.settings.clock_skew
+    return frozenset(
+        _identity(one) for one in found if one.in_force(times.proven, skew)
+    )
+
+
+def _placing(one: HoldRecord, prefix: str, now: float) -> str:
+    """Return what to do, with the command that lets it end when it would have ended."""
+    hold, end = one.hold, one.expires_at
+    seconds = None if hold is None or hold.ttl_ms is None else hold.ttl_ms / 1000
+    again = "place it again"
+    if end is not None and end > now:
+        seconds = end - now
+    elif end is not None:
+        again = f"it may have ended at {utc(end)}; place it again if it is still needed"
+    return f"{again}: {_command(one, prefix, seconds)}"
+
+
+def _command(one: HoldRecord, prefix: str, seconds: float | None) -> str:
     reason = (one.hold.reason if one.hold else None) or "as before"
     group, owner, scope = map(quote, (one.key.group, one.key.owner, one.key.scope))
-    words = f"safeconsumer pause --group {group} --owner {owner}"
-    return f"{words} --reason {quote(reason)} -- {scope}"
+    topic_prefix = "" if prefix == PREFIX else f"--topic-prefix {quote(prefix)} "
+    limit = "" if seconds is None else f"--for {ceil(seconds)}s "
+    # A member held it, so it is no typing error, whatever the group consumes now.
+    return (
+        f"safeconsumer pause {topic_prefix}--group {group} --owner {owner} "
+        f"--reason {quote(reason)} {limit}--future -- {scope}"
+    )

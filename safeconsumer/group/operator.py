@@ -208,7 +208,9 @@ class Operator:
             for_: seconds or a ``timedelta`` until it expires; None for no limit.
 
         Raises:
-            ControlTopicError: there is no holds topic.
+            ControlTopicError: there is no holds topic, or its settings would let Kafka
+                delete holds; nothing was written. The settings are asked for once, and
+                again if the topic was made again.
             ControlWriteError: a hold was not acknowledged within 10 s. What was
                 acknowledged stands, what the message names may be written later; doing
                 it again is safe.
@@ -219,6 +221,7 @@ class Operator:
         hold = new_hold(checked_reason(reason), checked_duration(for_))
         wanted = _wanted(group, owner, targets, hold)
         found = self.holds(group)
+        self._check_once()
         newest = max((one.at or 0.0 for one in found), default=0.0)
         skew = self.settings.clock_skew
         lasting = {one.key: one for one in found if one.in_force(newest, skew)}
@@ -242,7 +245,13 @@ class Operator:
         partitions. Arguments and errors as :meth:`pause`; a hold that a
         ``ControlWriteError`` names may still exist.
         """
-        self.write(_wanted(group, owner, targets, None))
+        wanted = _wanted(group, owner, targets, None)
+        self._check_once()
+        self.write(wanted)
+
+    def _check_once(self) -> None:
+        if not self._is_fit:
+            self.check()
 
     # ------------------------------------------------------------ reading
 
@@ -278,6 +287,8 @@ class Operator:
         remade = self._asked(
             lambda asker: self._reader.begin(list(ids), asker=asker, ids=ids)
         )
+        if any(one.topic == self.settings.holds_topic for one in remade):
+            self._is_fit = False
         self.board.begin_again(remade)
         self.board.feed({}, self._reader.positions)
         before = dict(self._reader.positions)

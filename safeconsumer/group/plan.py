@@ -14,6 +14,7 @@ The owner's hold of the same scope     What the wish to place one does
 none                                   it is placed
 of the same reason and duration        nothing: it is unchanged
 the same, and it ended or may have     it is placed again: it is renewed
+the same, and the topic has lost it    it is placed again: it is renewed
 another one                            it is replaced, which needs the owner's consent
 another one, and it ended              it is replaced
 =====================================  ================================================
@@ -63,6 +64,11 @@ Point = tuple[str, str]
 GONE = "it was lifted, it ended, or it has another owner"
 """
 Why a hold that was named may not be there.
+"""
+
+LACKED = "the holds topic was made again and lacks it"
+"""
+Why a hold is written again that members obey.
 """
 
 
@@ -300,7 +306,8 @@ class Plan:
         covers: the partitions of the group that the holds cover now.
         own: the existing holds of the same owners and scopes.
         unchanged: those of ``own`` that are what the wish asks for, and stay.
-        renewed: those that are, and that have ended, or may have.
+        renewed: those that are, and that have ended, or may have, or that the holds
+            topic lacks.
         others: the other holds that cover some of these partitions, or the same scopes.
         is_done: whether nothing is left to do.
     """
@@ -469,7 +476,9 @@ def _is_same(change: Change, one: HoldRecord) -> bool:
 
 
 def _is_lasting(view: View, one: HoldRecord) -> bool:
-    """Tell whether a hold has ended by no clock."""
+    """Tell whether a hold is on the holds topic, and has ended by no clock."""
+    if view.is_outlived(one):
+        return False
     if one.hold is None or one.hold.ttl_ms is None:
         return True
     return one.expires_at is not None and not one.is_over(view.times.here)
@@ -527,6 +536,8 @@ def extend(view: View, wish: Extend) -> Plan:
     member reports the broker's time they may last longer than wished, and never shorter
     than before.
 
+    One that the holds topic has lost is written to it again, if it would end no earlier.
+
     Raises:
         HoldSettingError: one does not exist, has ended or may have, has no end, or ends
             later than that.
@@ -546,7 +557,18 @@ def extend(view: View, wish: Extend) -> Plan:
     if wish.offset is not None and not is_shown:
         return _extended_since(plan, wish, [own.get(key) for key in keys])
     todo = tuple(_longer(key, own.get(key), wish.seconds, view) for key in keys)
-    return evolve(plan, changes=todo, says=tuple(_placed(plan, wish.seconds)))
+    says = (*_placed(plan, wish.seconds), *_lacking(plan))
+    return evolve(plan, changes=todo, says=says)
+
+
+def _lacking(plan: Plan) -> Iterator[Point]:
+    """Yield which of the holds to extend members obey though the topic has lost them."""
+    for one in plan.own:
+        if plan.view.is_outlived(one):
+            yield (
+                "note",
+                f"would be written again, as {LACKED}: {' '.join(one.cells())}",
+            )
 
 
 def _extended_since(plan: Plan, wish: Extend, own: Sequence[HoldRecord | None]) -> Plan:
@@ -586,11 +608,18 @@ def _longer(
     if over := _over(own, view):
         message = f"{key.scope} {over}: pause places it again. Nothing was changed"
         raise HoldSettingError(message)
+    end = own.expires_at
+    is_later = end is not None and times.here + seconds < end
+    if view.is_outlived(own) and (is_later or own.hold.ttl_ms is None):
+        message = (
+            f"{key.scope} would end earlier, and {LACKED}: pause places it again. "
+            "Nothing was changed"
+        )
+        raise HoldSettingError(message)
     if own.hold.ttl_ms is None:
         message = f"{key.scope} is held until it is resumed. Nothing was changed"
         raise HoldSettingError(message)
-    end = own.expires_at
-    if end is not None and times.here + seconds < end:
+    if end is not None and is_later:
         message = (
             f"{key.scope} is held until {utc(end)}, which is later. Nothing was "
             "changed: replace it to make it shorter"
@@ -640,7 +669,14 @@ def lift(view: View, wish: Lift) -> Plan:
 
 
 def _are_gone(view: View, wish: Lift) -> bool:
-    """Tell whether the holds were shown, and are there no more, of no other owner."""
+    """
+    Tell whether the holds were shown, and are there no more, of no other owner.
+
+    One that members obey though the topic has lost it is there.
+    """
+    kept = {(one.owner, one.scope) for one in view.kept}
+    if any((OPERATOR + one.owner, one.scope) in kept for one in wish.holds):
+        return False
     return all(one.was_shown for one in wish.holds) and not any(
         hold.key.scope == one.scope and one.names(hold)
         for hold in view.holds
@@ -864,8 +900,9 @@ def _placed(plan: Plan, seconds: float | None) -> Iterator[Point]:
     for one in plan.unchanged:
         yield "note", f"held already, and stays as it is: {' '.join(one.cells())}"
     for one in plan.renewed:
-        cells = " ".join(one.cells())
-        yield "note", f"would be renewed, as it may have ended: {cells}"
+        cells, why = " ".join(one.cells()), "it may have ended"
+        why = LACKED if view.is_outlived(one) else why
+        yield "note", f"would be renewed, as {why}: {cells}"
     if not plan.is_done:
         yield _end(view, seconds)
 

@@ -452,6 +452,8 @@ class View:
             while the same member owned them and did not report; or as one look shows it.
         age: seconds for which there were no news, if that is too long; else None.
         judged: the view as it was before it became too old; None if it is not.
+        incarnation: how often the holds topic was created again, as far as its reader
+            knows.
     """
 
     group: str
@@ -470,6 +472,7 @@ class View:
     moves: Mapping[TopicPartition, Move] = field(factory=dict)
     age: float | None = None
     judged: "View | None" = None
+    incarnation: int = 0
 
     # ------------------------------------------------------------ what is known
 
@@ -478,6 +481,14 @@ class View:
         """Whether anything is known of such a group; if not, its name may be mistyped."""
         said = (self.holds, self.reports, self.late, self.gone)
         return self.facts.is_known or any(said)
+
+    def is_outlived(self, one: HoldRecord) -> bool:
+        """
+        Tell whether the holds topic was created again since, and lacks a hold.
+
+        Members that were there before obey it; one that starts now does not know it.
+        """
+        return one.incarnation < self.incarnation
 
     @property
     def kept(self) -> tuple[Kept, ...]:

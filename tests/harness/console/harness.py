@@ -17,6 +17,7 @@ from safeconsumer.console import serve
 from safeconsumer.console.app import create
 from safeconsumer.console.guard import LOGIN, Auth
 from safeconsumer.console.state import Setup, State
+from safeconsumer.group.board import Board
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.publisher import Change
 from safeconsumer.group.settings import Control
@@ -216,6 +217,7 @@ class Writer:
     settings: Control = field(factory=Control)
     written: list[Change] = field(factory=list)
     before: Callable[[], object] = lambda: None  # called before it says what stands
+    board: Board = field(factory=lambda: Board(Control()))
 
     def __enter__(self):
         return self

@@ -17,7 +17,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
-from tests.harness.group.team import LIMIT, past, run, where
+from tests.harness.group.team import LIMIT, past, run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
@@ -263,24 +263,49 @@ def test_doctor_and_init_name_what_is_left_on_the_members_topic(team):
     on_the_members_topic(team, f"app\0{scope}", OF_A_MEMBER)
     on_the_members_topic(team, "app\0lifted", OF_A_MEMBER)
     on_the_members_topic(team, "app\0lifted", None)
-    again = (
-        f"safeconsumer pause --group {team.group} --owner app --reason 'its own' "
-        f"-- {scope}"
+    begins = (
+        f"safeconsumer pause --topic-prefix {team.prefix} --group {team.group} "
+        "--owner app --reason 'its own' --for "
     )
     found = (run(team, "doctor"), run(team, "control", "init"))
     for ended in found:
-        assert ended.stdout.count(again) == ended.stdout.count("has a hold of") == 1
+        assert ended.stdout.count(begins) == ended.stdout.count("has a hold of") == 1
     assert [one.exit_code for one in found] == [Status.FAILED, Status.DONE]
     assert not consumer.quiet()
-    placed = CliRunner().invoke(
-        safeconsumer, [*shlex.split(again)[1:-2], *where(team), "--", scope]
-    )
-    assert placed.exit_code == Status.DONE, placed.stderr
+    assert as_printed(team, found[0]).exit_code == Status.DONE
     poll_until(consumer, lambda: consumer.quiet() == {team.partitions[1]})
+    (hold,) = past(team)
+    assert 590 < hold["expires_at"] - hold["at"] <= 600
+    ended = run(team, "doctor")
+    assert ended.exit_code == Status.DONE
+    assert f"in force is on {team.settings.holds_topic}, too" in ended.stdout
     on_the_members_topic(team, f"app\0{scope}", None)
     ended = run(team, "doctor")
     assert ended.exit_code == Status.DONE
     assert "no hold on it is in force" in ended.stdout
+
+
+def as_printed(team, ended):
+    """Run the command that a finding prints; the cluster's address is all it lacks."""
+    (words,) = re.findall(r"safeconsumer (pause .*)$", ended.stdout, re.MULTILINE)
+    address = ",".join(team.broker.client_config["bootstrap_servers"])
+    return CliRunner().invoke(
+        safeconsumer, shlex.split(words), env={"SAFECONSUMER_BOOTSTRAP": address}
+    )
+
+
+@played()
+def test_a_members_hold_of_a_group_that_is_not_there_is_placed_as_printed(team):
+    """It has no limit, and its members were stopped for the upgrade."""
+    team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
+    on_the_members_topic(team, "app\0later", b'{"v":1,"id":"a","reason":"its own"}')
+    assert as_printed(team, run(team, "doctor")).exit_code == Status.DONE
+    (hold,) = past(team)
+    assert (hold["scope"], hold["owner"], hold["expires_at"]) == (
+        "later",
+        "app",
+        None,
+    )
 
 
 @played()
@@ -289,7 +314,10 @@ def test_a_members_hold_that_has_ended_is_not_named(team):
     team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
     on_the_members_topic(team, "app\0orders", OF_A_MEMBER)
     team.broker.lab.sleep(700)
-    assert "has a hold of orders" in run(team, "doctor").stdout
+    said = run(team, "doctor").stdout
+    assert "has a hold of orders" in said
+    assert "it may have ended at 20" in said
+    assert " --for 600s --future -- orders" in said
     on_the_members_topic(team, "app\0lifted", None)
     assert "has a hold of orders" not in run(team, "doctor").stdout
 

@@ -7,10 +7,15 @@ from attrs import evolve
 
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics
+from safeconsumer.group.carry_out import carry_out
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.plan import wish_of
 from tests.harness.group.team import run
 from tests.harness.members import Polled
+from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
-from tests.sim.group.operating import CONTROL, Operator
+from tests.sim.group import operating
+from tests.sim.group.operating import CONTROL
 from tests.sim.group.teams import played
 from tests.sim.group.test_members import QUICK, member, read
 from tests.sim.playing import simulated
@@ -71,6 +76,31 @@ def test_what_was_deleted_does_not_flow(team):
             )
 
 
+@pytest.mark.contract("G1")
+@played()
+def test_what_a_long_connection_placed_is_placed_again_on_a_new_topic(team):
+    """A console said "done already", and a member that started then got what is held."""
+    wish = wish_of(
+        group=team.group, owner="alice", texts=["@all"], reason="x", for_=None
+    )
+
+    def place():
+        view = operator.look(team.group, is_strict=True)
+        return carry_out(operator, view, wish, operator, lambda _: True)
+
+    with Operator(team.broker.client_config, team.settings) as operator:
+        assert [place().plan.is_done for _ in range(2)] == [False, True]
+        team.broker.delete_topic(team.settings.holds_topic)
+        team.create(team.settings.holds_topic, topics.HOLDS_SETTINGS)
+        done = place()
+        assert [one.key.scope for one in done.plan.renewed] == ["@all"]
+        assert len(done.acknowledged) == 1
+        assert place().plan.is_done
+    newcomer = team.ready()
+    poll_until(newcomer, lambda: newcomer.quiet() == {*team.partitions})
+    assert [newcomer.position(tp) for tp in team.partitions] == [0] * 4
+
+
 TOPIC_AUTHORIZATION_FAILED = 29
 
 
@@ -99,7 +129,7 @@ WRONG = {
 def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(lab, name):
     """G5: an alarm; a newcomer, and what is gained when it stops or is killed, is gated."""
     told = []
-    operator = Operator(lab)
+    operator = operating.Operator(lab)
     zero, one = lab.topic("t", 2, records=5)
     control = evolve(CONTROL, check_interval=1.0)
     a = member(lab, "a", hooks=[told.append], control=control, **QUICK)
@@ -134,7 +164,7 @@ def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
 ):
     """G5: with "run" after its time, as an alarm; holds that are read then count."""
     told = []
-    operator = Operator(lab)
+    operator = operating.Operator(lab)
     zero, one = lab.topic("t", 2, records=5)
     operator.hold("t:0")
     away = lab.cluster.fail("Fetch", is_held=True, client_id="a-control")

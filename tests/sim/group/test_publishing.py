@@ -2,12 +2,16 @@
 
 import signal
 import threading
+import time
 from functools import partial
 
 import pytest
+from attrs import evolve
 from kafka.producer.future import FutureRecordMetadata
 
+from safeconsumer import Control
 from safeconsumer.errors import (
+    ControlTopicError,
     ControlWriteError,
     HoldSettingError,
     ScopeSyntaxError,
@@ -195,3 +199,59 @@ def test_a_programs_hold_is_refused_before_anything_is_written(team, wrong):
     with operator(team) as one, pytest.raises((HoldSettingError, ScopeSyntaxError)):
         one.pause(group, "good", target, **given)
     assert logged(team) == []
+
+
+def unfit(team):
+    """Return settings of a holds topic that Kafka deletes records of."""
+    settings = Control.prefixed(f"{team.prefix}unfit_")
+    team.broker.create_topic(settings.holds_topic, 1, {"cleanup.policy": "delete"})
+    return settings
+
+
+@pytest.mark.contract("G4")
+@pytest.mark.parametrize("call", ["pause", "resume"])
+@played()
+def test_a_program_writes_to_no_topic_that_would_lose_its_holds(team, call):
+    """Every command refuses such a topic; a program wrote to it."""
+    team.settings = unfit(team)
+    with (
+        operator(team) as one,
+        pytest.raises(ControlTopicError, match=r"has cleanup\.policy=delete"),
+    ):
+        getattr(one, call)(team.group, "orders", owner="loader")
+    assert logged(team) == []
+
+
+@pytest.mark.parametrize("call", ["pause", "resume"])
+@played()
+def test_a_program_without_a_holds_topic_is_told_at_once(team, call):
+    """A lift waited for 10 s, and said that running it again is safe."""
+    team.settings = Control.prefixed(f"{team.prefix}none_")
+    now = time.monotonic()
+    with (
+        operator(team) as one,
+        pytest.raises(ControlTopicError, match="run safeconsumer control init"),
+    ):
+        getattr(one, call)(team.group, "orders", owner="loader")
+    assert time.monotonic() - now < 5
+
+
+@pytest.mark.contract("G4")
+@played()
+def test_a_program_asks_for_the_settings_again_of_a_topic_that_was_made_again(team):
+    name = team.settings.holds_topic
+    with operator(team) as one:
+        one.pause(team.group, "orders", owner="loader")
+        team.broker.delete_topic(name)
+        team.broker.create_topic(name, 1, {"cleanup.policy": "delete"})
+        with pytest.raises(ControlTopicError, match=r"has cleanup\.policy=delete"):
+            one.pause(team.group, "orders", owner="loader")
+
+
+@played()
+def test_a_program_may_trust_its_topic(team):
+    team.settings = evolve(unfit(team), trust_topic=True)
+    with operator(team) as one:
+        one.pause(team.group, "orders", owner="loader")
+        one.resume(team.group, "orders", owner="loader")
+    assert logged(team) == [("orders", True), ("orders", False)]

@@ -6,9 +6,10 @@ import pytest
 from attrs import evolve, frozen
 from kafka import TopicPartition
 
-from safeconsumer.errors import ScopeSyntaxError
+from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group.facts import NO_GROUP, GroupFacts, HoldRecord
 from safeconsumer.group.plan import (
+    LACKED,
     Consent,
     Extend,
     Lift,
@@ -22,7 +23,7 @@ from safeconsumer.group.plan import (
     wish_of,
 )
 from safeconsumer.group.publisher import new_hold
-from safeconsumer.group.report_wire import STREAM, Report
+from safeconsumer.group.report_wire import STREAM, Kept, Report
 from safeconsumer.group.reset_to import Place
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import Times
@@ -590,3 +591,62 @@ def test_a_hold_under_which_something_is_not_moved_is_lifted_by_force():
         ),
     )
     assert against(lifted(done, named(standing))) == []
+
+
+# ---------------------------------------------------------------- a topic that was made again
+
+
+def outlived(*holds):
+    """Return a view whose holds the topic has lost."""
+    return evolve(VIEW, holds=holds, incarnation=1)
+
+
+def test_a_hold_that_the_topic_has_lost_is_renewed():
+    """It was "done already", and a member that started then consumed what is held."""
+    for for_ in (None, "1h"):
+        hold = record("orders:0", for_=None if for_ is None else 3600)
+        plan = placed("orders:0", for_=for_, view=outlived(hold))
+        assert (plan.is_done, plan.unchanged, plan.renewed) == (False, (), (hold,))
+        assert [one.key for one in plan.changes] == [hold.key]
+        assert any(
+            text.startswith(f"would be renewed, as {LACKED}: orders:0 ")
+            for text in said(plan)
+        )
+        again = evolve(hold, incarnation=1)
+        assert placed("orders:0", for_=for_, view=outlived(again)).is_done
+
+
+def test_a_hold_that_the_topic_has_lost_is_extended_on_it():
+    hold = record("orders", for_=60)
+    plan = extended(outlived(hold))
+    assert [one.key for one in plan.changes] == [hold.key]
+    assert any(f"would be written again, as {LACKED}" in text for text in said(plan))
+
+
+def test_an_extension_that_the_topic_has_lost_is_not_done():
+    later = evolve(record("orders", for_=3600), offset=9)
+    assert extended(evolve(VIEW, holds=(later,)), 3600.0, offset=8).is_done
+    assert not extended(outlived(later), 3600.0, offset=8).is_done
+
+
+@pytest.mark.parametrize("for_", [None, 7200], ids=["no end", "a later end"])
+def test_what_stands_longer_is_not_said_of_a_hold_that_the_topic_has_lost(for_):
+    with pytest.raises(HoldSettingError, match=f"{LACKED}: pause places it again"):
+        extended(outlived(record("orders", for_=for_)), 3600.0)
+
+
+def test_a_hold_that_the_topic_has_lost_is_lifted_by_a_tombstone():
+    """Members that were there before obey it until they read that."""
+    named = Named(scope="orders:0", owner="alice", offset=HOLD.offset)
+    wish = Lift(group="billing", holds=(named,))
+    plan = lift(outlived(HOLD), wish)
+    assert (plan.is_done, len(plan.changes), against(plan)) == (False, 1, [])
+
+
+def test_a_lift_is_not_done_while_members_keep_what_the_topic_has_lost():
+    named = Named(scope="orders:0", owner="alice", offset=HOLD.offset)
+    wish = Lift(group="billing", holds=(named,))
+    assert lift(VIEW, wish).is_done
+    kept = (Kept(owner="operator:alice", scope="orders:0", line="orders:0"),)
+    (member,) = VIEW.reports
+    assert not lift(evolve(VIEW, reports=(evolve(member, kept=kept),)), wish).is_done
