@@ -562,7 +562,8 @@ def lift(view: View, wish: Lift) -> Plan:
     """
     Return what lifting holds would do.
 
-    It is done already if the holds were shown, and none of them is there any more.
+    It is done already if the holds were shown, and none of them is there any more; the
+    hold may have been all that is known of its group.
     """
     keys = [ControlKey(wish.group, one.owner, one.scope) for one in wish.holds]
     own = _own(view, keys)
@@ -575,7 +576,7 @@ def lift(view: View, wish: Lift) -> Plan:
         covers=covers,
         own=tuple(own.values()),
         others=_others(view, own, (key.scope for key in keys), covers),
-        is_done=not own and view.is_known and _are_gone(view, wish),
+        is_done=not own and _are_gone(view, wish),
     )
     plan = evolve(plan, needs=tuple(_lift_needs(plan, wish)))
     return evolve(plan, says=tuple(_lifted(plan)))
