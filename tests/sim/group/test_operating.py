@@ -349,7 +349,7 @@ def test_a_history_is_followed(team, monkeypatch):
         lambda: pause(team, "@all", "--for", "1h"),
         lambda: None,
         lambda: by_alice(team, "resume", "@all"),
-        lambda: team.broker.lab.sleep(70),
+        lambda: team.broker.lab.sleep(100),  # members lift it after 90 s
     )
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
