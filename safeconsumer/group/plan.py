@@ -627,6 +627,13 @@ def gone(plan: Plan) -> list[str]:
     return [f"{one.scope} of {one.owner}" for one in lacking]
 
 
+def of_later_version(plan: Plan) -> tuple[HoldRecord, ...]:
+    """Return the holds to lift whose keys a later version wrote: only that lifts them."""
+    holds = plan.wish.holds if isinstance(plan.wish, Lift) else ()
+    named = {(one.scope, one.owner) for one in holds}
+    return tuple(one for one in plan.others if (one.key.scope, one.key.owner) in named)
+
+
 def anothers(plan: Plan) -> tuple[HoldRecord, ...]:
     """Return the holds to lift that belong to somebody else than who lifts them."""
     by = plan.wish.by if isinstance(plan.wish, Lift) else None

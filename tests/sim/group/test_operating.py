@@ -509,6 +509,19 @@ def test_lifting_what_is_over_is_lifting_in_vain(team, monkeypatch):
     assert ended.stderr.endswith("nothing was lifted: name the owner, --owner bob\n")
 
 
+@pytest.mark.parametrize("what", ["@all", "--all"])
+@played(leave)
+def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade(team, what):
+    """It advised to name the owner who was named."""
+    key = f"2\0{team.group}\0alice\0@all".encode()
+    team.write_raw(team.settings.holds_topic, key, b'{"v":2}').get(10)
+    ended = by_alice(team, "resume", what)
+    assert ended.exit_code == Status.FAILED
+    assert ended.stderr.endswith(
+        "nothing was lifted: a later version holds @all; upgrade first\n"
+    )
+
+
 @played(leave)
 def test_what_to_lift_is_given_in_one_way(team):
     for given, said in (

@@ -396,6 +396,20 @@ def test_a_lift_that_is_sent_twice_is_done_once():
     assert len(writer.written) == 1
 
 
+def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade():
+    """The group's page shows it, and its button answered that it is not held."""
+    still = held_by("alice")
+    (hold,) = still.known.views[HELD].holds
+    still.stand(HELD, evolve(hold, key=evolve(hold.key, version=2)))
+    served, writer = writing(still)
+    for more in ({}, {"offset": "0"}):
+        answer = served.post("/lift", **lifting(**more))
+        assert answer.status_code == 409
+        assert "a later version holds topic-005:0" in answer.text
+        assert "upgrade first" in answer.text
+    assert writer.written == []
+
+
 def test_lifting_twice_what_was_all_that_is_known_of_a_group():
     """As a hold is that was placed before its group exists."""
     still = held_by("alice")
