@@ -74,6 +74,8 @@ def status_lines(view: View) -> list[str]:
     lines += _reset_lines(view)
     if unasked := view.without_lag:
         lines.append(f"lag unknown: {partitions_text(unasked)} cannot be asked")
+    elif view.facts.committed and (several := view.uncommitted):
+        lines.append(f"lag unknown: {UNCOMMITTED} for {partitions_text(several)}")
     elif view.whole_lag is not None:
         lines.append(f"lag {view.whole_lag:,}")
     return lines

@@ -43,6 +43,7 @@ from safeconsumer.group.plan import (
     Plan,
     duration_of,
     lift,
+    of_later_version,
     plan_of,
     wish_of,
 )
@@ -475,6 +476,9 @@ def _named(
 
 def _advice(plan: Plan) -> str:
     """Tell how to lift holds of the same scopes; "" if nobody has any."""
+    if later := of_later_version(plan):
+        named = ", ".join(dict.fromkeys(one.key.scope for one in later))
+        return f"nothing was lifted: a later version holds {named}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}
     owners = [one.key.owner for one in plan.others if one.key.scope in scopes]
     several = " or ".join(f"--owner {quote(one)}" for one in dict.fromkeys(owners))

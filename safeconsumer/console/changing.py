@@ -32,6 +32,7 @@ from safeconsumer.group.plan import (
     Wish,
     duration_of,
     gone,
+    of_later_version,
     plan_of,
     wish_of,
 )
@@ -177,6 +178,9 @@ def plan(state: State, snapshot: Snapshot, wish: Wish) -> Plan:
 
 
 def _not_there(found: Plan) -> Problem:
+    if later := of_later_version(found):
+        named = ", ".join(dict.fromkeys(one.key.scope for one in later))
+        return Problem(409, f"a later version holds {named}", "upgrade first")
     return Problem(404, f"not held: {', '.join(gone(found))}", GONE)
 
 

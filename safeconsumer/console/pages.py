@@ -101,7 +101,7 @@ def groups(request: Request) -> Response:
 
 
 def _most_lag(view: View) -> tuple[int, str]:
-    return -(view.whole_lag or 0), view.group
+    return -view.least_lag, view.group
 
 
 def group(request: Request) -> Response:

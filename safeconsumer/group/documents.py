@@ -43,17 +43,23 @@ def verdict_document(one: Verdict) -> dict[str, str]:
 
 
 def group_document(view: View) -> dict[str, Any]:
-    """Return what a list of groups shows of one as plain JSON values."""
+    """
+    Return what a list of groups shows of one as plain JSON values.
+
+    ``holds``, ``held`` and ``quiet`` are None while the holds topic is not read: 0 says
+    that there are none. ``flowing`` has what is known, and is None if no hold is.
+    """
+    is_read = view.ends is not None
     return {
         "group": view.group,
         **verdict_document(view.verdict),
         "state": view.facts.state,
         "members": view.facts.member_count,
         "reporting": view.reporting,
-        "holds": None if view.ends is None else len(view.holds),
-        "held": len(view.held),
-        "quiet": view.quiet,
-        "flowing": list(view.flowing),
+        "holds": len(view.holds) if is_read else None,
+        "held": len(view.held) if is_read else None,
+        "quiet": view.quiet if is_read else None,
+        "flowing": list(view.flowing) if view.holds or is_read else None,
         "next_expiry": view.next_expiry,
         "lag": view.lag,
         "whole_lag": view.whole_lag,
@@ -61,15 +67,22 @@ def group_document(view: View) -> dict[str, Any]:
 
 
 def status_document(view: View) -> dict[str, Any]:
-    """Return the whole status of a group as plain JSON values."""
+    """
+    Return the whole status of a group as plain JSON values.
+
+    ``holds`` and ``by_partition``, too, are None if no hold is known and the holds topic
+    is not read. Holds that were read before are shown as long as it is not.
+    """
+    has_holds = bool(view.holds) or view.ends is not None
+    holds, held = map(hold_document, view.holds), map(_partition_document, view.held)
     return {
         **group_document(view),
         "now": view.times.now,
         "unread": list(view.unread),
         "ends": None if view.ends is None else dict(view.ends),
-        "holds": [hold_document(one) for one in view.holds],
+        "holds": list(holds) if has_holds else None,
         "by_member": [_member_document(one) for one in view.members],
-        "by_partition": [_partition_document(one) for one in view.held],
+        "by_partition": list(held) if has_holds else None,
         "gone": [asdict(one) for one in view.gone],
         "resets": [one.document() for one in movements(view)],
     }

@@ -34,11 +34,14 @@ class Entry:
         verb: the word before its end: ``expired`` if it ended by itself, and nothing
             extended or lifted it before; ``may have ended`` if it did by this machine's
             clock, and no record proves it, as ``View.maybe_over`` tells; else ``until``.
+        is_changeable: whether it has expired so lately that members obey it still, by
+            the allowed skew: a record of that time still extends or lifts it.
     """
 
     what: str
     record: HoldRecord
     verb: str = UNTIL
+    is_changeable: bool = False
 
     @property
     def at(self) -> float | None:
@@ -80,7 +83,7 @@ class News:
 
     Each record is an entry once. The end of a hold that no record reports is another
     one, when it is known: that it may have ended, by this machine's clock, and that it
-    has expired.
+    has expired, once members have lifted it and no record can extend or lift it any more.
 
     Args:
         since: entries before this moment are left out, in seconds since the epoch; None
@@ -98,11 +101,12 @@ class News:
             record = one.record
             key = record.offset, record.at
             before = self._verbs.get(key)
-            self._verbs[key] = one.verb
+            verb = UNTIL if one.is_changeable else one.verb
+            self._verbs[key] = verb
             if before is None:
-                yield from self._since_then(one)
-            if one.verb not in {before, UNTIL}:
-                yield from self._since_then(evolve(one, what=one.verb))
+                yield from self._since_then(evolve(one, verb=verb))
+            if verb not in {before, UNTIL}:
+                yield from self._since_then(evolve(one, what=verb))
 
     def _since_then(self, one: Entry) -> Iterator[Entry]:
         if self._since is None or one.happened_since(self._since):
@@ -179,7 +183,8 @@ def entries(
     for place in last.values():
         record = found[place].record
         if now is not None and record.is_over(now):
-            found[place] = evolve(found[place], verb=EXPIRED)
+            is_obeyed = record.in_force(now, skew)
+            found[place] = evolve(found[place], verb=EXPIRED, is_changeable=is_obeyed)
         elif here is not None and record.is_over(here):
             found[place] = evolve(found[place], verb=MAY_HAVE_ENDED)
     return tuple(found)

@@ -649,7 +649,8 @@ def lift(view: View, wish: Lift) -> Plan:
     """
     Return what lifting holds would do.
 
-    It is done already if the holds were shown, and none of them is there any more.
+    It is done already if the holds were shown, and none of them is there any more; the
+    hold may have been all that is known of its group.
     """
     keys = [ControlKey(wish.group, one.owner, one.scope) for one in wish.holds]
     own = _own(view, keys)
@@ -662,7 +663,7 @@ def lift(view: View, wish: Lift) -> Plan:
         covers=covers,
         own=tuple(own.values()),
         others=_others(view, own, (key.scope for key in keys), covers),
-        is_done=not own and view.is_known and _are_gone(view, wish),
+        is_done=not own and _are_gone(view, wish),
     )
     plan = evolve(plan, needs=tuple(_lift_needs(plan, wish)))
     return evolve(plan, says=tuple(_lifted(plan)))
@@ -724,6 +725,13 @@ def gone(plan: Plan) -> list[str]:
     holds = plan.wish.holds if isinstance(plan.wish, Lift) else ()
     lacking = (one for one in holds if (one.scope, one.owner) not in there)
     return [f"{one.scope} of {one.owner}" for one in lacking]
+
+
+def of_later_version(plan: Plan) -> tuple[HoldRecord, ...]:
+    """Return the holds to lift whose keys a later version wrote: only that lifts them."""
+    holds = plan.wish.holds if isinstance(plan.wish, Lift) else ()
+    named = {(one.scope, one.owner) for one in holds}
+    return tuple(one for one in plan.others if (one.key.scope, one.key.owner) in named)
 
 
 def anothers(plan: Plan) -> tuple[HoldRecord, ...]:

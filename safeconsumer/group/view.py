@@ -539,17 +539,36 @@ class View:
         return frozenset(self.facts.committed.keys() - self.lags.keys())
 
     @property
+    def uncommitted(self) -> tuple[TopicPartition, ...]:
+        """The partitions that the group owns without a committed offset, if that is known."""
+        committed = self.facts.committed
+        several = self.consumed if self.facts.has_committed else ()
+        return tuple(tp for tp in several if tp not in committed)
+
+    @property
     def whole_lag(self) -> int | None:
         """How many records wait for the group; None if one partition's are unknown."""
-        return sum(self.lags.values()) if self.lags and not self.without_lag else None
+        is_whole = self.lags and not self.without_lag and not self.uncommitted
+        return self.least_lag if is_whole else None
+
+    @property
+    def least_lag(self) -> int:
+        """How many records wait for the group at least, as far as lags are known."""
+        return sum(self.lags.values())
 
     def lag_words(self, row: Row | None = None) -> str:
         """Return the lag of the group, or of one of its partitions, for people."""
         lag = self.whole_lag if row is None else row.lag
         if lag is not None:
             return f"{lag:,}"
-        is_none = not self.facts.committed if row is None else row.committed is None
-        return UNCOMMITTED if is_none and self.facts.has_committed else "unknown"
+        if row is not None:
+            is_none = row.committed is None and self.facts.has_committed
+            return UNCOMMITTED if is_none else "unknown"
+        if not self.facts.committed and self.facts.has_committed:
+            return UNCOMMITTED
+        if self.without_lag or not self.uncommitted:
+            return "unknown"
+        return f"{UNCOMMITTED} for {counted(len(self.uncommitted), 'partition')}"
 
     # ------------------------------------------------------------ when holds end
 
@@ -885,7 +904,7 @@ class View:
 
 def urgency(view: View) -> tuple[int, bool, int, str]:
     """Sort groups by it: the worst verdict is first, then holds, then the most lag."""
-    return view.verdict.rank, not view.holds, -(view.whole_lag or 0), view.group
+    return view.verdict.rank, not view.holds, -view.least_lag, view.group
 
 
 def headline(views: Sequence[View]) -> tuple[Level, str]:

@@ -349,7 +349,7 @@ def test_a_history_is_followed(team, monkeypatch):
         lambda: pause(team, "@all", "--for", "1h"),
         lambda: None,
         lambda: by_alice(team, "resume", "@all"),
-        lambda: team.broker.lab.sleep(70),
+        lambda: team.broker.lab.sleep(100),  # members lift it after 90 s
     )
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
@@ -507,6 +507,19 @@ def test_lifting_what_is_over_is_lifting_in_vain(team, monkeypatch):
     assert ended.exit_code == Status.FAILED
     assert "was not held: @all operator:alice" in ended.stdout
     assert ended.stderr.endswith("nothing was lifted: name the owner, --owner bob\n")
+
+
+@pytest.mark.parametrize("what", ["@all", "--all"])
+@played(leave)
+def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade(team, what):
+    """It advised to name the owner who was named."""
+    key = f"2\0{team.group}\0alice\0@all".encode()
+    team.write_raw(team.settings.holds_topic, key, b'{"v":2}').get(10)
+    ended = by_alice(team, "resume", what)
+    assert ended.exit_code == Status.FAILED
+    assert ended.stderr.endswith(
+        "nothing was lifted: a later version holds @all; upgrade first\n"
+    )
 
 
 @played(leave)

@@ -1,6 +1,7 @@
 """A release is what its tag, its version and the changelog say it is."""
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -38,3 +39,16 @@ def test_the_changelog_begins_with_this_version():
     version = re.escape(safeconsumer.__version__)
     form = rf"## {version}, (unreleased|\d{{4}}-\d\d-\d\d)"
     assert re.fullmatch(form, found[0])
+
+
+def test_no_version_says_the_same_twice():
+    """Two branches that both add an entry, and are merged, leave it there twice."""
+    for section in re.split(r"^## ", CHANGELOG.read_text("utf-8"), flags=re.MULTILINE):
+        version, *lines = section.splitlines()
+        entries = [one.split(". ")[0] for one in lines if one.startswith("- ")]
+        rows = [one for one in lines if one.startswith("  ") and "`" in one]
+        told = Counter(entries + rows)
+        assert (version, [one for one, count in told.items() if count > 1]) == (
+            version,
+            [],
+        )

@@ -19,7 +19,7 @@ from safeconsumer.console.app import create
 from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
 from safeconsumer.group.documents import group_document, status_document
-from safeconsumer.group.facts import GroupFacts
+from safeconsumer.group.facts import NO_GROUP, GroupFacts
 from safeconsumer.group.follower import Trouble
 from safeconsumer.group.report_wire import STREAM
 from safeconsumer.group.view import Times
@@ -393,6 +393,35 @@ def test_a_lift_that_is_sent_twice_is_done_once():
     assert served.post("/lift", **lifting()).status_code == 404
     assert served.post("/lift", **lifting(id="", offset="")).status_code == 404
     assert served.post("/lift", **lifting(offset="x")).status_code == 400
+    assert len(writer.written) == 1
+
+
+def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade():
+    """The group's page shows it, and its button answered that it is not held."""
+    still = held_by("alice")
+    (hold,) = still.known.views[HELD].holds
+    still.stand(HELD, evolve(hold, key=evolve(hold.key, version=2)))
+    served, writer = writing(still)
+    for more in ({}, {"offset": "0"}):
+        answer = served.post("/lift", **lifting(**more))
+        assert answer.status_code == 409
+        assert "a later version holds topic-005:0" in answer.text
+        assert "upgrade first" in answer.text
+    assert writer.written == []
+
+
+def test_lifting_twice_what_was_all_that_is_known_of_a_group():
+    """As a hold is that was placed before its group exists."""
+    still = held_by("alice")
+    view = still.known.views[HELD]
+    nobody = evolve(view, facts=NO_GROUP, reports=())
+    still.known = evolve(still.known, views={HELD: nobody})
+    served, writer = writing(still)
+    assert served.post("/lift", **lifting(offset="0")).status_code == 200
+    still.stand(HELD)
+    again = served.post("/lift", **lifting(offset="0"))
+    assert (again.status_code, again.json()["is_done_already"]) == (200, True)
+    assert served.post("/lift", **lifting()).status_code == 404
     assert len(writer.written) == 1
 
 

@@ -81,12 +81,25 @@ def test_news_are_told_once():
     assert told(first, proven=59) == []
     assert told(first, here=61) == [("may have ended", 60)]
     assert told(first, here=62) == []
-    assert told(first, proven=61) == [("expired", 60)]
+    assert told(first, proven=61) == []
+    assert told(first, proven=91) == [("expired", 60)]
     lifted = evolve(at(95, None), offset=1)
     again = evolve(at(100, "2", ttl=1), offset=2)
     assert told(first, lifted, again, proven=100) == [("held", 100)]
     gone = evolve(at(100.5, None), offset=3)
     assert told(first, lifted, again, gone, proven=120) == [("lifted", 100.5)]
+
+
+@pytest.mark.parametrize(
+    ("later", "what"), [(None, "lifted"), ("1", "extended")], ids=["lifted", "extended"]
+)
+def test_a_hold_that_a_record_changes_in_its_skew_is_not_told_as_expired(later, what):
+    """The history says of it afterwards that it was lifted or extended, too."""
+    news, first = News(), at(0, "1", ttl=60)
+    changed = evolve(at(80, later, ttl=60), offset=1)
+    (held,) = news.of(entries([first], SKEW, 70))
+    assert (held.what, held.ending) == ("held", "until 1970-01-01 00:01:00Z")
+    assert [one.what for one in news.of(entries([first, changed], SKEW, 80))] == [what]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +113,7 @@ def test_news_are_told_once():
 )
 def test_news_begin_at_a_moment(since, whats):
     several = [at(0, "1", ttl=60), evolve(at(None, "2", owner="bob"), offset=1)]
-    found = News(since).of(entries(several, SKEW, 61.0))
+    found = News(since).of(entries(several, SKEW, 91.0))
     assert [one.what for one in found] == whats
 
 

@@ -8,6 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
+from safeconsumer.console import pages
 from safeconsumer.group import findings, plan, wire
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import HoldRecord
@@ -15,7 +16,7 @@ from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE
-from safeconsumer.group.view import NO_TIMES, Times, skew_of
+from safeconsumer.group.view import NO_TIMES, Times, skew_of, urgency
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.group.lab import ControlLab
 from tests.harness.listing import short
@@ -65,6 +66,24 @@ def test_members_that_nobody_lists_are_no_number():
     assert heading == "group g: Unknown, members unknown"
     assert watching._group_row(seen)[2] == "unknown"
     assert status_document(seen)["members"] is None
+
+
+@pytest.mark.contract("G8")
+def test_holds_that_cannot_be_read_are_not_none_at_all():
+    """A script that counts them must not take an unreadable topic for an empty one."""
+    read = viewed(A, report("a", 0))
+    names = ("holds", "held", "quiet", "flowing")
+    assert [group_document(read)[name] for name in names] == [0, 0, 0, []]
+    assert (status_document(read)["holds"], status_document(read)["by_partition"]) == (
+        [],
+        [],
+    )
+    unread = evolve(read, ends=None, unread=("no holds topic",))
+    assert [group_document(unread)[name] for name in names] == [None] * 4
+    told = status_document(unread)
+    assert [told[name] for name in (*names, "by_partition")] == [None] * 5
+    before = group_document(evolve(held(A, PLAIN), ends=None))
+    assert [before[name] for name in names] == [None, None, None, []]
 
 
 def test_names_forge_no_lines(capsys):
@@ -334,6 +353,26 @@ def test_a_sum_without_one_of_its_parts_is_unknown():
     known = evolve(seen, lags={ZERO: 5, ONE: 1})
     assert status(known)[-1] == "lag 6"
     assert status_document(known)["whole_lag"] == 6
+
+
+def test_a_partition_without_a_committed_offset_is_no_lag_of_zero():
+    """It said ``lag 0`` where 15 records of such a partition waited."""
+    owner = facts("a", ZERO, ONE)
+    seen = evolve(commits(viewed(owner), ZERO), lags={ZERO: 0})
+    assert status(seen)[-1] == "lag unknown: nothing committed for t:1"
+    assert watching._group_row(seen)[5] == "nothing committed for 1 partition"
+    assert status_document(seen)["whole_lag"] is None
+    unread = evolve(seen, facts=evolve(seen.facts, has_committed=False))
+    assert unread.uncommitted == ()
+    assert commits(seen, ZERO, ONE).uncommitted == ()
+
+
+def test_groups_are_sorted_by_the_lag_that_is_known():
+    """One of whose lag a part is unknown came behind all others."""
+    much = evolve(commits(viewed(facts("a", ZERO, ONE)), ZERO), lags={ZERO: 9})
+    less = evolve(commits(viewed(facts("a", ZERO)), ZERO), lags={ZERO: 5}, group="a")
+    assert sorted((less, much), key=pages._most_lag) == [much, less]
+    assert sorted((less, much), key=urgency) == [much, less]
 
 
 @pytest.mark.parametrize(
