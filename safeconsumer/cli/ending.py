@@ -1,4 +1,4 @@
-"""Ends ``safeconsumer run`` by signals: the first drains, the second ends the process."""
+"""Ends commands that go on until a signal, though nobody may read their output."""
 
 import contextlib
 import math
@@ -75,6 +75,38 @@ def ended_by_signals(worker: Worker, say: Callable[[Report], Status]) -> Iterato
         if count:  # Python flushes it at its exit, without that thread
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """
+    Call ``stop`` at SIGINT or SIGTERM. In the main thread.
+
+    From the first signal on an output that takes nothing for a second is given up, as
+    :class:`Unread` does: a write that nobody reads succeeds, the block goes on after it,
+    and Python's exit has nothing to flush. A reader that still reads gets whole lines.
+    """
+    asked, is_over = InterruptibleEvent(), False
+
+    def watch() -> None:
+        asked.wait()
+        unread = Unread()
+        while not is_over:
+            unread.look()
+            time.sleep(_LOOK_SECONDS)
+
+    def take(_: int) -> None:
+        signal.signal(_INTERRUPT, lambda *_: None)
+        stop()
+        asked.set()
+
+    threading.Thread(target=watch, name="safeconsumer-end", daemon=True).start()
+    try:
+        with taking((signal.SIGINT, signal.SIGTERM), take):
+            yield
+    finally:
+        is_over = True
+        asked.set()
 
 
 def hung(worker: Worker) -> Report | None:

@@ -1,6 +1,5 @@
 """Implements ``safeconsumer history``."""
 
-import signal
 from collections.abc import Callable, Iterable, Iterator
 
 import click
@@ -10,6 +9,7 @@ from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.cli import group_text, refusing
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import cluster_id, history_since
+from safeconsumer.cli.ending import stopped_by_signals
 from safeconsumer.cli.errors import EPILOG, Status, explained, status_of
 from safeconsumer.cli.output import Output, output_options, refuse_unread
 from safeconsumer.cli.saying import printable, since_of
@@ -19,7 +19,6 @@ from safeconsumer.group.history import Entry, News, entries, history_document
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.troubles import said
 from safeconsumer.holds.explain import utc
-from safeconsumer.worker.signals import taking
 
 # Seconds between two looks of a command that follows.
 _EVERY = 1.0
@@ -118,15 +117,14 @@ def _row(one: Entry) -> tuple[str, ...]:
 # ---------------------------------------------------------------- followed
 
 
-def _printing(output: Output) -> Callable[[Iterable[Entry]], None]:
+def _printing(output: Output) -> Callable[[Entry], None]:
     widths: list[int] = [0] * 7
 
-    def show(several: Iterable[Entry]) -> None:
-        for one in several:
-            if output.is_json:
-                output.line(one.document())
-            else:
-                output.lines(group_text.columns([_row(one)], "", widths))
+    def show(one: Entry) -> None:
+        if output.is_json:
+            output.line(one.document())
+        else:
+            output.lines(group_text.columns([_row(one)], "", widths))
 
     return show
 
@@ -135,17 +133,20 @@ def _follow(
     operator: Operator,
     group: str | None,
     news: News,
-    show: Callable[[Iterable[Entry]], None],
+    show: Callable[[Entry], None],
 ) -> None:
     stopping = InterruptibleEvent()
-    with taking((signal.SIGINT, signal.SIGTERM), lambda _: stopping.set()):
-        show(news.of(_entries(operator, group)))
+    with stopped_by_signals(stopping.set):
         for _ in _looks(operator, stopping):
-            show(news.of(_entries(operator, group)))
+            for one in news.of(_entries(operator, group)):
+                show(one)
+                if stopping.is_set():
+                    return
 
 
 def _looks(operator: Operator, stopping: InterruptibleEvent) -> Iterator[None]:
-    # Yields after each look at the topics.
+    # Yields after each look at the topics; the first one is over.
+    yield
     is_away = False
     while not stopping.wait(_EVERY):
         refuse_unread()

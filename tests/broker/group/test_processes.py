@@ -1,8 +1,11 @@
 """Commands as processes of their own, with streams that take little or nothing."""
 
+import fcntl
 import json
 import os
+import select
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 
 from safeconsumer.cli.commands import WHERE
 from safeconsumer.cli.errors import Status
+from safeconsumer.group.wire import MAX_OWNER_LENGTH, MAX_REASON_BYTES
 from tests.harness.group.team import run, where
 
 pytestmark = pytest.mark.any_broker
@@ -54,6 +58,38 @@ def test_a_history_ends_once_nobody_reads_it(team):
             assert "alice" in pipe.readline()
         said = following.communicate(timeout=60)[1]
     assert (following.returncode, said) == (Status.CLOSED, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_followed_history_ends_by_a_signal_while_nobody_reads_it(team, number):
+    """A pager at its first page reads nothing, and the write to it never returns."""
+    # In JSON each letter takes six bytes: the line is longer than the pipe.
+    owner, reason = "\u00e9" * MAX_OWNER_LENGTH, "\u00e9" * (MAX_REASON_BYTES // 2)
+    team.operator_holds("@all", owner=owner, reason=reason)
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    command = [
+        sys.executable,
+        "-m",
+        "safeconsumer",
+        "history",
+        "--follow",
+        "-o",
+        "json",
+    ]
+    following = subprocess.Popen(  # noqa: S603 - our own code
+        [*command, *where(team)], stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    with following:
+        assert select.select([reading], [], [], 60)[0]
+        following.send_signal(number)
+        try:
+            said = following.communicate(timeout=60)[1]
+        finally:
+            following.kill()
+            os.close(reading)
+    assert (following.returncode, said) == (Status.DONE, "")
 
 
 @pytest.mark.parametrize("command", ["pause", "status", "resume"])

@@ -141,8 +141,8 @@ class Team:
 
     # ------------------------------------------------------------ the operator
 
-    def operator_holds(self, *scopes, for_=None, owner="alice"):
-        return self._write(scopes, owner, new_hold("test", for_))
+    def operator_holds(self, *scopes, for_=None, owner="alice", reason="test"):
+        return self._write(scopes, owner, new_hold(reason, for_))
 
     def operator_lifts(self, *scopes, owner="alice"):
         self._write(scopes, owner, None)

@@ -325,6 +325,9 @@ class Steps:
     def set(self):
         self._is_set = True
 
+    def is_set(self):
+        return self._is_set
+
     def wait(self, _):
         if self._steps:
             self._steps.pop(0)()
