@@ -58,8 +58,9 @@ def history(  # noqa: PLR0913 - one parameter per option
     owner and scope is kept without a limit. With -o json it has all that an audit needs
     of the holds topic; with --since it has not, and says so.
 
-    With --follow it goes on, and prints the end of a hold that expires, too. A broker
-    that is away is waited for. Ctrl-C and SIGTERM end it with status 0.
+    With --follow it goes on, and prints the end of a hold that expires, too. If no
+    broker answers at first it ends with 3. Once it has begun it waits for a broker that
+    is away, and Ctrl-C and SIGTERM end it with status 0.
     """
     with explained(context), operator_for(connect, group) as operator:
         operator.read(is_strict=True)

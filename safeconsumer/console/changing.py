@@ -36,9 +36,10 @@ from safeconsumer.group.plan import (
     plan_of,
     wish_of,
 )
-from safeconsumer.group.scopes import scopes_of
+from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.troubles import Kind, kind_of, said
 from safeconsumer.group.view import View
+from safeconsumer.holds.hold import checked_name
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
 _SEEN_WITHIN = 2.0
@@ -126,10 +127,18 @@ def wish_to_lift(owner: str, group: str, holds: Sequence[Mapping[str, str]]) -> 
         holds: scope and owner of each, and its id and offset if they were shown.
 
     Raises:
-        Problem: a scope is missing, or an offset is not a number.
+        Problem: a scope is missing, no record can name the group, an owner or a scope,
+            or an offset is not a number.
     """
     if not all(one.get("scope") for one in holds):
         raise Problem(400, "give the scope of the hold to lift")
+    try:
+        checked_group(group)
+        for one in holds:
+            checked_name(one.get("owner", ""))
+            _check_scope(one["scope"])
+    except HoldSettingError as error:
+        raise Problem(400, str(error)) from error
     return Lift(
         group=group,
         by=owner,
@@ -143,6 +152,15 @@ def wish_to_lift(owner: str, group: str, holds: Sequence[Mapping[str, str]]) -> 
             for one in holds
         ),
     )
+
+
+def _check_scope(text: str) -> None:
+    # Not parsed: a hold whose scope only a later version reads can be lifted, too.
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"a scope must be Unicode text, not {text[:60]!a}"
+        raise HoldSettingError(message) from error
 
 
 def _number(text: str) -> int:

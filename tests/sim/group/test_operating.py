@@ -398,6 +398,19 @@ def test_a_history_is_followed_while_the_broker_is_away(team, monkeypatch):
 
 
 @played(work)
+def test_a_history_is_not_followed_if_the_broker_is_away_at_first(team):
+    """An address that is wrong would be waited for without an end; the help says so."""
+    team.broker.down()
+    ended = run(team, "history", "--group", team.group, "--follow", "-o", "json")
+    assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")
+    told = " ".join(run(team, "history", "--help").stdout.split())
+    assert (
+        "If no broker answers at first it ends with 3. Once it has begun it waits"
+        in told
+    )
+
+
+@played(work)
 def test_pause_and_wait_then_resume_and_wait(team):
     ended = pause(team, team.topic, "--wait", "20s")
     assert ended.exit_code == Status.DONE

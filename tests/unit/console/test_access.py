@@ -1,10 +1,12 @@
 """Access to the console: tokens, sessions, hosts, origins and owners."""
 
+import json
+
 import pytest
 from starlette.requests import Request
 
 from safeconsumer.console.guard import Auth
-from safeconsumer.console.problems import Problem
+from safeconsumer.console.problems import JSON, Problem
 from tests.harness.console.harness import HELD, TOKEN, carried, groups, held_by, writing
 
 PROBLEM = "application/problem+json"
@@ -77,6 +79,34 @@ def test_a_lift_needs_a_scope(console):
         400,
         "give the scope of the hold to lift",
     )
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"group": "\ud800"}, "a group must be"),
+        ({"group": ""}, "a group must be"),
+        ({"scope": "\ud800"}, "a scope must be"),
+        ({"owner": "\ud800"}, "owner must be"),
+        ({"offset": "\ud800"}, "an offset is a number"),
+    ],
+)
+def test_a_lift_of_what_no_record_can_name(console, wish, said):
+    """A lone surrogate has no UTF-8: the answer that repeated it failed."""
+    named = {"group": HELD, "scope": "topic-005:0", "owner": "alice", **wish}
+    body = {"content": json.dumps(named), "headers": {"content-type": JSON}}
+    with console.client(accept=JSON) as client:
+        answer = client.post("/lift", **body)
+    assert answer.status_code == 400
+    assert answer.json()["title"].startswith(said)
+
+
+@pytest.mark.parametrize("name", ["group", "scopes", "reason", "for", "extends"])
+def test_a_hold_of_what_no_record_can_name(console, name):
+    wish = {"group": HELD, "scopes": "t:0", "reason": "x", "for": "1h", name: "\ud800"}
+    body = {"content": json.dumps(wish), "headers": {"content-type": JSON}}
+    with console.client(accept=JSON) as client:
+        assert client.post("/place", **body).status_code == 400
 
 
 def test_a_tag_is_of_one_of_the_two_forms(console):
