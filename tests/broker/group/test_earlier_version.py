@@ -94,7 +94,7 @@ def test_operators_are_obeyed_by_members_of_both_versions(team, earlier):
         wait_for(lambda: counted(old.said) == {1: 5, 2: 5}, "what it may read")
         named = run(team, "doctor", *group).stdout
         assert f"holds_group has a hold of {team.topic}:3" in named
-        assert f"--owner app --reason 'its own' -- {team.topic}:3" in named
+        assert f"--owner app --reason 'its own' --future -- {team.topic}:3" in named
         said = run(team, "control", "init").stdout
         assert f"{team.topic}:3 of {team.group} by app" in said
         new = team.subscribed("new", session_timeout_ms=6000)

@@ -123,6 +123,7 @@ TYPED = {
     "wait": "quiet --group {group} --timeout 0s",
     "history": "--group {group}",
     "doctor": "--group {group}",
+    "reset-offsets": "{topic} --group {group} --to earliest --dry-run",
     "resume": "@all --group {group}",
     "control": "init",
     "dead-letters": "list {topic}",
