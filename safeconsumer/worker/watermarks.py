@@ -12,10 +12,16 @@ MIB = 1024 * 1024
 @frozen(kw_only=True)
 class Limits:
     """
-    Limits what a worker may hold at a time, however slow its handlers are.
+    Limits what a worker may keep at a time, however slow its handlers are.
+
+    Partitions that have records share the room evenly, and one share stays free for the
+    next: by default each of 16 partitions keeps up to 588 records. A partition that
+    needs room gets it from those that keep more than their share: records of theirs that
+    no handler has begun are given up, and fetched again later. Polling goes on again
+    once half of the room is free.
 
     Args:
-        records: records held, queued and running together; exact.
+        records: records kept, queued and running together; exact.
         bytes: their keys, values, headers and 400 bytes each; exceeded by one poll at
             most.
         span: how many records of one partition may be completed or begun ahead of its
@@ -23,11 +29,6 @@ class Limits:
         age: seconds after which one running handler, a pump's batch without an answer,
             a record that failed for good, refused commits, or all room taken while
             nothing is completed make the worker unhealthy.
-
-    Polling goes on again once half of the room is free. Partitions that have records
-    share the room evenly, and one share stays free for the next. What a partition has
-    beyond its share while its records wait, or are held, is given up for one that has
-    no record to work on, and is fetched again later.
 
     Raises:
         WorkerSettingError: a value is impossible.
