@@ -1,5 +1,6 @@
 """Defines ``Control``: how a member takes part in group control."""
 
+import inspect
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
@@ -193,3 +194,8 @@ class Control:
         attached: GroupControl = module.GroupControl(self, client, clients)
         attached.start()
         return attached
+
+
+if not TYPE_CHECKING:  # otherwise that of __new__ would be shown, which takes anything
+    _self, *_settings = inspect.signature(Control.__init__).parameters.values()
+    Control.__signature__ = inspect.Signature(_settings)

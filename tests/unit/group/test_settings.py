@@ -1,12 +1,13 @@
 """Settings that cannot work are refused when they are made."""
 
+import inspect
 import re
 from copy import copy
 from types import SimpleNamespace
 
 import kafka.errors as kafka_errors
 import pytest
-from attrs import evolve
+from attrs import evolve, fields
 from kafka import TopicPartition
 
 from safeconsumer import Control
@@ -202,3 +203,10 @@ def test_a_status_topic_has_room_for_the_longest_report():
     assert fault == f"t: max.message.bytes={most}: longer reports cannot be written"
     made = topics.Facts("t", 1, topics.STATUS_SETTINGS)
     assert topics.status_faults(made) == topics.shortcomings(facts) == ()
+
+
+def test_its_signature_names_the_settings():
+    """What refuses settings of before takes any keyword, and is not shown."""
+    shown = inspect.signature(Control).parameters.values()
+    assert [one.name for one in shown] == [one.name for one in fields(Control)]
+    assert {one.kind for one in shown} == {inspect.Parameter.KEYWORD_ONLY}
