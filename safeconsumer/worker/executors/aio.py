@@ -297,11 +297,13 @@ class Coroutines:
             return broken(task, error)
 
     async def _work(self, task: Task, slot: Slot) -> None:
+        self._complete(await self._run_safely(task, slot), slot)
+
+    async def _run_safely(self, task: Task, slot: Slot) -> Outcome:
         try:
-            outcome = await self._run(task, slot)
+            return await self._run(task, slot)
         except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
-            outcome = broken(task, error)
-        self._complete(outcome, slot)
+            return broken(task, error)
 
     async def _run(self, task: Task, slot: Slot) -> Outcome:
         context = context_of(task, self._calls.deadline, self._state)
@@ -319,14 +321,17 @@ class Coroutines:
             error = await self._raised_by(records[index], slot, context)
             before, now = now, time.monotonic()
             if error is not None:
-                return Outcome(
-                    task=task,
-                    finished=indexes[:count],
-                    failed=[(index, error)],
-                    left=indexes[count + 1 :],
-                    seconds=now - began,
-                    failing=now - before,
-                )
+                try:
+                    return Outcome(
+                        task=task,
+                        finished=indexes[:count],
+                        failed=[(index, error)],
+                        left=indexes[count + 1 :],
+                        seconds=now - began,
+                        failing=now - before,
+                    )
+                finally:
+                    error = None  # its traceback leads back to this frame, see _bury()
             records[index] = None
         else:
             count = len(indexes)
@@ -340,9 +345,12 @@ class Coroutines:
         slot.began = time.monotonic()
         error = await self._raised_by(records, slot, context)
         seconds = time.monotonic() - slot.began
-        if error is not None:
+        if error is None:
+            return all_done(task, seconds)
+        try:
             return batch_failed(task, error, seconds)
-        return all_done(task, seconds)
+        finally:
+            error = None  # as above
 
     async def _raised_by(
         self,
