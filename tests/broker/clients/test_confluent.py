@@ -511,6 +511,7 @@ def test_it_needs_no_kafka_python(team):
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)  # noqa: S603 - our own code
 
 
+@pytest.mark.nightly
 @pytest.mark.java_brokers
 def test_a_member_needs_its_own_login_and_the_rights_of_a_member(story):
     """Its control clients have its login, by librdkafka's names, and ask for no more."""
