@@ -10,7 +10,7 @@ from safeconsumer.group.targets import Target, targets_of
 from safeconsumer.group.view import Member, View
 from safeconsumer.holds.scope import Scope
 
-NOT_NOW = "its settings, or its version, move nothing"
+NOT_NOW = "its client, settings or version cannot"
 """
 Why a member that reports does not carry out resets.
 """

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from safeconsumer import ALL
+from safeconsumer.cli.errors import Status
 from safeconsumer.clients import confluent as module
 from safeconsumer.clients import librdkafka
 from safeconsumer.clients.confluent import Consumer
@@ -142,6 +143,34 @@ def test_a_group_that_was_held_before_its_first_member_delivers_nothing(
 
 
 @pytest.mark.contract("G6")
+def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(team, member):
+    """It obeys the hold, and its offsets stay where they are."""
+    consumer = member(control=team.quick)
+    consumer.subscribe([team.topic])
+    came = taken(consumer, count(20))
+    whose = ("--group", team.group, "--owner", "alice")
+    told = []
+
+    def ask():
+        told.append(
+            run(team, "pause", team.topic, *whose, "--reason", "x", "--wait", "30s")
+        )
+        told.append(run(team, "reset-offsets", team.topic, *whose, "--to", "earliest"))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while thread.is_alive():
+        consumer.poll(0.05)
+    held, refused = told
+    assert held.exit_code == Status.DONE, held.output
+    assert refused.exit_code == Status.FAILED, refused.output
+    assert "moves nothing" in refused.output
+    run(team, "resume", team.topic, *whose)
+    team.produce(1)
+    later = taken(consumer, count(4))
+    assert not {*came} & {*later}
+
+
 def test_an_operator_s_hold_ends_by_the_brokers_time(team, member):
     team.operator_holds(f"{team.topic}:0", for_=1.0)
     consumer = member(control=team.quick)
