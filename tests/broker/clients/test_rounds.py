@@ -94,6 +94,34 @@ class Rounds:
     def command(self, *arguments):
         return run(self.team, *arguments, "--group", self.team.group)
 
+    def play(self, scope, number):
+        """Hold a scope while another member joins, and ends; return whether it was killed."""
+        held = {1} if scope.endswith(":1") else {0, 1, 2, 3}
+        owner = ("--owner", "alice")
+        asked = ("pause", scope, *owner, "--reason", f"{number}", "--future")
+        placed = self.command(*asked, "--wait", WAIT)
+        assert placed.exit_code == 0, placed.output
+        quiet_at = time.time()
+        third = self.member(f"c{number}")
+        wait_for(
+            lambda: f"c{number}" in self.command("status").output, "the third member"
+        )
+        is_killed = number % 6 == 5
+        third.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
+        quiet = self.command("wait", "quiet", scope, "--timeout", WAIT)
+        assert quiet.exit_code == 0, quiet.output
+        until = time.time()
+        leaked = [
+            one
+            for one in self.written()
+            if quiet_at < one[0] < until and one[1] in held
+        ]
+        assert leaked == []
+        assert self.command("resume", scope, *owner).exit_code == 0
+        flowing = self.command("wait", "flowing", scope, "--timeout", "60s")
+        assert flowing.exit_code == 0, flowing.output
+        return is_killed
+
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
@@ -113,34 +141,7 @@ def test_nothing_leaks_is_lost_or_comes_twice(team, protocol, tmp_path):
         began, number = time.monotonic(), 0
         while time.monotonic() - began < SECONDS:
             number += 1
-            scope = chance.choice(scopes)
-            held = {1} if scope.endswith(":1") else {0, 1, 2, 3}
-            owner = ("--owner", "alice")
-            asked = ("pause", scope, *owner, "--reason", f"{number}", "--future")
-            placed = rounds.command(*asked, "--wait", WAIT)
-            assert placed.exit_code == 0, placed.output
-            quiet_at = time.time()
-            third = rounds.member(f"c{number}")
-            # Another one joins, and leaves or dies, while everything is held.
-            wait_for(
-                lambda: f"c{number}" in rounds.command("status").output,  # noqa: B023 - called at once
-                "the third member",
-            )
-            is_killed = number % 6 == 5
-            third.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
-            killed += is_killed
-            quiet = rounds.command("wait", "quiet", scope, "--timeout", WAIT)
-            assert quiet.exit_code == 0, quiet.output
-            until = time.time()
-            leaked = [
-                one
-                for one in rounds.written()
-                if quiet_at < one[0] < until and one[1] in held
-            ]
-            assert leaked == []
-            assert rounds.command("resume", scope, *owner).exit_code == 0
-            flowing = rounds.command("wait", "flowing", scope, "--timeout", "60s")
-            assert flowing.exit_code == 0, flowing.output
+            killed += rounds.play(chance.choice(scopes), number)
         rounds.end_producing()
         everything = {(p, n) for p in range(4) for n in range(rounds.sent)}
         wait_for(
