@@ -9,6 +9,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 
@@ -90,6 +91,20 @@ def pytest_collection_finish():
     """Take modules and tests out of each later collection: a test that asks for one waits."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def caplog(caplog):
+    """Lend pytest's own, without what threads of earlier tests still log."""
+    main = threading.main_thread()
+    earlier = {one.ident for one in threading.enumerate() if one is not main}
+
+    def is_own(record):
+        return record.thread not in earlier
+
+    caplog.handler.addFilter(is_own)
+    yield caplog
+    caplog.handler.removeFilter(is_own)
 
 
 @pytest.fixture(scope="session")
