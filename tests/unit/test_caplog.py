@@ -10,7 +10,7 @@ GO, LOGGED = threading.Event(), threading.Event()
 
 @pytest.fixture
 def earlier_thread():
-    """A thread that an earlier test has left behind; ``caplog`` comes after it."""
+    """Leave a thread behind, as an earlier test may; ``caplog`` comes after it."""
 
     def late():
         GO.wait()
