@@ -91,7 +91,11 @@ def reader(base: Mapping[str, Any]) -> SafeConsumer:
     return SafeConsumer(log=False, **{**defaults, **base})
 
 
-def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
+def producer(
+    base: Mapping[str, Any],
+    timeout: float,
+    kind: type[KafkaProducer] = UntracedProducer,
+) -> KafkaProducer:
     """
     Make a client that writes control records, each acknowledged by all replicas.
 
@@ -101,6 +105,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     Args:
         base: the connection.
         timeout: seconds after which a write has failed.
+        kind: its class.
     """
     timeout_ms = int(timeout * 1000)
     defaults = {
@@ -115,7 +120,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     }
     fitting = _fitting(KafkaProducer, base)
     # kafka-python 3.1 starts a thread before it asks a broker, as its consumer does.
-    return made(UntracedProducer, **{**defaults, **fitting, **WRITING})
+    return made(kind, **{**defaults, **fitting, **WRITING})
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:

@@ -9,6 +9,7 @@ import kafka.errors as kafka_errors
 from kafka import TopicPartition
 
 from safeconsumer._kafka.of_group.control_reader import EndOffsets
+from safeconsumer._kafka.of_group.producers import AskingOnceProducer
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients, described_topics
 from safeconsumer.group.barrier import Offsets
@@ -88,7 +89,7 @@ class StockStatusTopic:
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         self._name = name
         self._producer = clients.LazyProducer(
-            lambda: clients.producer(base, _WRITE_TIMEOUT)
+            lambda: clients.producer(base, _WRITE_TIMEOUT, AskingOnceProducer)
         )
 
     def send(
