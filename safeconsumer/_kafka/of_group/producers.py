@@ -1,7 +1,6 @@
 """Helps with producers: sending untraced, asking once for a topic, ending a silent one."""
 
 import inspect
-import threading
 import time
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ from kafka.errors import (
 
 from safeconsumer._kafka.network import join_sender
 from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
+from safeconsumer._waits import InterruptibleEvent
 
 # Runs on the thread of a producer whose unanswered records were given up.
 _JOIN_SECONDS = 0.5
@@ -62,7 +62,7 @@ class AskingOnceProducer(UntracedProducer):
         until = time.monotonic() + max_wait_ms / 1000
         self._sender.add_topic(topic)
         while self._metadata.partitions_for_topic(topic) is None:
-            answered = threading.Event()
+            answered = InterruptibleEvent()
             asked = self._metadata.request_update()
             asked.add_both(lambda *_, answered=answered: answered.set())
             self._sender.wakeup()
