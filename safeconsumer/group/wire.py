@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from attrs import frozen
 
@@ -129,7 +129,9 @@ def decode_key(data: object) -> ControlKey | None:
     group, owner, scope, *extra = fields
     if extra and version <= VERSION:
         return None
-    if fields_of({"group": group, "owner": owner}, _KEY, {}) is None or not scope:
+    if not (is_group(group) and _is_text(owner, MAX_OWNER_LENGTH) and owner.strip()):
+        return None
+    if not scope:
         return None
     return ControlKey(group, owner, scope, tuple(extra), version)
 
@@ -205,13 +207,7 @@ def _reset(value: object) -> Reset:
 
 def is_group(group: object) -> bool:
     """Tell whether control records can name such a group."""
-    return fields_of({"group": group}, {"group": _KEY["group"]}, {}) is not None
-
-
-def _owner(value: object) -> str:
-    owner: str = text(MAX_OWNER_LENGTH)(value)
-    within(len(owner.strip()), 1, MAX_OWNER_LENGTH)
-    return owner
+    return _is_text(group, MAX_GROUP_LENGTH, 1)
 
 
 def _reason(value: object) -> str | None:
@@ -272,13 +268,16 @@ def text(most: int, least: int = 0) -> Read:
     """Read printable text of so many characters, which has no lone surrogates."""
 
     def read(value: object) -> str:
-        found = of_type(str, value)
-        within(len(found), least, most)
-        if not found.isprintable():
+        if not _is_text(value, most, least):
             raise ValueError
-        return found
+        return value
 
     return read
+
+
+def _is_text(value: object, most: int, least: int = 0) -> TypeGuard[str]:
+    is_short = isinstance(value, str) and least <= len(value) <= most
+    return is_short and str(value).isprintable()
 
 
 def several(read: Read, most: int) -> Read:
@@ -317,7 +316,6 @@ def version_of(document: object) -> int:
 
 PARTITION, OFFSET = number(0, 2**31 - 1), number(0, 2**63 - 1)
 
-_KEY: Mapping[str, Read] = {"group": text(MAX_GROUP_LENGTH, 1), "owner": _owner}
 # Without one of these, or if one cannot be read, it is no hold.
 _HOLD: Mapping[str, Read] = {
     "id": text(MAX_OWNER_LENGTH),

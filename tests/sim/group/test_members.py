@@ -90,26 +90,6 @@ def test_a_hold_that_a_new_owner_reads_late_is_obeyed_from_the_start(lab):
     b.stop()
 
 
-@pytest.mark.contract("G5")
-@simulated(seeds=1, nightly=4)
-def test_what_is_assigned_while_the_control_topic_is_away_stays_quiet(lab):
-    """G5: newly assigned partitions stay gated; the topic's return opens them."""
-    Operator(lab)
-    partitions = lab.topic("t", 2, records=5)
-    a = member(lab, "a")
-    lab.until(lambda: len(a.records) == 10)
-    b, away = latecomer(lab)
-    for tp in partitions:
-        lab.append(tp, 10, first=5)
-    lab.sleep(30)
-    assert b.records == []
-    for one in away:
-        one.end()
-    lab.until(lambda: read(a, b) >= 30)
-    a.stop()
-    b.stop()
-
-
 @pytest.mark.contract("G3")
 @simulated(seeds=1, nightly=4)
 def test_no_member_lifts_what_an_operator_holds(lab):
