@@ -1,4 +1,4 @@
-"""Tells hooks about the holds topic: lost, read again, unfit, made again."""
+"""Emits events about the holds topic: it is lost, read again, unfit, or made again."""
 
 import math
 
@@ -10,7 +10,7 @@ from safeconsumer.holds.ledger import PauseLedger
 # Seconds for which a topic that was lost is read without a failure before it counts as
 # read again: a fetch may be refused, and is answered within fetch_max_wait_ms.
 _SETTLED = 1.0
-# Seconds after the end of an outage, in which the next is told only if it lasts so long.
+# Seconds after the end of an outage, in which the next is reported only if it lasts.
 _UNSTEADY = 60.0
 _LASTING = 10.0
 
@@ -19,21 +19,21 @@ class TopicAlarms:
     """
     Emits the events about one holds topic, for members and Spark streams alike.
 
-    An outage is told at once, and its end once reading has gone well for a second.
-    Where a broker flaps, outages of the next minute are told only if they last ten
-    seconds, and their ends only if they were told.
+    An outage is reported at once, and its end once reading has gone well for a second.
+    Where a broker flaps, an outage of the next minute is reported only if it lasts ten
+    seconds, and its end only if the outage was.
 
     Attributes:
         is_ready: whether everything on the topic was applied, and no failure followed.
 
-    Thread rules: one thread at a time; :attr:`is_ready` on any. Events wait for the
-    ledger's ``deliver()``.
+    Thread rules: one thread at a time; :meth:`judge` and :attr:`is_ready` on any. Events
+    wait for the ledger's ``deliver()``.
     """
 
     def __init__(self, ledger: PauseLedger, topic: str) -> None:
         self._ledger, self._topic = ledger, topic
-        self._is_told = self._is_advised = False
-        self._told_over_at = -math.inf
+        self._is_reported = self._is_advised = False
+        self._over_at = -math.inf
         self._lost_at: float | None = None
         self._read_at: float | None = None
         self.is_ready = False
@@ -44,9 +44,9 @@ class TopicAlarms:
         now, _ = self._ledger.now()
         if self._lost_at is None:
             self._lost_at = now
-        is_steady = self._lost_at - self._told_over_at >= _UNSTEADY
-        if not self._is_told and (is_steady or now - self._lost_at >= _LASTING):
-            self._is_told = True
+        is_steady = self._lost_at - self._over_at >= _UNSTEADY
+        if not self._is_reported and (is_steady or now - self._lost_at >= _LASTING):
+            self._is_reported = True
             self._ledger.emit(control_events.ControlUnavailable, reason=reason)
 
     def read(self, holds: int, seconds: float) -> bool:
@@ -68,20 +68,20 @@ class TopicAlarms:
         is_first = self._lost_at is None
         if not is_first and now - self._read_at < _SETTLED:
             return False
-        if self._is_told:
-            self._told_over_at = now
-        if self._is_told or is_first:
+        if self._is_reported:
+            self._over_at = now
+        if self._is_reported or is_first:
             self._ledger.emit(
                 control_events.ControlReady,
                 topics=(self._topic,),
                 holds=holds,
                 seconds=round(seconds, 3),
             )
-        self._is_told, self._lost_at, self.is_ready = False, None, True
+        self._is_reported, self._lost_at, self.is_ready = False, None, True
         return True
 
     def made_again(self, one: Remade) -> None:
-        """Tell that the topic was created again, or lost records."""
+        """Emit that the topic was created again, or lost records."""
         self._ledger.emit(
             control_events.ControlTopicReset,
             topic=one.topic,
@@ -91,7 +91,7 @@ class TopicAlarms:
 
     def judge(self, facts: topics.Facts) -> None:
         """
-        Check that the topic is fit to keep holds; tell once what should be changed.
+        Check that the topic is fit to keep holds; emit once what should be changed.
 
         Raises:
             ControlTopicError: it is not; the message says what to do.

@@ -34,7 +34,8 @@ class ControlUnavailable(ControlEvent):
     """
     The control topics cannot be read: known holds stay, new partitions wait.
 
-    In the minute after the end of an outage another is told only if it lasts ten seconds.
+    In the minute after the end of an outage another is reported only if it lasts ten
+    seconds.
 
     Attributes:
         reason: why, as text for people.

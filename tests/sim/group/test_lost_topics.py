@@ -185,8 +185,8 @@ def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
 
 
 @simulated(seeds=1)
-def test_a_broker_that_flaps_is_told_of_once_a_minute(lab):
-    """An outage that lasts is told of all the same."""
+def test_a_broker_that_flaps_is_reported_once_a_minute(lab):
+    """An outage that lasts is reported all the same."""
     told = []
     operating.Operator(lab)
     lab.topic("t", 1)
