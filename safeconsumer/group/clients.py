@@ -1,22 +1,35 @@
-"""Makes the control clients of a member or a command: a reader, a producer, an admin."""
+"""Makes the control clients on kafka-python, of members and commands."""
 
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from difflib import get_close_matches
 from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer
+import kafka.errors as kafka_errors
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError
 
 from safeconsumer._kafka.fixes.unclosed import ClosingClient
 from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer._kafka.of_group import producers
+from safeconsumer._kafka.of_group.control_reader import EndOffsets
 from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
-from safeconsumer._kafka.of_group.producers import PatientClient, UntracedProducer
+from safeconsumer._kafka.of_group.producers import (
+    AskingOnceProducer,
+    PatientClient,
+    UntracedProducer,
+)
 from safeconsumer.consumer import SafeConsumer
-from safeconsumer.group.client_settings import WRITING
+from safeconsumer.errors.base import ControlSettingError
+from safeconsumer.group import described_topics
+from safeconsumer.group.barrier import Offsets
+from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.fold import Written
+from safeconsumer.group.topic_reader import TopicReader, written
+from safeconsumer.group.topics import Facts
 
 # The settings that say where a cluster is and how to log in; others are not copied.
 _CONNECTION = (
@@ -34,11 +47,45 @@ _CONNECTION = (
 )
 _PREFIXES = ("sasl_", "security_", "ssl_")
 
+# A record that the client sends again by itself, because an answer was lost, undoes
+# what others wrote to the same key meanwhile, and nobody is told. Idempotence would do,
+# but wants a right of its own before Kafka 2.8.
+WRITING: Mapping[str, Any] = {
+    "acks": "all",
+    "enable_idempotence": False,
+    "retries": 0,
+    "transactional_id": None,
+}
+
+# Control clients are no members of a group, and read and write bytes.
+_NOT_TO_CHOOSE = frozenset(
+    {
+        *("allow_auto_create_topics", "auto_offset_reset", "enable_auto_commit"),
+        *("group_id", "group_instance_id", "kafka_client"),
+        *("key_deserializer", "key_serializer"),
+        *("value_deserializer", "value_serializer"),
+        *WRITING,
+    }
+)
+_KNOWN = frozenset(
+    name
+    for one in (KafkaAdminClient, KafkaProducer, KafkaConsumer)
+    for name in one.DEFAULT_CONFIG
+)
+
 # Milliseconds; what a person or a member asks must not wait long for a dead broker.
 BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
-# Seconds for the last report to be sent.
+_ASK_TIMEOUT_MS = 5_000
+_CLOSE_MS = 500
+# Seconds for a report, and for the last one.
+_WRITE_TIMEOUT = 10.0
 _GOODBYE = 0.5
+# Errors after which the next report is not expected to succeed.
+_REFUSED = (
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.TopicAuthorizationFailedError,
+)
 
 # Milliseconds; for an admin client that asks every broker, one after the other: one
 # that does not answer must not make what the others say too old.
@@ -46,6 +93,28 @@ HASTY: Mapping[str, Any] = {
     "reconnect_backoff_max_ms": _RECONNECT_MAX_MS,
     "request_timeout_ms": 3_000,
 }
+
+
+def check(names: Iterable[str]) -> None:
+    """
+    Return if control clients can have settings with these names.
+
+    What a value must be, kafka-python says: a client that it refuses leaves the control
+    topics unavailable, with that as the reason.
+
+    Raises:
+        ControlSettingError: kafka-python does not know one, or it is not for a user to
+            choose.
+    """
+    for name in names:
+        if name in _NOT_TO_CHOOSE:
+            message = f"client_configs: {name} cannot be set for control clients"
+            raise ControlSettingError(message)
+        if name not in _KNOWN:
+            near = get_close_matches(str(name), _KNOWN, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            message = f"client_configs: kafka-python has no setting {name!r}{hint}"
+            raise ControlSettingError(message)
 
 
 def connection(
@@ -91,7 +160,11 @@ def reader(base: Mapping[str, Any]) -> SafeConsumer:
     return SafeConsumer(log=False, **{**defaults, **base})
 
 
-def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
+def producer(
+    base: Mapping[str, Any],
+    timeout: float,
+    kind: type[KafkaProducer] = UntracedProducer,
+) -> KafkaProducer:
     """
     Make a client that writes control records, each acknowledged by all replicas.
 
@@ -101,6 +174,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     Args:
         base: the connection.
         timeout: seconds after which a write has failed.
+        kind: its class.
     """
     timeout_ms = int(timeout * 1000)
     defaults = {
@@ -115,7 +189,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     }
     fitting = _fitting(KafkaProducer, base)
     # kafka-python 3.1 starts a thread before it asks a broker, as its consumer does.
-    return made(UntracedProducer, **{**defaults, **fitting, **WRITING})
+    return made(kind, **{**defaults, **fitting, **WRITING})
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
@@ -161,7 +235,7 @@ class LazyProducer:
         if made is not None:  # it was closed while this one was made
             producers.end(made, 0.0)
         message = "this consumer's control clients are closed"
-        raise KafkaError(message)
+        raise kafka_errors.KafkaError(message)
 
     def drop(self) -> None:
         """Give up the producer, if there is one; the next call makes another."""
@@ -191,3 +265,124 @@ class LazyProducer:
 
 def _left(until: float) -> float:
     return min(threading.TIMEOUT_MAX, max(0.0, until - time.monotonic()))
+
+
+class StockHoldsTopic:
+    """A :class:`~safeconsumer.group.control_clients.HoldsTopic` on kafka-python."""
+
+    def __init__(self, base: Mapping[str, Any], name: str) -> None:
+        self._base, self._name = base, name
+        self._partition = TopicPartition(name, 0)
+        self._reader = TopicReader(lambda: reader(base))
+        self._asker: SafeConsumer | None = None
+
+    @property
+    def positions(self) -> Offsets:
+        """The offset below which everything was returned."""
+        return self._reader.positions
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has read up to where the topic ended at its beginning."""
+        return self._reader.is_complete
+
+    def facts(self) -> Facts:
+        """Return the topic's settings; raise if it is missing or may not be read."""
+        with admin(self._base) as asked:
+            described_topics.require(asked, self._name)
+            (found,) = described_topics.ask(asked, [self._name])
+        return found
+
+    def begin(self) -> tuple[Remade, ...]:
+        """Connect; return the topic if it was made again."""
+        self._asker = asker = reader(self._base)
+        asker.assign([self._partition])
+        return self._reader.begin([self._name], asker=asker)
+
+    def turn(self, wait_ms: float) -> Sequence[Written]:
+        """Return the next records."""
+        polled = self._reader.turn(wait_ms)
+        return [written(one) for records in polled.values() for one in records]
+
+    def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
+        """Ask where the topic ends now."""
+        EndOffsets(self._asker).ask([self._partition], _ASK_TIMEOUT_MS, answer)
+
+    def wake(self) -> None:
+        """End the wait of a turn under way."""
+        self._reader.wake()
+
+    def close(self) -> None:
+        """Close the clients."""
+        with ExitStack() as closing:
+            if self._asker is not None:
+                closing.callback(
+                    self._asker.close, autocommit=False, timeout_ms=_CLOSE_MS
+                )
+            closing.callback(self._reader.close)
+
+
+class StockStatusTopic:
+    """A :class:`~safeconsumer.group.control_clients.StatusTopic` on kafka-python."""
+
+    def __init__(self, base: Mapping[str, Any], name: str) -> None:
+        self._name = name
+        self._producer = LazyProducer(
+            lambda: producer(base, _WRITE_TIMEOUT, AskingOnceProducer)
+        )
+
+    def send(
+        self,
+        key: bytes,
+        value: bytes,
+        at_ms: int,
+        acknowledged: Callable[[int, float], object],
+        failed: Callable[[BaseException], object],
+    ) -> None:
+        """Send a report."""
+        connected = self._producer()
+        sent = time.monotonic()
+        future = connected.send(
+            self._name, key=key, value=value, partition=0, timestamp_ms=at_ms
+        )
+        future.add_callback(lambda one: acknowledged(one.timestamp, sent))
+        future.add_errback(failed)
+
+    def is_missing(self, error: BaseException) -> bool:
+        """Tell whether an error says that there is no such topic."""
+        return isinstance(error, kafka_errors.KafkaTimeoutError)
+
+    def is_refused(self, error: BaseException) -> bool:
+        """Tell whether an error says that this client may not write it."""
+        return isinstance(error, _REFUSED)
+
+    def drop(self) -> None:
+        """Give up the producer, if there is one."""
+        self._producer.drop()
+
+    def close(self, until: float) -> None:
+        """Close the producer, if there is one."""
+        self._producer.close(until)
+
+
+class StockClients:
+    """
+    Makes control clients out of a consumer's kafka-python configuration.
+
+    Args:
+        configs: the consumer's configuration.
+        more: settings that differ for control clients, as ``Control`` has checked them.
+    """
+
+    def __init__(self, configs: Mapping[str, Any], more: Mapping[str, Any]) -> None:
+        self.group_id: str | None = configs.get("group_id")
+        self.client_id = str(configs.get("client_id") or "")
+        self._base = connection(configs, more, "control")
+
+    def holds_topic(self, name: str) -> StockHoldsTopic:
+        """Return what reads the holds topic."""
+        return StockHoldsTopic(self._base, name)
+
+    def status_topic(self, name: str) -> StockStatusTopic:
+        """Return what writes the status topic."""
+        return StockStatusTopic(self._base, name)

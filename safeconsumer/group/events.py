@@ -12,7 +12,9 @@ class ControlEvent(Event):
 
 class ControlReady(ControlEvent):
     """
-    The control topics are read up to their end, for the first time or again.
+    The control topics are read up to their end: at the start, and after each outage.
+
+    After an outage it comes once they have been read for a second without a failure.
 
     Attributes:
         topics: the control topics.
@@ -31,6 +33,9 @@ class ControlReady(ControlEvent):
 class ControlUnavailable(ControlEvent):
     """
     The control topics cannot be read: known holds stay, new partitions wait.
+
+    In the minute after the end of an outage another is reported only if it lasts ten
+    seconds.
 
     Attributes:
         reason: why, as text for people.

@@ -163,7 +163,9 @@ class Follower:
         self.settings = settings
         self._holds = TopicPartition(settings.holds_topic, 0)
         self._board = Board(settings, most=MOST_RECORDS)
-        self._reader = TopicReader(self._base, settings.status_topic, NAMED_FOR)
+        self._reader = TopicReader(
+            lambda: clients.reader(self._base), settings.status_topic, NAMED_FOR
+        )
         # When everything was read, and why that is not so any more.
         self._read_at: float | None = None
         self._reading_trouble: Trouble | None = None

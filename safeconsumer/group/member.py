@@ -127,4 +127,5 @@ class GroupControl:
             applied=self._reader.positions(),
             kept=self._state.kept(),
             resets=self._resets,
+            gated=len(self._ledger.control_gates()),
         )

@@ -106,7 +106,9 @@ class Operator:
         self._admin: KafkaAdminClient | None = None
         self._asker: KafkaConsumer | None = None
         self.board = Board(settings, self._clock)
-        self._reader = TopicReader(self.base, settings.status_topic, NAMED_FOR)
+        self._reader = TopicReader(
+            lambda: clients.reader(self.base), settings.status_topic, NAMED_FOR
+        )
         self._other: Operator | None = None
         self._is_fit = False
         # Until when it must listen to know who is silent.

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import events as control_events
+from safeconsumer.group.alarms import TopicAlarms
 from safeconsumer.group.barrier import Barrier, Offsets
 from safeconsumer.group.control_clients import HoldsTopic
 from safeconsumer.group.settings import Control
@@ -52,13 +52,12 @@ class Reader:
         self._ledger = ledger
         self._state = state
         self._barrier = barrier
-        self._topics = TopicCheck(settings, topic.facts, ledger)
+        self._alarms = TopicAlarms(ledger, settings.holds_topic)
+        self._topics = TopicCheck(settings, topic.facts, self._alarms)
         self._positions: Offsets = {}
         self._stopping = InterruptibleEvent()
         self._checked = InterruptibleEvent()
         self._refused: ControlTopicError | None = None
-        self._is_ready = False
-        self._is_told = False
         self._failures = 0
         self._spoilt: Exception | None = None
         self.on_change: Callable[[], object] = _nothing
@@ -97,7 +96,7 @@ class Reader:
     @property
     def is_ready(self) -> bool:
         """Whether everything on the topic is applied, as far as can be found out."""
-        return self._is_ready
+        return self._alarms.is_ready
 
     def positions(self) -> Offsets:
         """Return the offsets below which everything is obeyed."""
@@ -134,11 +133,9 @@ class Reader:
 
     def _lose(self, reason: str) -> None:
         self._barrier.disconnect()
-        self._is_ready = False
         self._checked.set()  # start() must not wait for a check that may never come
-        if not self._is_told and not self._stopping.is_set():
-            self._is_told = True
-            self._ledger.emit(control_events.ControlUnavailable, reason=reason)
+        if not self._stopping.is_set():
+            self._alarms.lost(reason)
         log.debug("control topics cannot be read: %s", reason)
         self._ledger.deliver()
         self.on_change()
@@ -150,12 +147,15 @@ class Reader:
             closing.callback(self._topic.close)
             closing.callback(self._barrier.disconnect)
             self._begin()
-            self._catch_up(began)
+            while not self._stopping.is_set() and not self._topic.is_complete:
+                self._turn()
+            seconds = time.monotonic() - began
             while not self._stopping.is_set():
+                self._note_read(seconds)
                 self._turn()
 
     def _turn(self) -> None:
-        eager = self._barrier.is_waiting() or not self._is_ready
+        eager = self._barrier.is_waiting() or not self.is_ready
         records = self._topic.turn(_EAGER_POLL_MS if eager else _POLL_MS)
         if records:
             self._state.absorb(self._settings.holds_topic, records)
@@ -185,29 +185,16 @@ class Reader:
     def _begin(self) -> None:
         for one in self._topic.begin():
             self._state.begin_again()
-            self._ledger.emit(
-                control_events.ControlTopicReset,
-                topic=one.topic,
-                applied=one.applied,
-                end=one.end,
-            )
+            self._alarms.made_again(one)
         self._positions = dict(self._topic.positions)
         self._spoilt = None
         self._barrier.connect(self._ask, self._positions)
 
-    def _catch_up(self, began: float) -> None:
-        self._is_ready = False
-        while not self._stopping.is_set() and not self._topic.is_complete:
-            self._turn()
-        self._is_ready, self._is_told, self._failures = True, False, 0
-        self._ledger.emit(
-            control_events.ControlReady,
-            topics=(self._settings.holds_topic,),
-            holds=self._state.count(),
-            seconds=round(time.monotonic() - began, 3),
-        )
-        self._ledger.deliver()
-        self.on_change()
+    def _note_read(self, seconds: float) -> None:
+        if not self.is_ready and self._alarms.read(self._state.count(), seconds):
+            self._failures = 0
+            self._ledger.deliver()
+            self.on_change()
 
     def _ask(self, answer: Callable[[Offsets | None], object]) -> None:
         try:

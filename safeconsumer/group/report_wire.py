@@ -1,17 +1,26 @@
 """Encodes and decodes members' reports: versioned, bounded, and never trusted."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import asdict, field, frozen
 
 from safeconsumer.group.wire import (
     MAX_GROUP_LENGTH,
+    OFFSET,
+    PARTITION,
     VERSION,
+    Read,
     as_json,
+    by_topic,
     document_of,
-    is_int,
-    is_short_text,
+    fields_of,
+    number,
+    of_type,
+    pairs,
+    several,
+    text,
+    version_of,
+    within,
 )
 from safeconsumer.holds.scope import TopicPartition
 
@@ -153,106 +162,23 @@ def encode_report(report: Report) -> bytes:
 def decode_report(data: object) -> Report | None:
     """Read a report of this version or a later one; None if it is not one."""
     document = document_of(data, MAX_REPORT_BYTES)
-    version = document.get("v")
-    if not is_int(version) or version < 1:
-        return None
-    found = {name: read(document.get(name)) for name, read in _NEEDED.items()}
-    if None in found.values():
-        return None
-    later = {name: read(document.get(name)) for name, read in _LATER.items()}
-    return Report(**found, **later)
+    found = fields_of(document, _NEEDED, _LATER) if version_of(document) else None
+    return None if found is None else Report(**found)
 
 
-def _text(value: object) -> str | None:
-    return str(value) if is_short_text(value, MAX_GROUP_LENGTH) else None
-
-
-def _shown(value: object) -> str | None:
-    # Names with a tab in them, of an earlier version: a member that cannot be read
-    # because of them is not waited for either, whatever its handlers do.
-    is_one = isinstance(value, str) and len(value) <= MAX_GROUP_LENGTH
-    return for_people(str(value)) if is_one else None
-
-
-def _count(value: object) -> int | None:
-    return value if is_int(value) and 0 <= value < 2**63 else None
-
-
-def _generation(value: object) -> int | None:
-    return value if is_int(value) and -1 <= value < 2**31 else None
-
-
-def _kind(value: object) -> str:
-    return STREAM if value == STREAM else ""
-
-
-def _skew(value: object) -> float | None:
-    if not is_int(value) and not isinstance(value, float):
-        return None
-    return float(value) if 0 <= value <= _MOST_SKEW else None
-
-
-def _resets(value: object) -> tuple[str, ...] | None:
-    return _lines(value, _MOST_KEPT) if isinstance(value, list) else None
-
-
-def _lines(value: object, most: int = _FEW) -> tuple[str, ...]:
-    if not isinstance(value, list):  # of an earlier version
-        return ()
-    return tuple(line for line in value[:most] if is_short_text(line, _MOST_TEXT))
-
-
-def _kept(value: object) -> tuple[Kept, ...]:
-    several = value[:_MOST_KEPT] if isinstance(value, list) else []
-    names = ("owner", "scope", "line")
-    return tuple(
-        Kept(**{name: one[name] for name in names})
-        for one in several
-        if isinstance(one, dict)
-        and all(is_short_text(one.get(name), _MOST_TEXT) for name in names)
-    )
-
-
-def for_people(text: str) -> str:
+def for_people(name: str) -> str:
     """
     Return text as a report shows it: short, and with unprintable characters escaped.
 
     Such are names that an application has chosen, with a tab or a line end in them.
     """
-    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name)
     return shown[:MAX_GROUP_LENGTH]
 
 
 def cut(line: str) -> str:
     """Return as much of a line as fits into a report."""
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 3]}..."
-
-
-def _offsets(value: object) -> dict[str, int] | None:
-    if not isinstance(value, dict):
-        return None
-    ok = all(is_int(one) and 0 <= one < 2**63 for one in value.values())
-    return dict(value) if ok else None
-
-
-def _ranges(value: object) -> dict[str, tuple[tuple[int, int], ...]] | None:
-    if not isinstance(value, dict):
-        return None
-    found = {}
-    for topic, ranges in value.items():
-        if not isinstance(ranges, list) or not all(map(_is_range, ranges)):
-            return None
-        found[topic] = tuple((first, last) for first, last in ranges)
-    return found if count_of(found) <= _MOST_PARTITIONS else None
-
-
-def _is_range(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2  # noqa: PLR2004 - first and last
-        and all(map(is_int, value))
-        and 0 <= value[0] <= value[1] < 2**31
-    )
 
 
 def ranges(
@@ -268,11 +194,11 @@ def ranges(
 def ranges_of(numbers: list[int]) -> tuple[tuple[int, int], ...]:
     """Return numbers as sorted, disjoint ranges, both ends included."""
     found: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if found and number <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
+    for one in sorted(numbers):
+        if found and one <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], one)
         else:
-            found.append((number, number))
+            found.append((one, one))
     return tuple(found)
 
 
@@ -283,32 +209,65 @@ def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
     )
 
 
-# How each value is read; without one of the first, or if one cannot be read, it is no
-# report.
-_NEEDED: Mapping[str, Callable[[object], Any]] = {
-    "group": _text,
+# ---------------------------------------------------------------- fields
+
+
+def _shown(value: object) -> str:
+    # Names with a tab in them, of an earlier version: a member that cannot be read
+    # because of them is not waited for either, whatever its handlers do.
+    found = of_type(str, value)
+    within(len(found), 0, MAX_GROUP_LENGTH)
+    return for_people(found)
+
+
+def _kept(value: object) -> Kept:
+    found = fields_of(value, _KEPT, {})
+    return Kept(**of_type(dict, found))
+
+
+def _ranges(value: object) -> Mapping[str, tuple[tuple[int, int], ...]]:
+    found: dict[str, tuple[tuple[int, int], ...]]
+    found = by_topic(pairs(PARTITION, PARTITION))(value)
+    for ends in found.values():
+        for first, last in ends:
+            within(first, 0, last)
+    within(count_of(found), 0, _MOST_PARTITIONS)
+    return found
+
+
+def _skew(value: object) -> float:
+    seconds = value if isinstance(value, float) else of_type(int, value)
+    return within(float(seconds), 0.0, _MOST_SKEW)
+
+
+_LINE, _NAME = text(_MOST_TEXT), text(MAX_GROUP_LENGTH)
+_KEPT: Mapping[str, Read] = {"owner": _LINE, "scope": _LINE, "line": _LINE}
+
+# Without one of these, or if one cannot be read, it is no report.
+_NEEDED: Mapping[str, Read] = {
+    "group": _NAME,
     "member": _shown,
     "client_id": _shown,
     "host": _shown,
-    "state": _text,
-    "at_ms": _count,
-    "applied": _offsets,
-    "holds": _count,
-    "skipped": _count,
+    "state": _NAME,
+    "at_ms": OFFSET,
+    "applied": by_topic(OFFSET),
+    "holds": OFFSET,
+    "skipped": OFFSET,
     "assigned": _ranges,
     "quiet": _ranges,
-    "gated": _count,
+    "gated": OFFSET,
 }
 # Reports of earlier versions lack some of these.
-_LATER: Mapping[str, Callable[[object], Any]] = {
+_LATER: Mapping[str, Read] = {
     "is_partial": lambda value: value is True,
-    "outages": _lines,
-    "kept": _kept,
-    "recreated": lambda value: _lines(value, _MOST_KEPT),
-    "member_id": _text,
-    "generation": _generation,
-    "resets": _resets,
-    "busy": lambda value: _ranges(value) or {},
+    "outages": several(_LINE, _FEW),
+    "kept": several(_kept, _MOST_KEPT),
+    "recreated": several(_LINE, _MOST_KEPT),
+    "member_id": _NAME,
+    "generation": number(-1, 2**31 - 1),
+    "resets": several(_LINE, _MOST_KEPT),
+    "busy": _ranges,
     "skew": _skew,
-    "kind": _kind,
+    "kind": lambda value: STREAM if value == STREAM else "",
 }

@@ -54,6 +54,7 @@ class ControlStatus:
         applied: the offsets up to which it obeys.
         kept: holds that it obeys although their topic was created again since.
         resets: where it moves its partitions; None: it moves nothing.
+        gated: how many partitions wait for the control topics.
     """
 
     state: str
@@ -61,19 +62,27 @@ class ControlStatus:
     applied: Offsets
     kept: tuple[Hold, ...] = ()
     resets: Resets | None = None
+    gated: int = 0
 
 
-class Client(Protocol):
+class Shows(Protocol):
+    """Shows what is held, what is owned, and what of it is quiet; a ledger does."""
+
+    def view(self) -> View:
+        """Return all that of one moment."""
+
+
+class InHand(Protocol):
     """
-    The questions that group control asks of the client whose holds it keeps.
+    The questions that a report asks of a consumer's client, or of a Spark stream.
 
-    Any thread asks. The answers are of the moment.
+    Any thread asks, the ledger first, then what is in hand: what is held from now on may
+    have been given out just before. What is in hand is not reported as quiet.
     """
 
-    ledger: PauseLedger
-
-    def membership(self) -> tuple[str, int]:
-        """Return Kafka's member id and the generation; empty and -1 outside a group."""
+    @property
+    def ledger(self) -> Shows:
+        """Has the holds."""
 
     def busy(self) -> Collection[TopicPartition]:
         """Return the partitions of which the program, or a worker, has records in hand."""
@@ -81,8 +90,17 @@ class Client(Protocol):
     def busy_elsewhere(self) -> Iterable[TopicPartition]:
         """Return what the program itself says of its threads; it may raise anything."""
 
+    def membership(self) -> tuple[str, int]:
+        """Return Kafka's member id and the generation; empty and -1 outside a group."""
+
     def recreated(self) -> Collection[str]:
         """Return the topics that were recreated, of which nothing was read yet."""
+
+
+class Client(InHand, Protocol):
+    """The client whose holds group control keeps."""
+
+    ledger: PauseLedger
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
         """Have a function called after each completed join; it must be quick."""
@@ -200,13 +218,13 @@ class Reporter:
 
 class MemberReports:
     """
-    Makes the reports of one member.
+    Makes the reports of one member, or of a Spark stream.
 
     Args:
         group: the consumer group.
         client_id: the consumer's ``client_id``.
         look: returns the state of the control topics.
-        ledger: the consumer's ledger.
+        client: answers what it obeys, and has in hand.
         skew: seconds by which this member lifts holds late.
     """
 
@@ -216,14 +234,14 @@ class MemberReports:
         group: str,
         client_id: str,
         look: Callable[[], ControlStatus],
-        client: Client,
+        client: InHand,
         skew: float,
     ) -> None:
         self.member = member_name(client_id)
         self._group = group
         self._client_id = client_id
         self._look = look
-        self._client, self._ledger = client, client.ledger
+        self._client = client
         self._skew = skew
         self._has_failed = False
 
@@ -232,12 +250,10 @@ class MemberReports:
         return (self.report(state),)
 
     def report(self, state: str | None = None) -> Report:
-        """Return the member's report alone."""
+        """Return the report of now; with a state, it owns nothing any more."""
         seen = self._look()
-        # In this order: what is held from now on may have been returned just before.
-        view = self._ledger.view()
+        view = self._client.ledger.view()
         busy = {*self._client.busy(), *self._busy_elsewhere(view)}
-        _, wall = self._ledger.now()
         member_id, generation = self._client.membership()
         return Report(
             group=self._group,
@@ -245,7 +261,7 @@ class MemberReports:
             client_id=self._client_id,
             host=HOST,
             state=state or seen.state,
-            at_ms=int(wall * 1000),
+            at_ms=int(time.time() * 1000),
             applied={tp[0]: offset for tp, offset in seen.applied.items()},
             holds=sum(hold.is_remote for hold in view.holds),
             skipped=seen.skipped,
@@ -258,7 +274,7 @@ class MemberReports:
             resets=None if seen.resets is None else unmoved_of(seen.resets),
             busy=report_wire.ranges(busy),
             skew=self._skew,
-            gated=len(self._ledger.control_gates()),
+            gated=seen.gated,
             outages=tuple(
                 hold_line(hold) for hold in view.holds if hold.owner in OUTAGES
             ),

@@ -77,7 +77,7 @@ def _are_settings(_self: object, _attribute: object, value: object) -> None:
         )
         raise ControlSettingError(message)
     if value:  # what needs kafka-python is imported for those who have some
-        import_module("safeconsumer.group.client_settings").check(value)
+        import_module("safeconsumer.group.clients").check(value)
 
 
 @frozen(kw_only=True)
@@ -188,7 +188,7 @@ class Control:
             ControlTopicError: the settings of the holds topic would let Kafka delete
             holds.
         """
-        stock = import_module("safeconsumer.group.stock_clients")
+        stock = import_module("safeconsumer.group.clients")
         clients = stock.StockClients(configs, self.client_configs)
         module = import_module("safeconsumer.group.member")
         attached: GroupControl = module.GroupControl(self, client, clients)

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable
 
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group import events as control_events
 from safeconsumer.group import topics
+from safeconsumer.group.alarms import TopicAlarms
 from safeconsumer.group.settings import Control
-from safeconsumer.holds.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
 
@@ -21,7 +20,7 @@ class TopicCheck:
     Args:
         settings: the name of the topic, and how often to check.
         ask: returns the facts about the holds topic, or raises. Any thread.
-        ledger: takes the events.
+        alarms: judges the facts.
 
     Thread rules: the reader's thread; :meth:`stop` on any.
     """
@@ -30,12 +29,11 @@ class TopicCheck:
         self,
         settings: Control,
         ask: Callable[[], topics.Facts],
-        ledger: PauseLedger,
+        alarms: TopicAlarms,
     ) -> None:
         self._settings = settings
         self._ask = ask
-        self._ledger = ledger
-        self._is_advised = False
+        self._alarms = alarms
         self._asked_at = time.monotonic()
         self._thread: threading.Thread | None = None
 
@@ -49,18 +47,8 @@ class TopicCheck:
             answers.
         """
         self._asked_at = time.monotonic()
-        if self._settings.trust_topic:
-            return
-        facts = self._ask()
-        topics.require_fit(facts)
-        advice = topics.advice(facts)
-        if advice and not self._is_advised:
-            self._is_advised = True
-            self._ledger.emit(
-                control_events.ControlUnchecked,
-                topics=(facts.name,),
-                reason="; ".join(advice),
-            )
+        if not self._settings.trust_topic:
+            self._alarms.judge(self._ask())
 
     def now_and_then(self, found: Callable[[ControlTopicError], object]) -> None:
         """

@@ -1,7 +1,7 @@
 """Reads single-partition topics step by step: up to their ends, and then on."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -9,7 +9,6 @@ from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer._kafka.of_group.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
-from safeconsumer.group import clients
 from safeconsumer.group.control_clients import Remade
 from safeconsumer.group.fold import NO_TIME_MS, Written
 
@@ -31,7 +30,7 @@ class TopicReader:
     Thread rules: one thread; :meth:`wake` on any thread.
 
     Args:
-        base: the connection.
+        connect: makes its client.
         recent: a topic of which only the last seconds are read; None if there is none.
         seconds: about how many.
 
@@ -41,9 +40,12 @@ class TopicReader:
     """
 
     def __init__(
-        self, base: Mapping[str, Any], recent: str | None = None, seconds: float = 0.0
+        self,
+        connect: Callable[[], SafeConsumer],
+        recent: str | None = None,
+        seconds: float = 0.0,
     ) -> None:
-        self._base = base
+        self._connect = connect
         self._recent = recent
         self._seconds = seconds
         self._ids: dict[str, object] = {}
@@ -107,7 +109,7 @@ class TopicReader:
 
     def _connected(self, tps: Sequence[TopicPartition]) -> SafeConsumer:
         if self._consumer is None:
-            self._consumer = clients.reader(self._base)
+            self._consumer = self._connect()
         if self._consumer.assignment() != set(tps):
             self._consumer.assign(tps)
         self._client = ControlReader(self._consumer)

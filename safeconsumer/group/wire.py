@@ -6,9 +6,11 @@ later version counts as held: its key names group, owner and scope in every vers
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from attrs import frozen
 
@@ -23,6 +25,8 @@ MAX_VALUE_BYTES = 64 * 1024
 MAX_GROUP_LENGTH = 1024
 # A DNS name has 253 characters; a principal may be a certificate's subject.
 MAX_NAME_LENGTH = 255
+# Kafka's own limit.
+_MAX_TOPIC_LENGTH = 249
 # Milliseconds; a bit over ten years, longer than needed and below what dates hold.
 MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
 
@@ -30,6 +34,8 @@ MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
 _MAX_TIME_MS = 253_402_300_799_000
 
 _NUL = "\0"
+Kind = TypeVar("Kind")
+Number = TypeVar("Number", int, float)
 _KEY_FIELDS = 4
 
 
@@ -113,17 +119,19 @@ def encode_key(key: ControlKey) -> bytes:
 
 def decode_key(data: object) -> ControlKey | None:
     """Read a key; None if it is not one."""
-    text = text_of(data, MAX_KEY_BYTES)
-    if text is None:
+    joined = _text_of(data, MAX_KEY_BYTES)
+    if joined is None:
         return None
-    number, *fields = text.split(_NUL)
-    version = _number(number)
+    first, *fields = joined.split(_NUL)
+    version = _version(first)
     if version is None or len(fields) < _KEY_FIELDS - 1:
         return None
     group, owner, scope, *extra = fields
     if extra and version <= VERSION:
         return None
-    if not is_group(group) or not _is_owner(owner) or not scope:
+    if not (is_group(group) and _is_text(owner, MAX_OWNER_LENGTH) and owner.strip()):
+        return None
+    if not scope:
         return None
     return ControlKey(group, owner, scope, tuple(extra), version)
 
@@ -137,13 +145,13 @@ def encode_hold(hold: ControlHold) -> bytes:
         "ttl_ms": hold.ttl_ms,
     }
     # Members of earlier versions ignore these fields.
-    told = {
+    claims = {
         "host": hold.host,
         "principal": hold.principal,
         "since_ms": hold.since_ms,
         "reset": None if hold.reset is None else _reset_document(hold.reset),
     }
-    known = {name: value for name, value in told.items() if value is not None}
+    known = {name: value for name, value in claims.items() if value is not None}
     return as_json({**document, **known})
 
 
@@ -156,31 +164,20 @@ def decode_hold(data: object) -> ControlHold | None:
 @lru_cache(maxsize=64)
 def _decoded(data: bytes) -> ControlHold | None:
     document = document_of(data)
-    version = document.get("v")
-    if not is_int(version) or version < 1:
+    version = version_of(document)
+    if not version:
         return None
-    hold_id, reason = document.get("id"), document.get("reason")
     if version > VERSION:
-        known = reason if _is_reason(reason) else None
-        return ControlHold(reason=known, version=min(version, 2**31))
-    ttl_ms = document.get("ttl_ms")
-    if not isinstance(hold_id, str) or not is_short_text(hold_id, MAX_OWNER_LENGTH):
+        found = fields_of(document, {}, {"reason": _reason})
+        return (
+            None if found is None else ControlHold(version=min(version, 2**31), **found)
+        )
+    found = fields_of(document, _HOLD, _CLAIMS)
+    if found is None:
         return None
-    if not (reason is None or _is_reason(reason)):
-        return None
-    if ttl_ms is not None and not (is_int(ttl_ms) and 0 < ttl_ms <= MAX_TTL_MS):
-        return None
-    host, principal = _name(document.get("host")), _name(document.get("principal"))
-    since = document.get("since_ms")
-    return ControlHold(
-        hold_id,
-        reason,
-        ttl_ms,
-        host=host,
-        principal=principal,
-        since_ms=since if is_int(since) and 0 <= since <= _MAX_TIME_MS else None,
-        reset=None if ttl_ms is not None else _reset(document.get("reset")),
-    )
+    hold_id, reset = found.pop("id"), found.pop("reset", None)
+    # A hold that ends by itself has no reset.
+    return ControlHold(hold_id, reset=None if found["ttl_ms"] else reset, **found)
 
 
 def _reset_document(reset: Reset) -> dict[str, object]:
@@ -191,76 +188,156 @@ def _reset_document(reset: Reset) -> dict[str, object]:
     return {"to": offsets, "topic_ids": ids, "asked": reset.asked}
 
 
-def _reset(value: object) -> Reset | None:
+def _reset(value: object) -> Reset:
     # One that cannot be read whole moves nothing, and its hold counts.
-    document = value if isinstance(value, dict) else {}
-    to, ids, asked = (document.get(name) for name in ("to", "topic_ids", "asked"))
-    if not isinstance(to, dict) or not isinstance(ids, dict):
-        return None
-    found: dict[tuple[str, int], int] = {}
-    for topic, pairs in to.items():
-        if not isinstance(pairs, list) or not all(map(_is_place, pairs)):
-            return None
-        found |= {(topic, partition): offset for partition, offset in pairs}
-    if not found or not all(
-        is_short_text(one, MAX_NAME_LENGTH) for one in ids.values()
-    ):
-        return None
+    found = fields_of(value, _RESET, {"asked": text(MAX_NAME_LENGTH)})
+    offsets = {
+        (topic, partition): offset
+        for topic, places in (found or {"to": {}})["to"].items()
+        for partition, offset in places
+    }
+    if found is None or not offsets:
+        raise ValueError
     return Reset(
-        tuple((*tp, offset) for tp, offset in sorted(found.items())),
-        tuple(sorted((topic, str(one)) for topic, one in ids.items())),
-        str(asked) if is_short_text(asked, MAX_NAME_LENGTH) else "",
+        tuple((*tp, offset) for tp, offset in sorted(offsets.items())),
+        tuple(sorted(found["topic_ids"].items())),
+        found.get("asked", ""),
     )
-
-
-def _is_place(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2  # noqa: PLR2004 - a partition and an offset
-        and all(map(is_int, value))
-        and 0 <= value[0] < 2**31
-        and 0 <= value[1] < 2**63
-    )
-
-
-def _name(value: object) -> str | None:
-    # It is a claim, for people: an illegal one is left out, and the hold counts.
-    is_name = isinstance(value, str) and is_short_text(value, MAX_NAME_LENGTH)
-    return value if is_name and isinstance(value, str) else None
-
-
-# ---------------------------------------------------------------- pieces
 
 
 def is_group(group: object) -> bool:
     """Tell whether control records can name such a group."""
-    return is_short_text(group, MAX_GROUP_LENGTH) and bool(group)
+    return _is_text(group, MAX_GROUP_LENGTH, 1)
 
 
-def _is_owner(owner: object) -> bool:
-    return is_short_text(owner, MAX_OWNER_LENGTH) and bool(str(owner).strip())
+def _reason(value: object) -> str | None:
+    if value is None:
+        return None
+    reason: str = text(MAX_REASON_BYTES)(value)
+    within(len(reason.encode()), 0, MAX_REASON_BYTES)
+    return reason
 
 
-def _is_reason(reason: object) -> bool:
-    return (
-        isinstance(reason, str)
-        and reason.isprintable()
-        and len(reason.encode("utf-8", "surrogatepass")) <= MAX_REASON_BYTES
+# ---------------------------------------------------------------- fields
+
+Read = Callable[[object], Any]
+"""
+Returns a field's value; raises ValueError or TypeError if a field cannot have it.
+"""
+
+
+def fields_of(
+    document: object, needed: Mapping[str, Read], others: Mapping[str, Read]
+) -> dict[str, Any] | None:
+    """
+    Return the values of a document's fields; None if one that is needed cannot be read.
+
+    Others that are absent or cannot be read are left out.
+    """
+    found: dict[str, Any] = {}
+    for name, read in (*needed.items(), *others.items()):
+        try:
+            found[name] = read(of_type(dict, document).get(name))
+        except (TypeError, ValueError):
+            if name in needed:
+                return None
+    return found
+
+
+def of_type(kind: type[Kind], value: object) -> Kind:
+    """Return a value that has a type; True and False are no numbers."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        message = f"no {kind.__name__}"
+        raise TypeError(message)
+    return value
+
+
+def within(value: Number, least: float, most: float) -> Number:
+    """Return a number that is between two, both included."""
+    if not least <= value <= most:
+        raise ValueError
+    return value
+
+
+def number(least: float, most: float) -> Read:
+    """Read a whole number between two, both included."""
+    return lambda value: within(of_type(int, value), least, most)
+
+
+def text(most: int, least: int = 0) -> Read:
+    """Read printable text of so many characters, which has no lone surrogates."""
+
+    def read(value: object) -> str:
+        if not _is_text(value, most, least):
+            raise ValueError
+        return value
+
+    return read
+
+
+def _is_text(value: object, most: int, least: int = 0) -> TypeGuard[str]:
+    is_short = isinstance(value, str) and least <= len(value) <= most
+    return is_short and str(value).isprintable()
+
+
+def several(read: Read, most: int) -> Read:
+    """Read the first of a list, without those that cannot be read."""
+
+    def read_all(value: object) -> tuple[Any, ...]:
+        found = []
+        for one in of_type(list, value)[:most]:
+            with suppress(TypeError, ValueError):
+                found.append(read(one))
+        return tuple(found)
+
+    return read_all
+
+
+def pairs(first: Read, second: Read) -> Read:
+    """Read a list of lists of two."""
+    return lambda value: tuple(
+        (first(one), second(other)) for one, other in of_type(list, value)
     )
 
 
-def is_short_text(text: object, limit: int) -> bool:
-    """Tell whether it is printable text of at most ``limit`` characters."""
-    return isinstance(text, str) and len(text) <= limit and text.isprintable()
+def by_topic(read: Read) -> Read:
+    """Read values by the names of topics."""
+    name = text(_MAX_TOPIC_LENGTH, 1)
+    return lambda value: {
+        name(topic): read(one) for topic, one in of_type(dict, value).items()
+    }
 
 
-def is_int(value: object) -> TypeGuard[int]:
-    """Tell whether it is a whole number, and not True or False."""
-    return isinstance(value, int) and not isinstance(value, bool)
+def version_of(document: object) -> int:
+    """Return a document's version; 0 if it has none."""
+    found = fields_of(document, {"v": number(1, math.inf)}, {})
+    return 0 if found is None else int(found["v"])
 
 
-def text_of(data: object, limit: int) -> str | None:
-    """Return text of so many bytes at most; None if it is not such text."""
+PARTITION, OFFSET = number(0, 2**31 - 1), number(0, 2**63 - 1)
+
+# Without one of these, or if one cannot be read, it is no hold.
+_HOLD: Mapping[str, Read] = {
+    "id": text(MAX_OWNER_LENGTH),
+    "reason": _reason,
+    "ttl_ms": lambda value: value if value is None else number(1, MAX_TTL_MS)(value),
+}
+# These are for people, or change no hold: an illegal one is left out.
+_CLAIMS: Mapping[str, Read] = {
+    "host": text(MAX_NAME_LENGTH),
+    "principal": text(MAX_NAME_LENGTH),
+    "since_ms": number(0, _MAX_TIME_MS),
+    "reset": _reset,
+}
+_RESET: Mapping[str, Read] = {
+    "to": by_topic(pairs(PARTITION, OFFSET)),
+    "topic_ids": by_topic(text(MAX_NAME_LENGTH)),
+}
+
+# ---------------------------------------------------------------- bytes
+
+
+def _text_of(data: object, limit: int) -> str | None:
     if not isinstance(data, bytes) or len(data) > limit:
         return None
     try:
@@ -269,9 +346,9 @@ def text_of(data: object, limit: int) -> str | None:
         return None
 
 
-def _number(text: str) -> int | None:
-    is_number = text.isascii() and text.isdigit() and len(text) < 10  # noqa: PLR2004 - an INT32
-    return int(text) if is_number and not text.startswith("0") else None
+def _version(shown: str) -> int | None:
+    is_number = shown.isascii() and shown.isdigit() and len(shown) < 10  # noqa: PLR2004 - an INT32
+    return int(shown) if is_number and not shown.startswith("0") else None
 
 
 def as_json(document: Mapping[str, object]) -> bytes:
@@ -283,11 +360,8 @@ def as_json(document: Mapping[str, object]) -> bytes:
 
 def document_of(data: object, most: int = MAX_VALUE_BYTES) -> dict[str, Any]:
     """Read a JSON object of so many bytes at most; an empty one if it is not one."""
-    text = text_of(data, most)
-    if text is None:
-        return {}
     try:
-        document = json.loads(text)
+        document = json.loads(_text_of(data, most) or "")
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -14,8 +14,9 @@ from safeconsumer.errors.base import (
     SafeConsumerError,
 )
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.group import events as control_events
 from safeconsumer.group import topics as topic_facts
+from safeconsumer.group.alarms import TopicAlarms
+from safeconsumer.group.control_clients import Remade
 from safeconsumer.group.fold import Written
 from safeconsumer.group.reports import ControlStatus
 from safeconsumer.group.state import ControlState
@@ -191,16 +192,14 @@ class ControlFollower:
         self._state = ControlState(group, self._ledger, skew)
         self._reading = threading.Lock()
         self._is_closed = False
-        self._is_ready = False
-        self._is_advised = False
-        self._told = ""
+        self._alarms = TopicAlarms(self._ledger, topic)
         self._checked_at = 0.0
 
     def seen(self) -> ControlStatus:
         """Return how far the holds topic is read."""
         at = self._reader.position
         return ControlStatus(
-            state="ready" if self._is_ready else "unavailable",
+            state="ready" if self._alarms.is_ready else "unavailable",
             skipped=self._state.skipped,
             applied={} if at is None else {(self._topic, 0): at},
             kept=self._state.kept(),
@@ -265,21 +264,15 @@ class ControlFollower:
             end = self._reader.end(until)
             applied = self._reader.made_again(end, until)
             if applied is not None:
-                self._begin_again(applied, end)
+                self._state.begin_again()
+                self._alarms.made_again(Remade(self._topic, applied, end))
             if is_new or applied is not None:
                 self._reader.begin(until)
             self._read_to(end, until)
         except BaseException:
             self._reader.close()
             raise
-        if not self._is_ready:
-            self._is_ready, self._told = True, ""
-            self._ledger.emit(
-                control_events.ControlReady,
-                topics=(self._topic,),
-                holds=self._state.count(),
-                seconds=round(time.monotonic() - began, 3),
-            )
+        self._alarms.read(self._state.count(), time.monotonic() - began)
 
     def _read_to(self, end: int, until: float) -> None:
         while (self._reader.position or 0) < end:
@@ -287,35 +280,15 @@ class ControlFollower:
                 raise TimeoutError
             self._state.absorb(self._topic, [*self._reader.read(until)])
 
-    def _begin_again(self, applied: int, end: int) -> None:
-        self._state.begin_again()
-        self._ledger.emit(
-            control_events.ControlTopicReset,
-            topic=self._topic,
-            applied=applied,
-            end=end,
-        )
-
     def _check(self, until: float, *, is_due: bool) -> None:
         if not is_due and time.monotonic() - self._checked_at < _CHECK:
             return
-        facts = self._reader.facts(until)
-        topic_facts.require_fit(facts)
+        self._alarms.judge(self._reader.facts(until))
         self._checked_at = time.monotonic()
-        advice = topic_facts.advice(facts)
-        if advice and not self._is_advised:
-            self._is_advised = True
-            self._ledger.emit(
-                control_events.ControlUnchecked,
-                topics=(self._topic,),
-                reason="; ".join(advice),
-            )
 
     def _lose(self, reason: str) -> None:
-        self._is_ready = False
-        if not self._told and not self._is_closed:
-            self._told = reason
-            self._ledger.emit(control_events.ControlUnavailable, reason=reason)
+        if not self._is_closed:
+            self._alarms.lost(reason)
         self._ledger.deliver()
 
     def _why(self, error: BaseException) -> str:

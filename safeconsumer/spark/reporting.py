@@ -8,12 +8,15 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
+from attrs import evolve
+
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.group import report_wire
-from safeconsumer.group.report_wire import STREAM, Report, ranges
-from safeconsumer.group.reports import HOST, kept_of, member_name
+from safeconsumer.group.report_wire import STREAM, Report
+from safeconsumer.group.reports import ControlStatus, MemberReports
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.spark.activity import Activity, Watched
+from safeconsumer.holds.view import View
+from safeconsumer.spark.activity import Watched
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.java_clients import JavaClients, errors
 
@@ -32,7 +35,11 @@ log = logging.getLogger("safeconsumer.spark")
 
 class StreamReport:
     """
-    Makes the reports of one stream.
+    Makes the reports of one stream, which answers as a member's client does.
+
+    What is read first is confirmed by what is read last: a stream that obeys everything
+    below ``applied``, and has no batch under way on a held partition, will not read it,
+    because the next plan reads the same holds.
 
     Args:
         group: the group whose holds it obeys.
@@ -54,13 +61,14 @@ class StreamReport:
         covers: Callable[[TopicPartition], bool],
         skew: float,
     ) -> None:
-        self._member = member_name(STREAM)
-        self._group = group
         self._watched = watched
         self.follower = follower
         self._covers = covers
-        self._skew = skew
         self._told: object = None
+        self._reports = MemberReports(
+            group=group, client_id=STREAM, look=self._look, client=self, skew=skew
+        )
+        self.member = self._reports.member
 
     def report(
         self, state: str | None = None, patience: float = _DECISION_SECONDS
@@ -71,60 +79,68 @@ class StreamReport:
         Args:
             state: the state to report, instead of the actual one.
             patience: the most seconds to wait for a plan that is being made.
-
-        What is read first is confirmed by what is read last: a stream that obeys
-        everything below ``applied``, and has no batch under way on a held partition,
-        will not read it, because the next plan reads the same holds.
         """
-        seen = self.follower.seen()
-        holds = sum(hold.is_remote for hold in self.follower.state())
-        quiet, activity = self._quiet(patience)
+        self._watched.now(patience)
         if state is None:
-            self._told = self._news(quiet, activity)
-        if not activity.is_planned:
-            found = "starting"
-        elif activity.is_deciding:
-            found = "deciding"
-        else:
-            found = seen.state
-        return Report(
-            group=self._group,
-            member=self._member,
-            client_id=f"{STREAM} {activity.query}"[:200].strip(),
-            host=HOST,
-            state=state or found,
-            at_ms=int(time.time() * 1000),
-            applied={tp[0]: offset for tp, offset in seen.applied.items()},
-            holds=holds,
-            skipped=seen.skipped,
-            assigned=ranges(activity.partitions) if state is None else {},
-            quiet=ranges(quiet) if state is None else {},
-            kept=tuple(map(kept_of, seen.kept)),
-            member_id="",
-            generation=-1,
-            # Also when it stops: a batch that has not ended then runs again in full
-            # when its query is started again.
-            busy=ranges(activity.reading),
-            skew=self._skew,
-            kind=STREAM,
-        )
+            self._told = self._news()
+        report = self._reports.report(state)
+        name = f"{STREAM} {self._watched.now().query}"[:200].strip()
+        return evolve(report, client_id=name, kind=STREAM)
 
     def is_news(self) -> bool:
         """Tell whether the report would differ from the last one."""
-        return self._told != self._news(*self._quiet(0.0))
+        return self._told != self._news()
 
-    def _news(
-        self, quiet: Collection[TopicPartition], activity: Activity
-    ) -> tuple[object, ...]:
-        seen = self.follower.seen()
-        return quiet, activity.partitions, activity.is_known, seen.state, seen.applied
+    def _news(self) -> tuple[object, ...]:
+        seen, view = self._look(), self.view()
+        quiet = view.quiet - self.busy()
+        return quiet, view.assigned, seen.state, seen.applied
 
-    def _quiet(self, timeout: float) -> tuple[frozenset[TopicPartition], Activity]:
+    def _look(self) -> ControlStatus:
+        seen, activity = self.follower.seen(), self._watched.now()
+        if not activity.is_planned:
+            return evolve(seen, state="starting")
+        return evolve(seen, state="deciding") if activity.is_deciding else seen
+
+    # ------------------------------------------------------------ as a member's client
+
+    @property
+    def ledger(self) -> "StreamReport":
+        """Shows what is held: this does."""
+        return self
+
+    def view(self) -> View:
+        """Return what is held of the stream; nothing is quiet while a plan is made."""
         # Holds are read first, then the activity: never the other way round.
-        before = self._watched.now(timeout).partitions
-        held = {tp for tp in before if self._covers(tp)}
+        holds = self.follower.state()
+        held = {tp for tp in self._watched.now().partitions if self._covers(tp)}
         activity = self._watched.now()
-        return frozenset(tp for tp in held if not activity.may_read(tp)), activity
+        assigned: dict[str, dict[TopicPartition, TopicPartition]] = {}
+        for tp in activity.partitions:
+            assigned.setdefault(tp[0], {})[tp] = tp
+        quiet = frozenset(held if activity.is_known else ())
+        return View(holds, assigned, {}, quiet)
+
+    def busy(self) -> frozenset[TopicPartition]:
+        """
+        Return the partitions that the last planned batch reads.
+
+        Also when the stream stops: a batch that has not ended then runs again in full
+        when its query is started again.
+        """
+        return self._watched.now().reading
+
+    def busy_elsewhere(self) -> Collection[TopicPartition]:
+        """Return nothing: who reads a batch's rows is Spark's, until the batch has run."""
+        return ()
+
+    def membership(self) -> tuple[str, int]:
+        """Return that it is no member for Kafka."""
+        return "", -1
+
+    def recreated(self) -> Collection[str]:
+        """Return nothing: Spark's source finds that out."""
+        return ()
 
 
 class StatusReporter:

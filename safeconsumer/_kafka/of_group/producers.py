@@ -1,14 +1,20 @@
-"""Helps with producers: sending untraced, ending a silent one, whose time is reported."""
+"""Helps with producers: sending untraced, asking once for a topic, ending a silent one."""
 
 import inspect
+import time
 from contextlib import suppress
 from typing import Any
 
 from kafka import KafkaProducer
-from kafka.errors import KafkaError
+from kafka.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+)
 
 from safeconsumer._kafka.network import join_sender
 from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
+from safeconsumer._waits import InterruptibleEvent
 
 # Runs on the thread of a producer whose unanswered records were given up.
 _JOIN_SECONDS = 0.5
@@ -42,6 +48,31 @@ class UntracedProducer(KafkaProducer):
 
     def send(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - upstream's
         return inspect.unwrap(KafkaProducer.send)(self, *args, **settings)
+
+
+class AskingOnceProducer(UntracedProducer):
+    """
+    A producer that raises as soon as a broker answers that there is no such topic.
+
+    kafka-python 3.0.12 asks again ten times a second for ``max_block_ms``, and logs an
+    error at each answer.
+    """
+
+    def _wait_on_metadata(self, topic: str, max_wait_ms: float) -> Any:  # noqa: ANN401 - upstream's
+        until = time.monotonic() + max_wait_ms / 1000
+        self._sender.add_topic(topic)
+        while self._metadata.partitions_for_topic(topic) is None:
+            answered = InterruptibleEvent()
+            asked = self._metadata.request_update()
+            asked.add_both(lambda *_, answered=answered: answered.set())
+            self._sender.wakeup()
+            if not answered.wait(max(0.0, until - time.monotonic())):
+                break
+            if isinstance(asked.exception, UnknownTopicOrPartitionError):
+                message = f"there is no topic {topic}"
+                raise KafkaTimeoutError(message)  # send() raises none of a broker's
+        left = max(0.0, until - time.monotonic())
+        return super()._wait_on_metadata(topic, 1000 * left)
 
 
 def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python is untyped

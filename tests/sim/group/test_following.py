@@ -22,6 +22,10 @@ def follower(team, settings=None):
     return Follower(team.broker.client_config, settings or team.settings)
 
 
+def reading(base):
+    return TopicReader(lambda: clients.reader(base))
+
+
 def until(following, is_so, what):
     """Wait until a snapshot is so, and return it."""
     found = []
@@ -135,7 +139,7 @@ def test_a_status_topic_that_is_made_later_is_read(team, monkeypatch):
 def test_time_spent_on_records_is_no_silence(lab):
     """One answer may hold records for many polls: meanwhile nothing is fetched."""
     operating.Operator(lab).write(*[(b"%d" % number, b"x") for number in range(100)])
-    with closing(TopicReader({**lab.connection, "max_poll_records": 10})) as reader:
+    with closing(reading({**lab.connection, "max_poll_records": 10})) as reader:
         reader.begin(["ops"])
         assert reader.turn(500)
         fault = lab.cluster.fail("Fetch", is_held=True)
@@ -150,7 +154,7 @@ def test_time_spent_on_records_is_no_silence(lab):
 @simulated(seeds=1, nightly=3)
 def test_brokers_that_do_not_answer_are_silent_after_a_while(lab):
     operating.Operator(lab)
-    with closing(TopicReader(lab.connection)) as reader:
+    with closing(reading(lab.connection)) as reader:
         reader.begin(["ops"])
         for _ in range(100):
             reader.turn(500)
@@ -169,7 +173,7 @@ def test_a_topic_that_was_cut_is_read_from_its_beginning(lab, *, is_open):
     """An operator's hold may be among the records that the new leader got."""
     operating.Operator(lab).write(*[(b"%d" % number, b"old") for number in range(10)])
     base = {**lab.connection, "metadata_max_age_ms": 1000}
-    with closing(TopicReader(base)) as reader:
+    with closing(reading(base)) as reader:
         reader.begin(["ops"])
         while not reader.is_complete:
             reader.turn(500)

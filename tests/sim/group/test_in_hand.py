@@ -298,6 +298,22 @@ def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab):
     consumer.close()
 
 
+@simulated(seeds=1)
+def test_a_pump_that_left_a_batch_is_busy_until_it_is_done(lab):
+    consumer = consumer_with_records(lab)
+    consumer.pause_all()
+    consumer.poll(0)
+    consumer.resume_all()
+    with Pump(consumer, drain=Drain(shutdown=0.1)) as pump:
+        batch = next(iter(pump))
+    consumer.pause_all()
+    consumer.poll(0)
+    assert in_hand(consumer) == {0}
+    batch.done()
+    assert in_hand(consumer) == set()
+    consumer.close()
+
+
 def worker_that_outlives_a_drain(program):
     worker_batches(program, batch=20, drain=Drain(revoke=0.1))
 

@@ -182,3 +182,33 @@ def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
     lab.append(one, 5, first=5)
     lab.until(lambda: read(a) == (15 if is_open else 10))
     a.stop()
+
+
+@simulated(seeds=1)
+def test_a_broker_that_flaps_is_reported_once_a_minute(lab):
+    """An outage that lasts is reported all the same."""
+    told = []
+    operating.Operator(lab)
+    lab.topic("t", 1)
+    a = member(lab, "a", hooks=[told.append])
+    a.owns(1)
+
+    def names():
+        wanted = {"control_unavailable", "control_ready"}
+        return [one.name for one in told if one.name in wanted]
+
+    for _ in range(15):
+        lab.cluster.fail(
+            "Fetch", error=TOPIC_AUTHORIZATION_FAILED, client_id="a-control", count=1
+        )
+        lab.sleep(3)
+    assert names() == ["control_ready", "control_unavailable", "control_ready"]
+    away = lab.cluster.fail(
+        "Fetch", error=TOPIC_AUTHORIZATION_FAILED, client_id="a-control"
+    )
+    lab.sleep(15)
+    assert names()[3:] == ["control_unavailable"]
+    away.end()
+    lab.sleep(5)
+    assert names()[4:] == ["control_ready"]
+    a.stop()

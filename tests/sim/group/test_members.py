@@ -90,26 +90,6 @@ def test_a_hold_that_a_new_owner_reads_late_is_obeyed_from_the_start(lab):
     b.stop()
 
 
-@pytest.mark.contract("G5")
-@simulated(seeds=1, nightly=4)
-def test_what_is_assigned_while_the_control_topic_is_away_stays_quiet(lab):
-    """G5: newly assigned partitions stay gated; the topic's return opens them."""
-    Operator(lab)
-    partitions = lab.topic("t", 2, records=5)
-    a = member(lab, "a")
-    lab.until(lambda: len(a.records) == 10)
-    b, away = latecomer(lab)
-    for tp in partitions:
-        lab.append(tp, 10, first=5)
-    lab.sleep(30)
-    assert b.records == []
-    for one in away:
-        one.end()
-    lab.until(lambda: read(a, b) >= 30)
-    a.stop()
-    b.stop()
-
-
 @pytest.mark.contract("G3")
 @simulated(seeds=1, nightly=4)
 def test_no_member_lifts_what_an_operator_holds(lab):
@@ -259,15 +239,18 @@ def test_closing_takes_no_longer_than_it_was_given(lab, *, is_answered):
 
 
 @simulated(seeds=1)
-def test_a_missing_status_topic_is_asked_for_seldom(lab):
+def test_a_missing_status_topic_is_asked_for_seldom(lab, caplog):
     """A member that begins before it is made; once it is there, it reports."""
     lab.topic("t", 1)
     lab.cluster.create_topic("ops", 1, topics.HOLDS_SETTINGS)
     a = member(lab, "a")
     a.owns(1)
     since = len(lab.cluster.requests)
+    caplog.clear()
     lab.sleep(40)
-    assert lab.kinds(since).count("Metadata") < 220  # 390 without a rest
+    assert lab.kinds(since).count("Metadata") < 10
+    complaints = [one for one in caplog.records if one.name.startswith("kafka.")]
+    assert len(complaints) <= 4  # two looks, and upstream logs an error at each
     lab.cluster.create_topic("status", 1, topics.STATUS_SETTINGS)
     since = len(lab.cluster.requests)
     lab.until(lambda: "Produce" in lab.kinds(since))

@@ -21,8 +21,9 @@ keys = st.builds(
     owner=names,
     scope=st.sampled_from(["@all", "orders", "orders:3", "re:ord.*"]),
 )
+topics = printable.filter(bool)
 offsets = st.dictionaries(
-    st.tuples(st.text(max_size=8), st.integers(0, 2**31 - 1)),
+    st.tuples(topics, st.integers(0, 2**31 - 1)),
     st.integers(0, 2**63 - 1),
     min_size=1,
     max_size=3,
@@ -30,7 +31,7 @@ offsets = st.dictionaries(
 moves = st.builds(
     Reset,
     to=offsets.map(lambda to: tuple(sorted((*tp, at) for tp, at in to.items()))),
-    topic_ids=st.dictionaries(st.text(max_size=8), printable, max_size=3).map(
+    topic_ids=st.dictionaries(topics, printable, max_size=3).map(
         lambda ids: tuple(sorted(ids.items()))
     ),
     asked=printable,
@@ -46,7 +47,7 @@ holds = st.builds(
 )
 lasting = st.builds(evolve, holds, ttl_ms=st.none(), reset=st.none() | moves)
 ranges = st.dictionaries(
-    st.text(max_size=8),
+    topics,
     st.lists(st.integers(0, 2**31 - 1), max_size=5).map(report_wire.ranges_of),
     max_size=3,
 )
@@ -59,7 +60,7 @@ reports = st.builds(
     host=printable,
     state=st.sampled_from(["ready", "unavailable", "stopped"]),
     at_ms=counts,
-    applied=st.dictionaries(st.text(max_size=8), counts, max_size=3),
+    applied=st.dictionaries(topics, counts, max_size=3),
     holds=counts,
     skipped=counts,
     assigned=ranges,
@@ -226,6 +227,28 @@ def test_a_name_that_cannot_be_printed_does_not_silence_a_report(name):
         assert dict(read.busy) == {"orders": ((0, 0),)}
         assert read.client_id.isprintable()
         assert read.member.isprintable()
+
+
+UNPRINTABLE = ["\ud800", "\x1b[31m", "", "x" * 250]
+
+
+@pytest.mark.parametrize("topic", UNPRINTABLE, ids=short)
+@pytest.mark.parametrize("name", ["applied", "assigned", "quiet"])
+def test_a_report_of_what_cannot_be_a_topic_is_none(topic, name):
+    """Commands and pages print topics: half of a surrogate pair has no UTF-8."""
+    document = json.loads(report_wire.encode_report(BARE))
+    value = 7 if name == "applied" else [[0, 1]]
+    data = json.dumps({**document, name: {topic: value}}).encode()
+    assert report_wire.decode_report(data) is None
+
+
+@pytest.mark.parametrize("topic", UNPRINTABLE, ids=short)
+@pytest.mark.parametrize("name", ["to", "topic_ids"])
+def test_a_reset_of_what_cannot_be_a_topic_moves_nothing(topic, name):
+    value = [[0, 4]] if name == "to" else "id"
+    document = {**RESET, name: {topic: value}}
+    data = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
+    assert wire.decode_hold(data) == ControlHold("x")
 
 
 def test_more_partitions_than_there_can_be_are_none():

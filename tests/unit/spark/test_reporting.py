@@ -135,5 +135,5 @@ def test_a_stream_whose_report_is_not_made_keeps_back_no_other():
     first, bad, last = Reported(), Reported(), Reported()
     bad.fails = True
     making = reports([first.made, bad.made, last.made], None)
-    assert next(making).member == first.made._member
-    assert [one.member for one in making] == [last.made._member]
+    assert next(making).member == first.made.member
+    assert [one.member for one in making] == [last.made.member]
