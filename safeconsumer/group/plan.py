@@ -501,7 +501,7 @@ def _needs(plan: Plan, wish: Place, cluster: Cluster) -> Iterator[Need]:
             consent=Consent.FUTURE,
             why=said,
             ask="Hold what the group does not consume now",
-            about=tuple(str(one) for one in todo if not covered([one], view.consumed)),
+            about=tuple(map(str, scopes.covering_nothing(view, todo))),
         )
     if lasting := [one for one in plan.replaced if not one.is_over(view.times.proven)]:
         rows = "; ".join(" ".join(one.cells()) for one in lasting)

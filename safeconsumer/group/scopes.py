@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.errors.base import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import patterns, wire
-from safeconsumer.group.partitions import covered, partitions_text
+from safeconsumer.group.partitions import partitions_text
 from safeconsumer.group.view import View
 from safeconsumer.holds import ranges
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope
@@ -72,23 +72,36 @@ def mistakes(
         scopes: the scopes as they were typed.
         topics: returns the names of all topics; called only if they help.
     """
-    here = view.consumed
-    empty = [
-        one
-        for one in scopes
-        if not isinstance(one, Everything) and not covered([one], here)
-    ]
+    empty = covering_nothing(view, scopes)
     known = topics() if empty else ()
-    said: dict[tuple[object, str], list[Scope]] = {}
+    alike: dict[object, list[Scope]] = {}
     for one in empty:  # of all partitions of a topic the same is to be said
         topic = one.topic if isinstance(one, Partition) else one
-        said.setdefault((topic, _hint(one, here, known)), []).append(one)
-    told = [
-        f"{_cover_nothing(several)} that {view.group} consumes{hint}"
-        for (_, hint), several in said.items()
+        alike.setdefault(topic, []).append(one)
+    said = [
+        f"{_cover_nothing(several)} that {view.group} consumes"
+        f"{_hint(several[0], view.consumed, known)}"
+        for several in islice(alike.values(), _FEW)
     ]
-    more = [f"and {len(told) - _FEW} more scopes"] if len(told) > _FEW else []
-    return "; ".join([*told[:_FEW], *more])
+    more = [f"and {len(alike) - _FEW} more scopes"] if len(alike) > _FEW else []
+    return "; ".join([*said, *more])
+
+
+def covering_nothing(view: View, scopes: Iterable[Scope]) -> list[Scope]:
+    """Return the scopes that cover nothing of what a group consumes, but not ``@all``."""
+    here = frozenset(map(tuple, view.consumed))
+    # Scopes of other kinds than a partition cover all of a topic or nothing of it.
+    one_each = {tp.topic: tp for tp in view.consumed}.values()
+    return [
+        one
+        for one in scopes
+        if not isinstance(one, Everything)
+        and not (
+            (one.topic, one.partition) in here
+            if isinstance(one, Partition)
+            else any(map(one.covers, one_each))
+        )
+    ]
 
 
 def _cover_nothing(several: Sequence[Scope]) -> str:

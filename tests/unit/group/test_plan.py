@@ -1,12 +1,14 @@
 """What placing, extending and lifting would do, from one view: unknown is said."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve, frozen
 from kafka import TopicPartition
 
 from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
+from safeconsumer.group import scopes
 from safeconsumer.group.facts import NO_GROUP, GroupFacts, HoldRecord
 from safeconsumer.group.plan import (
     LACKED,
@@ -177,6 +179,30 @@ def test_what_covers_nothing_and_a_group_that_is_none():
     assert against(placed("orders", view=nobody)) == [
         (Consent.FUTURE, "no group 'biling' here; did you mean billing?")
     ]
+
+
+def test_a_thousand_mistyped_scopes_are_looked_up_once(monkeypatch):
+    """Each was compared with all partitions and names, though five are shown."""
+    searched, looked = [], []
+    monkeypatch.setattr(scopes, "near", lambda *one: searched.append(one) or "?")
+
+    class Consumed(tuple):
+        __slots__ = ()
+
+        def __iter__(self):
+            looked.append(1)
+            return super().__iter__()
+
+    view = SimpleNamespace(group="billing", consumed=Consumed((ZERO, ONE)))
+    few, many = (scopes_of(map("t{}".format, range(n)), "billing") for n in (9, 900))
+    counts = []
+    for several in (few, many):
+        said = scopes.mistakes(view, several, tuple)
+        assert said.endswith(f"and {len(several) - 5} more scopes")
+        counts.append((len(searched), len(looked)))
+        searched.clear()
+        looked.clear()
+    assert counts[0] == counts[1]
 
 
 def test_everything_is_agreed_to():
