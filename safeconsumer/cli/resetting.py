@@ -16,8 +16,13 @@ from safeconsumer.cli.holding import (
 )
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
-from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out
-from safeconsumer.group.movements import is_moved, movements
+from safeconsumer.group.carry_out import (
+    Done,
+    PlanChangedError,
+    carry_out,
+    move_unowned,
+)
+from safeconsumer.group.movements import is_moved
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import covered
 from safeconsumer.group.plan import Consent, Plan, ResetTo, plan_of, reset_row
@@ -94,13 +99,13 @@ def reset_offsets(  # noqa: PLR0913 - one parameter per option
             )
             plan = plan_of(view, wish, operator)
             if flags["dry_run"]:
-                _show(output, plan)
+                _show(output, plan, wish)
                 return
             _refuse(plan, flags)
             done = _carried_out(operator, plan)
             if not output.is_json:
                 output.lines(_rows(done.plan, wish))
-            _move_what_nobody_owns(operator, wish)
+            move_unowned(operator, wish)
             reached = None
             if limit is not None:
                 reached = waiting.wait_until(
@@ -127,26 +132,17 @@ def _carried_out(operator: Operator, plan: Plan) -> Done:
         raise CommandError(str(error), Status.FAILED) from error
 
 
-def _move_what_nobody_owns(operator: Operator, wish: ResetTo) -> None:
-    """Commit for a group without members, of which nobody reports that it reads."""
-    view = operator.look(wish.group, is_strict=True, has_lags=False)
-    if view.present or view.unsettled:
-        return
-    left = {one.tp: one.offset for one in movements(view, wish.scopes) if one.why}
-    if left:
-        operator.move_empty(wish.group, left)  # what is refused has an owner by now
-
-
 def _rows(plan: Plan, wish: ResetTo) -> list[str]:
     view: View = plan.view
     return [reset_row(view, tp, at.offset) for tp, at in wish.places.items()]
 
 
-def _show(output: Output, plan: Plan) -> None:
+def _show(output: Output, plan: Plan, wish: ResetTo) -> None:
     if output.is_json:
         output.document({"dry_run": True, **plan.document()})
         return
-    output.lines([*(text for _, text in plan.says), "nothing was changed"])
+    says = (text for _, text in plan.says)
+    output.lines([*_rows(plan, wish), *says, "nothing was changed"])
 
 
 def _end(

@@ -15,9 +15,10 @@ from attrs import evolve, frozen
 
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.movements import movements
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import names
-from safeconsumer.group.plan import Cluster, Lift, Plan, Wish, plan_of
+from safeconsumer.group.plan import Cluster, Lift, Plan, ResetTo, Wish, plan_of
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlKey
 
@@ -117,6 +118,21 @@ def carry_out(
     if not agrees(plan):
         raise PlanChangedError(plan)
     return Done(plan=plan, acknowledged=operator.write(plan.changes))
+
+
+def move_unowned(operator: Operator, wish: ResetTo) -> None:
+    """
+    Commit the targets for a group without members, of which nobody reports that it reads.
+
+    Raises:
+        KafkaError: the broker does not answer, or refuses; running it again is safe.
+    """
+    view = operator.look(wish.group, is_strict=True, has_lags=False)
+    if view.present or view.unsettled:
+        return
+    left = {one.tp: one.offset for one in movements(view, wish.scopes) if one.why}
+    if left:
+        operator.move_empty(wish.group, left)  # what is refused has an owner by now
 
 
 def read_again(operator: Operator, view: View) -> View:

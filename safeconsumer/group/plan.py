@@ -787,7 +787,7 @@ def reset(view: View, wish: ResetTo) -> Plan:
     )
     plan = evolve(plan, is_done=bool(wanted) and _stands(view, wish, wanted))
     plan = evolve(plan, needs=tuple(_reset_needs(plan, wish)))
-    return evolve(plan, says=tuple(_reset_says(plan, wish)))
+    return evolve(plan, says=tuple(_reset_says(plan)))
 
 
 def _wanted(wish: ResetTo) -> dict[TopicPartition, int]:
@@ -868,9 +868,7 @@ def _is_too_long(one: Change) -> bool:
     return one.hold is not None and len(encode_hold(one.hold)) > MAX_VALUE_BYTES
 
 
-def _reset_says(plan: Plan, wish: ResetTo) -> Iterator[Point]:
-    for tp, at in wish.places.items():
-        yield "note", reset_row(plan.view, tp, at.offset)
+def _reset_says(plan: Plan) -> Iterator[Point]:
     for one in plan.own:
         if one.expires_at is not None:
             end = f"your hold of {one.key.scope} ends at {utc(one.expires_at)}"

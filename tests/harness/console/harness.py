@@ -20,6 +20,7 @@ from safeconsumer.console.state import Setup, State
 from safeconsumer.group.board import Board
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.publisher import Change
+from safeconsumer.group.reset_to import Place
 from safeconsumer.group.settings import Control
 from tests.harness.console.synthetic import Still, alone, hold_of, viewed
 from tests.harness.waiting import wait_for
@@ -234,9 +235,22 @@ class Writer:
     def retention(self, names):
         return dict.fromkeys(names)
 
+    def places(self, to, partitions, committed):
+        return {
+            tp: Place(start=0, end=2000, offset=committed[tp] - int(to.value))
+            for tp in partitions
+        }
+
+    def topic_ids(self, names):
+        return dict.fromkeys(names, "id")
+
+    def look(self, group, **_):
+        return self.still.known.views[group]
+
     def holds(self, group):
         self.before()
-        return self.still.known.views[group].holds
+        view = self.still.known.views.get(group)
+        return () if view is None else view.holds
 
     def write(self, todo):
         self.written += todo

@@ -76,10 +76,10 @@ def test_lift_anothers_hold(team, served, browser):
             go(alice, served, "/place", **wish)
             alice.get_by_role("button", name="Hold ").click()
             bob.get_by_role("link", name=f"Lift {team.topic} of alice").click()
-            bob.get_by_label("alice placed this hold, not you").fill("no")
+            bob.get_by_label("not by you: type").fill("no")
             bob.get_by_role("button", name="Lift ").click()
             expect(bob.get_by_role("alert")).to_contain_text("is held by alice")
-            bob.get_by_label("alice placed this hold, not you").fill(team.topic)
+            bob.get_by_label("not by you: type").fill(team.topic)
             bob.get_by_role("button", name="Lift ").click()
             for one in (alice, bob):
                 said = one.get_by_text("Nothing is held.")
