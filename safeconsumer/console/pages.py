@@ -27,7 +27,7 @@ from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.follower import MOST_RECORDS, Snapshot
 from safeconsumer.group.history import entries
 from safeconsumer.group.movements import movements
-from safeconsumer.group.plan import Consent, Plan, Wish
+from safeconsumer.group.plan import Consent, Lift, Plan, Wish
 from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import Row, View, headline, urgency
 
@@ -265,12 +265,6 @@ def _form_page(
     views = state_of(request).snapshot().views
     named = [views[given["group"]]] if given["group"] in views else views.values()
     topics = {tp.topic for one in named for tp in one.consumed}
-    if problem is not None:
-        error = f"{problem.title.rstrip('.')}. {problem.detail}".strip()
-    else:
-        needs = () if plan is None else plan.needs
-        lacking = [one for one in needs if one.consent is Consent.NONE]
-        error = "".join(f"{one.why}. {one.ask}. " for one in lacking)
     return _page(
         request,
         f"{form.path[1:]}.html",
@@ -282,8 +276,22 @@ def _form_page(
         plan=plan,
         moves=[] if plan is None else plan.document().get("moves", []),
         size=SIZE,
-        error=error,
+        error=_error(plan, problem),
     )
+
+
+def _error(plan: Plan | None, problem: Problem | None) -> str:
+    """Return why nothing was done, or why holds cannot be lifted now; "" for neither."""
+    if problem is not None:
+        return _sentence(problem.title, problem.detail)
+    needs = plan.needs if plan is not None and isinstance(plan.wish, Lift) else ()
+    refused = (one for one in needs if one.consent is not Consent.TYPED)
+    return " ".join(_sentence(one.why, one.ask) for one in refused)
+
+
+def _sentence(why: str, what_to_do: str) -> str:
+    end = ": " if what_to_do[:1].islower() else ". "
+    return f"{why.rstrip('.')}{end}{what_to_do}".strip().rstrip(".:") + "."
 
 
 # ---------------------------------------------------------------- answering

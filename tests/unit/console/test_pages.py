@@ -8,6 +8,7 @@ import time
 from html import unescape
 from threading import BoundedSemaphore
 from types import SimpleNamespace
+from urllib.parse import unquote
 
 import pytest
 from attrs import evolve
@@ -23,7 +24,7 @@ from safeconsumer.group.facts import NO_GROUP, GroupFacts
 from safeconsumer.group.follower import Trouble
 from safeconsumer.group.report_wire import STREAM
 from safeconsumer.group.view import Times
-from safeconsumer.group.wire import ControlHold
+from safeconsumer.group.wire import ControlHold, Reset
 from tests.harness.console.harness import (
     FREE,
     HELD,
@@ -202,7 +203,10 @@ def test_one_of_several_that_is_gone_is_named():
         assert "not held: topic-005:1 of alice" in asked.text
         refused = client.post("/lift", data=form)
         assert (refused.status_code, writer.written) == (409, [])
-        assert "Nothing was lifted; not held: topic-005:1 of alice." in refused.text
+        assert (
+            "Nothing was lifted; not held: topic-005:1 of alice: it was lifted"
+            in refused.text
+        )
         assert client.post("/lift", data=carried(refused)).status_code == 303
         assert [one.key.scope for one in writer.written] == ["topic-005:0"]
 
@@ -561,6 +565,36 @@ def test_offsets_are_moved_by_a_program_that_agrees_to_them():
     done = served.post("/reset", **BACK, agreed=told["agreement"])
     assert (done.status_code, done.json()["is_done_already"]) == (200, False)
     assert len(writer.written) == 2
+
+
+def test_a_hold_under_which_offsets_are_not_moved_yet_is_not_lifted():
+    """The page offered it, and said nothing of that before it was clicked."""
+    still = resetting("alice")
+    (hold,) = still.known.views[HELD].holds
+    reset = Reset((("topic-005", 0, 900),), (), "-100")
+    still.stand(HELD, evolve(hold, hold=evolve(hold.hold, reset=reset, ttl_ms=None)))
+    served, writer = writing(still)
+    with served.client() as client:
+        (box,) = re.findall(
+            r"/lift\?group=group-005&amp;hold=([^\"]*)",
+            page(served, "/group", group=HELD),
+        )
+        asked = client.get("/lift", params={"group": HELD, "hold": unquote(box)})
+        assert "topic-005:0 is not moved yet: " in asked.text
+        sent = client.post("/lift", data=carried(asked))
+        assert (sent.status_code, writer.written) == (409, [])
+
+
+def test_a_lift_is_asked_about_the_hold_that_was_shown():
+    """Of another one, that was extended since, the page says so at once."""
+    still = held_by("alice", "bob")
+    served, _ = writing(still)
+    boxes = chosen(page(served, "/group", group=HELD))
+    query = {"group": HELD, "hold": boxes}
+    assert 'role="alert" id' not in page(served, "/lift", **query)
+    one, other = still.known.views[HELD].holds
+    still.stand(HELD, evolve(one, offset=30), other)
+    assert "the hold on topic-005:0 has changed" in page(served, "/lift", **query)
 
 
 def test_a_member_that_would_not_move_is_agreed_to():
