@@ -23,17 +23,11 @@ from safeconsumer.errors.base import (
     MissingExtraError,
     ScopeSyntaxError,
 )
-from safeconsumer.group.carry_out import (
-    Done,
-    PlanChangedError,
-    carry_out,
-    move_unowned,
-)
+from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.facts import NO_GROUP
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.partitions import covered
 from safeconsumer.group.plan import (
     GONE,
     Consent,
@@ -42,7 +36,6 @@ from safeconsumer.group.plan import (
     Named,
     Need,
     Plan,
-    ResetTo,
     Wish,
     duration_of,
     gone,
@@ -50,7 +43,12 @@ from safeconsumer.group.plan import (
     plan_of,
     wish_of,
 )
-from safeconsumer.group.reset_to import Places, read_to
+from safeconsumer.group.reset_to import (
+    ResetTo,
+    move_what_nobody_owns,
+    read_to,
+    wish_to_reset,
+)
 from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.troubles import Kind, kind_of, said
 from safeconsumer.group.view import View
@@ -61,6 +59,8 @@ _SEEN_WITHIN = 2.0
 # Seconds for which a page waits for what the console does not know; the clients give up
 # by themselves by then.
 _PATIENCE = 30.0
+# Looked up offsets that are kept until they are agreed to.
+_MOST_WISHES = 64
 _TROUBLES = (ControlTopicError, KafkaError, OSError)
 
 T = TypeVar("T")
@@ -186,39 +186,32 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def wish_to_reset(state: State, owner: str, given: Given) -> Wish:
+def wish_to_move(state: State, owner: str, given: Given) -> Wish:
     """
-    Return to which offsets a group is to be moved; the cluster is asked for them.
+    Return to which offsets a group is to be moved.
 
-    An answer stands for a minute: what is sent soon after its preview means the same.
+    The cluster is asked for them, unless a preview that was agreed to has them.
 
     Raises:
         Problem: an input is not acceptable, or the cluster does not answer.
     """
-    group, snapshot = given["group"], state.snapshot()
-    texts = _scope_texts(given, "move")
+    group, texts = given["group"], _scope_texts(given, "move")
     with _answered():
         to, scopes = read_to(given["to"]), scopes_of(texts, group)
-    view = _view(state, snapshot, group)
-    partitions = covered(scopes, view.consumed)
-
-    def look(operator: Operator) -> tuple[Places, Mapping[str, str]]:
-        places = operator.places(to, partitions, view.facts.committed)
-        return places, operator.topic_ids({tp.topic for tp in partitions})
-
-    key = ("offsets", group, to.text, partitions)
-    found = _Known(state, snapshot).asked(key, look)
-    if found is None:
-        raise Problem(503, "which offsets that is cannot be asked now", "try again")
-    places, ids = found
-    return ResetTo(
-        group=group,
-        owner=owner,
-        scopes=scopes,
-        asked=to.text,
-        places=places,
-        topic_ids=ids,
-    )
+    shown = state.wishes.get(given["agreed"])
+    if shown and (group, owner, scopes, to.text) == (
+        (shown.group, shown.owner, shown.scopes, shown.asked)
+    ):
+        return shown
+    view = _view(state, state.snapshot(), group)
+    try:
+        with state.questions.lend(_PATIENCE) as operator:
+            return wish_to_reset(
+                operator.admin, view, owner=owner, scopes=scopes, to=to
+            )
+    except _TROUBLES as error:
+        title = "Which offsets that is is unknown."
+        raise Problem(_http(error), title, said(error)) from error
 
 
 # ---------------------------------------------------------------- plans
@@ -236,12 +229,12 @@ def plan(state: State, snapshot: Snapshot, wish: Wish) -> Plan:
         found = plan_of(_view(state, snapshot, wish.group), wish, known)
     state.follower.watch(wish.group)
     if isinstance(wish, Lift):
-        if not found.own:
+        if not found.own and not found.kept:
             raise _not_there(found)
         return found
     if impossible := _impossible(found):
         raise impossible
-    return known.with_retention(found)
+    return known.to_show(found)
 
 
 def _impossible(found: Plan) -> Problem | None:
@@ -286,18 +279,22 @@ class _Known:
         return tuple(name for name, one in views if one.is_known)
 
     def topics(self) -> Sequence[str]:
-        return self.asked(("topics",), lambda operator: operator.topics()) or ()
+        return self._asked(("topics",), lambda operator: operator.topics()) or ()
 
-    def with_retention(self, found: Plan) -> Plan:
+    def to_show(self, found: Plan) -> Plan:
+        """Return a plan as it is shown; what was looked up for it is kept."""
         if isinstance(found.wish, ResetTo):
+            wishes = self.state.wishes
+            if len(wishes) >= _MOST_WISHES:
+                wishes.clear()
+            wishes[found.digest] = found.wish
             return found
         names = sorted({tp.topic for tp in found.covers})
         key = ("retention", *names)
-        limits = self.asked(key, lambda operator: operator.retention(names))
+        limits = self._asked(key, lambda operator: operator.retention(names))
         return found.with_retention(limits or {})
 
-    def asked(self, key: tuple[object, ...], ask: Callable[[Operator], T]) -> T | None:
-        """Return the cluster's answer; None if there is none, or it is known to be away."""
+    def _asked(self, key: tuple[str, ...], ask: Callable[[Operator], T]) -> T | None:
         if self.snapshot.trouble:
             return None
         return self.state.questions.asked(key, ask, _PATIENCE)
@@ -323,8 +320,7 @@ def document(found: Plan) -> dict[str, Any]:
     """Return a plan as plain JSON values, with what an agreement to it needs."""
     if isinstance(found.wish, Lift):
         return {**found.document(), "holds": list(map(hold_document, found.own))}
-    more = {"to_agree": found.to_agree, "agreement": found.digest}
-    return {**found.document(), **more}
+    return {**found.document(), "agreement": found.digest}
 
 
 def done_document(done: Done) -> dict[str, Any]:
@@ -357,7 +353,8 @@ def change(sent: Submission, wish: Wish) -> Done:
             )
             if isinstance(wish, ResetTo):
                 with suppress(*_TROUBLES):  # then the next member moves it
-                    move_unowned(operator, wish)
+                    view = operator.look(wish.group, is_strict=True, has_lags=False)
+                    move_what_nobody_owns(operator.admin, view, wish.scopes)
     except PlanChangedError as error:
         raise _refusal(sent, known, error.plan) from error
     except ControlWriteError as error:
@@ -376,7 +373,7 @@ def _agrees(sent: Submission, now: Plan) -> bool:
     elif agreed is None:  # offsets are agreed to one by one: they were looked up
         is_agreed = not now.needs and not isinstance(now.wish, ResetTo)
     else:
-        is_agreed = agreed == now.digest and not _impossible(now)
+        is_agreed = agreed == now.digest
     # 1. A lift waits for the broker, and the client gives up. 2. Somebody else lifts the
     # hold, and another one is placed. 3. The broker answers: a write now would lift the
     # new hold.
@@ -393,7 +390,7 @@ def _is_typed(sent: Submission, need: Need) -> bool:
 
 def _refusal(sent: Submission, known: _Known, now: Plan) -> Problem:
     if isinstance(now.wish, Lift):
-        if not now.own:
+        if not now.own and not now.kept:
             return _not_there(now)
         need = next(one for one in now.needs if not _is_typed(sent, one))
         return Refused(now, f"Nothing was lifted; {need.why}", need.ask)
@@ -404,7 +401,7 @@ def _refusal(sent: Submission, known: _Known, now: Plan) -> Problem:
     ask = "Look at what it would do now."
     if now.to_agree is not None:
         ask = f"Agree first: {now.to_agree}."
-    found = known.with_retention(now)
+    found = known.to_show(now)
     return Refused(found, "Nothing was written.", f"{changed}{what}{ask}")
 
 

@@ -174,7 +174,8 @@ class _Form:
 
     def given(self, pairs: Mapping[str, str]) -> Given:
         """Return all fields, as typed or as named; names may begin or end with blanks."""
-        found = {name: pairs.get(name, "") for name in (*self.fields, "hold")}
+        names = (*self.fields, "hold", "agreed")
+        found = {name: pairs.get(name, "") for name in names}
         typed = {name: found[name].strip() for name in self.fields if self.is_filled}
         return {**found, **typed, "group": found["group"]}
 
@@ -190,7 +191,7 @@ _FORMS = (
     _Form(
         path="/reset",
         fields=rest.RESET_FIELDS,
-        wish=changing.wish_to_reset,
+        wish=changing.wish_to_move,
         is_filled=lambda one: one["scopes"] and one["to"],
     ),
 )

@@ -13,6 +13,7 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.console.rendering import SharedPages
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.reset_to import ResetTo
 from safeconsumer.group.settings import Control
 from safeconsumer.group.view import View
 
@@ -65,6 +66,7 @@ class State:
         limits: seconds after which topics delete records, as far as known; None
             if age deletes none.
         pages: the pages that viewers share.
+        wishes: offsets that were looked up for previews, by the digest of the plan.
         is_closing: whether the console is closing; waiting clients then get an answer.
         askers: slots for requests to the cluster, and changes.
 
@@ -82,6 +84,7 @@ class State:
     commands: SharedConnection = field(init=False)
     questions: SharedConnection = field(init=False)
     limits: dict[str, float | None] = field(factory=dict, init=False)
+    wishes: dict[str, ResetTo] = field(factory=dict, init=False)
     pages: SharedPages = field(factory=SharedPages, init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -15,12 +15,12 @@ from attrs import evolve, frozen
 
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.movements import movements
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import names
-from safeconsumer.group.plan import Cluster, Lift, Plan, ResetTo, Wish, plan_of
+from safeconsumer.group.plan import Cluster, Lift, Plan, Wish, plan_of
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlKey
+from safeconsumer.holds.hold import OPERATOR
 
 
 class PlanChangedError(Exception):
@@ -52,12 +52,12 @@ class Done:
     @property
     def was_held(self) -> frozenset[ControlKey]:
         """The lifted holds that were on the topic, or kept by members after it was lost."""
-        there = {one.key for one in self.plan.own}
-        kept = {(one.owner, one.scope) for one in self.plan.view.kept}
+        there = {(one.owner, one.key.scope) for one in self.plan.own}
+        there |= {(one.owner, one.scope) for one in self.plan.kept}
         return frozenset(
             one.key
             for one in self.plan.changes
-            if one.key in there or (f"operator:{one.key.owner}", one.key.scope) in kept
+            if (OPERATOR + one.key.owner, one.key.scope) in there
         )
 
     def document(self) -> dict[str, Any]:
@@ -115,24 +115,9 @@ def carry_out(
     plan = plan_of(read_again(operator, view), wish, cluster)
     if plan.is_done:
         return Done(plan=plan, acknowledged=())
-    if not agrees(plan):
+    if plan.is_refused or not agrees(plan):
         raise PlanChangedError(plan)
     return Done(plan=plan, acknowledged=operator.write(plan.changes))
-
-
-def move_unowned(operator: Operator, wish: ResetTo) -> None:
-    """
-    Commit the targets for a group without members, of which nobody reports that it reads.
-
-    Raises:
-        KafkaError: the broker does not answer, or refuses; running it again is safe.
-    """
-    view = operator.look(wish.group, is_strict=True, has_lags=False)
-    if view.present or view.unsettled:
-        return
-    left = {one.tp: one.offset for one in movements(view, wish.scopes) if one.why}
-    if left:
-        operator.move_empty(wish.group, left)  # what is refused has an owner by now
 
 
 def read_again(operator: Operator, view: View) -> View:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.targets import Target, targets_of
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.resets import Target, targets_of
 from safeconsumer.group.view import Member, View
 from safeconsumer.holds.scope import Scope
 
@@ -84,6 +85,14 @@ def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
         )
         for tp, target in found
     )
+
+
+def unmoved(view: View, holds: Iterable[HoldRecord]) -> list[Movement]:
+    """Return what some holds were to move, and have not yet."""
+    resets = [one for one in holds if one.hold is not None and one.hold.reset]
+    owners = {one.owner for one in resets}
+    found = movements(view, [one.scope for one in resets]) if resets else ()
+    return [one for one in found if one.by in owners and not one.is_moved]
 
 
 def movers(view: View, tp: TopicPartition) -> tuple[Member, ...]:

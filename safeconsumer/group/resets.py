@@ -21,12 +21,66 @@ is lifted, not moved     asks Kafka for the committed offset, and lifts its own 
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from safeconsumer.group.targets import Targets
+from attrs import field, frozen
+
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.holds.hold import RESET, Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Partition, TopicPartition
 
 _WHY = "an operator moves it to another offset, and this member has not done so yet"
+
+
+@frozen(kw_only=True)
+class Target:
+    """
+    Where a partition is moved, and by which hold; two of one placing are equal.
+
+    Attributes:
+        offset: the offset of the next record to be read.
+        topic_id: the id that its topic had, as Kafka writes it; None: any.
+        owner: the owner of the hold, as ``operator:alice``.
+        hold_id: the id of the hold.
+        record: the offset of its record on the holds topic, which changes if the hold is
+            written again; two targets that differ in it are equal.
+    """
+
+    offset: int
+    topic_id: str | None
+    owner: str
+    hold_id: str
+    record: int = field(default=-1, eq=False)
+
+
+Targets = Mapping[TopicPartition, Target]
+
+
+def targets_of(records: Iterable[HoldRecord]) -> Targets:
+    """Return where partitions are moved; of several resets the last written one counts."""
+    found: dict[TopicPartition, Target] = {}
+    resets = [one for one in records if one.hold is not None and one.hold.reset]
+    for one in sorted(resets, key=lambda one: (one.incarnation, one.offset)):
+        found |= _of_record(one)
+    return found
+
+
+def _of_record(one: HoldRecord) -> Targets:
+    hold, scope = one.hold, one.scope
+    reset = None if hold is None else hold.reset
+    if hold is None or reset is None:
+        return {}
+    ids = dict(reset.topic_ids)
+    return {
+        (topic, partition): Target(
+            offset=offset,
+            topic_id=ids.get(topic),
+            owner=one.owner,
+            hold_id=hold.hold_id,
+            record=one.offset,
+        )
+        for topic, partition, offset in reset.to
+        if scope.covers((topic, partition))
+    }
 
 
 class Resets:

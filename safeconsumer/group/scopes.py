@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.errors.base import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import patterns, wire
-from safeconsumer.group.partitions import partitions_text
+from safeconsumer.group.partitions import meeting, partitions_text
 from safeconsumer.group.view import View
 from safeconsumer.holds import ranges
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope
@@ -72,36 +72,23 @@ def mistakes(
         scopes: the scopes as they were typed.
         topics: returns the names of all topics; called only if they help.
     """
-    empty = covering_nothing(view, scopes)
+    here, several = view.consumed, tuple(scopes)
+    met = frozenset(meeting(several, here))
+    empty = [
+        one for one in several if one not in met and not isinstance(one, Everything)
+    ]
     known = topics() if empty else ()
-    alike: dict[object, list[Scope]] = {}
+    by_topic: dict[object, list[Scope]] = {}
     for one in empty:  # of all partitions of a topic the same is to be said
         topic = one.topic if isinstance(one, Partition) else one
-        alike.setdefault(topic, []).append(one)
-    said = [
+        by_topic.setdefault(topic, []).append(one)
+    told = [
         f"{_cover_nothing(several)} that {view.group} consumes"
-        f"{_hint(several[0], view.consumed, known)}"
-        for several in islice(alike.values(), _FEW)
+        f"{_hint(several[0], here, known)}"
+        for several in islice(by_topic.values(), _FEW)
     ]
-    more = [f"and {len(alike) - _FEW} more scopes"] if len(alike) > _FEW else []
-    return "; ".join([*said, *more])
-
-
-def covering_nothing(view: View, scopes: Iterable[Scope]) -> list[Scope]:
-    """Return the scopes that cover nothing of what a group consumes, but not ``@all``."""
-    here = frozenset(map(tuple, view.consumed))
-    # Scopes of other kinds than a partition cover all of a topic or nothing of it.
-    one_each = {tp.topic: tp for tp in view.consumed}.values()
-    return [
-        one
-        for one in scopes
-        if not isinstance(one, Everything)
-        and not (
-            (one.topic, one.partition) in here
-            if isinstance(one, Partition)
-            else any(map(one.covers, one_each))
-        )
-    ]
+    left = len(by_topic) - len(told)
+    return "; ".join([*told, *([f"and {left} more scopes"] if left else [])])
 
 
 def _cover_nothing(several: Sequence[Scope]) -> str:

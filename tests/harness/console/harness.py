@@ -6,11 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from html import unescape
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import cast
 
 import httpx2
 import pytest
 from attrs import define, evolve, field
+from kafka.admin import OffsetSpec
 from starlette.testclient import TestClient
 
 from safeconsumer.console import serve
@@ -20,7 +22,6 @@ from safeconsumer.console.state import Setup, State
 from safeconsumer.group.board import Board
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.publisher import Change
-from safeconsumer.group.reset_to import Place
 from safeconsumer.group.settings import Control
 from tests.harness.console.synthetic import Still, alone, hold_of, viewed
 from tests.harness.waiting import wait_for
@@ -235,14 +236,18 @@ class Writer:
     def retention(self, names):
         return dict.fromkeys(names)
 
-    def places(self, to, partitions, committed):
+    @property
+    def admin(self):
+        return self
+
+    def list_partition_offsets(self, specs, *_, **__):
         return {
-            tp: Place(start=0, end=2000, offset=committed[tp] - int(to.value))
-            for tp in partitions
+            tp: SimpleNamespace(offset=0 if one == OffsetSpec.EARLIEST else 2000)
+            for tp, one in specs.items()
         }
 
-    def topic_ids(self, names):
-        return dict.fromkeys(names, "id")
+    def describe_topics(self, _):
+        return []
 
     def look(self, group, **_):
         return self.still.known.views[group]

@@ -549,6 +549,9 @@ def test_offsets_are_moved_by_a_form():
         }
         holds = zip(still.known.views[HELD].holds, writer.written, strict=True)
         still.stand(HELD, *(evolve(one, hold=made.hold) for one, made in holds))
+        view = still.known.views[HELD]
+        moved = evolve(view.facts, committed=dict.fromkeys(view.facts.committed, 900))
+        newer(still, views={HELD: evolve(view, facts=moved)})
         assert client.post("/reset", data=form).status_code == 303
         assert len(writer.written) == 2
         assert "to be moved to 900: " in page(served, "/group", group=HELD)

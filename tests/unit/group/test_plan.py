@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve, frozen
 from kafka import TopicPartition
 
-from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
+from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import scopes
 from safeconsumer.group.facts import NO_GROUP, GroupFacts, HoldRecord
 from safeconsumer.group.plan import (
@@ -16,17 +16,13 @@ from safeconsumer.group.plan import (
     Extend,
     Lift,
     Named,
-    ResetTo,
-    extend,
     flowing,
-    lift,
-    place,
-    reset,
+    plan_of,
     wish_of,
 )
 from safeconsumer.group.publisher import new_hold
 from safeconsumer.group.report_wire import STREAM, Kept, Report
-from safeconsumer.group.reset_to import Place
+from safeconsumer.group.reset_to import Place, ResetTo
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlKey, Reset
@@ -75,7 +71,7 @@ HOLD, GONE = record("orders:0"), record("orders:1")
 def placed(*texts, view=VIEW, asked=None, **changed):
     given = {"owner": "alice", "reason": "x", "for_": None, **changed}
     wish = wish_of(texts=texts, **{"group": view.group, **given})
-    return place(view, wish, asked or Asked())
+    return plan_of(view, wish, asked or Asked())
 
 
 def seen(one, asked=None):
@@ -272,7 +268,7 @@ def test_another_hold_that_is_over_is_no_obstacle():
 
 
 def lifted(view, *holds, by=None):
-    return lift(view, Lift(group=view.group, holds=holds, by=by))
+    return plan_of(view, Lift(group=view.group, holds=holds, by=by), Asked())
 
 
 def named(one, **changed):
@@ -412,7 +408,7 @@ def extended(view, seconds=7200.0, offset=None):
     wish = Extend(
         group="billing", owner="alice", scopes=scopes, seconds=seconds, offset=offset
     )
-    return extend(view, wish)
+    return plan_of(view, wish, Asked())
 
 
 def test_an_extension_that_was_shown_is_done_once():
@@ -550,7 +546,7 @@ def moved(to, *, view=VIEW, owner="alice", holds=("orders",), topic="orders"):
         places={tp: Place(start=0, end=100, offset=at) for tp, at in to.items()},
         topic_ids={topic: "id"},
     )
-    return reset(evolve(view, holds=(*view.holds, *held)), wish)
+    return plan_of(evolve(view, holds=(*view.holds, *held)), wish, Asked())
 
 
 MOVER = viewed(
@@ -647,7 +643,7 @@ def test_a_hold_that_the_topic_has_lost_is_extended_on_it():
     hold = record("orders", for_=60)
     plan = extended(outlived(hold))
     assert [one.key for one in plan.changes] == [hold.key]
-    assert any(f"would be written again, as {LACKED}" in text for text in said(plan))
+    assert any(f"would be renewed, as {LACKED}" in text for text in said(plan))
 
 
 def test_an_extension_that_the_topic_has_lost_is_not_done():
@@ -658,22 +654,24 @@ def test_an_extension_that_the_topic_has_lost_is_not_done():
 
 @pytest.mark.parametrize("for_", [None, 7200], ids=["no end", "a later end"])
 def test_what_stands_longer_is_not_said_of_a_hold_that_the_topic_has_lost(for_):
-    with pytest.raises(HoldSettingError, match=f"{LACKED}: pause places it again"):
-        extended(outlived(record("orders", for_=for_)), 3600.0)
+    (need,) = extended(outlived(record("orders", for_=for_)), 3600.0).needs
+    assert need.why == f"orders would end earlier, and {LACKED}"
+    assert need.ask == "pause places it again"
 
 
 def test_a_hold_that_the_topic_has_lost_is_lifted_by_a_tombstone():
     """Members that were there before obey it until they read that."""
     named = Named(scope="orders:0", owner="alice", offset=HOLD.offset)
     wish = Lift(group="billing", holds=(named,))
-    plan = lift(outlived(HOLD), wish)
+    plan = plan_of(outlived(HOLD), wish, Asked())
     assert (plan.is_done, len(plan.changes), against(plan)) == (False, 1, [])
 
 
 def test_a_lift_is_not_done_while_members_keep_what_the_topic_has_lost():
     named = Named(scope="orders:0", owner="alice", offset=HOLD.offset)
     wish = Lift(group="billing", holds=(named,))
-    assert lift(VIEW, wish).is_done
+    assert plan_of(VIEW, wish, Asked()).is_done
     kept = (Kept(owner="operator:alice", scope="orders:0", line="orders:0"),)
     (member,) = VIEW.reports
-    assert not lift(evolve(VIEW, reports=(evolve(member, kept=kept),)), wish).is_done
+    there = evolve(VIEW, reports=(evolve(member, kept=kept),))
+    assert not plan_of(there, wish, Asked()).is_done
