@@ -104,6 +104,20 @@ def test_an_operators_story(story):
     ]
 
 
+def test_the_printed_rights_move_a_group_without_members(story):
+    """Its next owner moves nothing then: the command has committed."""
+    team, topic = story.team, story.team.topic
+    consumer = story.member("gone")
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    consumer.commit()
+    consumer.close()
+    ends_well(story, "pause", topic, "--reason", "x", *OWNER)
+    moved = ("reset-offsets", topic, "--to", "2", "--wait", "60s", *OWNER)
+    assert f"{topic}:0  5 -> 2   3 again" in ends_well(story, *moved)
+    ends_well(story, "resume", topic, *OWNER)
+
+
 def test_doctor_looks_at_settings_that_lose_holds(story):
     story.prefix = f"short-{story.team.group}-"
     name = Control.prefixed(story.prefix).holds_topic

@@ -279,6 +279,48 @@ def audit(*arguments):
     return CliRunner().invoke(safeconsumer, ["audit", *arguments])
 
 
+@played(leave, partitions=30)
+def test_many_holds_of_partitions_are_one_line(team):
+    """`pause orders:0-999 --replace` printed 2,003 lines."""
+    scope = f"{team.topic}:0-29"
+    assert pause(team, scope).exit_code == Status.DONE
+    refused = pause(team, scope, "--for", "2h")
+    assert f"held already: {scope} operator:alice since 2" in refused.stderr
+    ended = pause(team, scope, "--for", "2h", "--replace")
+    held = ("held", f"  {scope}", "instead of", f"  {scope}", "covers 30 partitions of")
+    lines = ended.stdout.splitlines()
+    assert [one[: len(begins)] for one, begins in zip(lines, held, strict=True)] == [
+        *held
+    ]
+    ended = by_alice(team, "resume", "--all")
+    assert ended.stdout.startswith(f"lifted {scope} operator:alice\ncovers 30 part")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("resume",), "4 partitions flow again: "),
+        (("extend", "--for", "3h"), "would last 3h, until 2"),
+    ],
+    ids=["resume", "extend"],
+)
+@played(work)
+def test_a_dry_run_of_what_changes_a_hold_writes_nothing(team, words, says):
+    """It says what pages say of it; refused it ends as the command does."""
+    assert pause(team, team.topic, "--for", "2h").exit_code == Status.DONE
+    ended = by_alice(team, *words, team.topic, "--dry-run")
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    assert says in ended.stdout
+    assert ended.stdout.endswith("nothing was changed\n")
+    document = json.loads(
+        by_alice(team, *words, "@all", "--dry-run", "-o", "json").stdout
+    )
+    assert document["dry_run"]
+    assert len(past(team)) == 1
+    ended = by_alice(team, "extend", "@all", "--for", "1h", "--dry-run")
+    assert (ended.exit_code, "@all is not held by alice" in ended.stderr) == (1, True)
+
+
 @played(work)
 def test_history_tells_what_was_done(team):
     pause(team, team.topic, "--for", "1h")

@@ -10,6 +10,8 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.reset_to import read_to
+from safeconsumer.testing import _codes
+from safeconsumer.testing._faults import Fault
 from tests.harness.group.team import run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
@@ -171,6 +173,38 @@ def test_resume_waits_until_it_is_done_unless_forced(team):
     assert f"{team.topic}:0 is not moved yet: " in ended.stderr
     assert by_alice(team, "resume", team.topic, "--force").exit_code == Status.DONE
     team.broker.clear_faults()
+
+
+class OfTimes(Fault):
+    """Refuses to look up offsets by time."""
+
+    def takes(self, connection, message):
+        if message.api != "ListOffsets":
+            return False
+        (first, *_) = (one for topic in message.body.topics for one in topic.partitions)
+        return first.timestamp >= 0 and super().takes(connection, message)
+
+
+@played(work)
+def test_a_time_that_no_leader_looks_up_is_no_target(team):
+    """The end of the log was taken for it: the group passed over all that waits."""
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+    error = _codes.error_code("KAFKA_STORAGE_ERROR")
+    OfTimes(api="ListOffsets", error=error).begin(team.broker.lab.cluster)
+    ended = reset(team, team.topic, "--to", "2000-01-01")
+    assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")
+    assert resets(team) == []
+
+
+@played(leave)
+def test_who_may_not_commit_for_an_empty_group_is_told(team):
+    """It was said that running the command again does it at once."""
+    assert pause(team, team.topic).exit_code == Status.DONE
+    team.broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=10)
+    ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
+    assert ended.exit_code == Status.REFUSED
+    assert f"{team.topic}:0 of {team.group}: no right to commit it" in ended.stderr
+    assert ended.stderr.count("safeconsumer control acls") == 1
 
 
 @played(leave)

@@ -25,7 +25,7 @@ from safeconsumer.group.report_wire import STREAM, Kept, Report
 from safeconsumer.group.reset_to import Place, ResetTo
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import Times
-from safeconsumer.group.wire import ControlKey, Reset
+from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
 from tests.unit.group.test_view import ENDS, PLAIN, facts, report, viewed
 
@@ -346,6 +346,76 @@ def test_others_holds_are_lifted_by_typing_their_scopes():
     both = evolve(VIEW, holds=(bobs, carols))
     (need,) = lifted(both, named(bobs), named(carols), by="alice").needs
     assert need.why == "orders:1 orders:0 are held by bob, carol"
+
+
+KEPT = Kept(owner="operator:bob", scope="orders:0", line="orders:0 of bob")
+
+
+@pytest.mark.parametrize(
+    ("by", "needs"),
+    [
+        (None, []),
+        ("bob", []),
+        ("alice", [(Consent.TYPED, "orders:0 is held by bob")]),
+    ],
+)
+def test_what_only_members_keep_is_lifted_as_a_hold_is(by, needs):
+    """A page said that there is no such hold, where the command lifts it."""
+    view = evolve(VIEW, reports=(evolve(VIEW.reports[0], kept=(KEPT,)),))
+    told = lifted(view, Named(scope="orders:0", owner="bob"), by=by)
+    assert (told.kept, told.is_done, against(told)) == ((KEPT,), False, needs)
+    assert said(told)[:2] == [
+        "kept by members, as the holds topic has lost it: orders:0 of bob",
+        "1 partition flows again: orders:0",
+    ]
+
+
+# ---------------------------------------------------------------- later versions
+
+V2 = {"key": ControlKey("billing", "alice", "orders", ("x",), 2)}
+
+
+@pytest.mark.parametrize(
+    "changed", [V2, {"hold": ControlHold(version=2)}], ids=["key", "value"]
+)
+def test_a_hold_that_a_later_version_wrote_is_not_extended(changed):
+    """It was said that alice does not hold it, or that it has no end."""
+    (need,) = extended(evolve(VIEW, holds=(evolve(record("orders"), **changed),))).needs
+    assert (need.why, need.ask) == ("a later version holds orders", "upgrade first")
+
+
+def test_no_reset_is_written_into_a_hold_that_a_later_version_wrote():
+    """What that version wrote besides would be lost, and its key covers who knows what."""
+    later = evolve(record("orders"), hold=ControlHold(version=2))
+    ((consent, why),) = against(
+        moved({ZERO: 5}, view=evolve(MOVER, holds=(later,)), holds=())
+    )
+    assert (consent, why) == (Consent.NONE, "a later version holds orders")
+    unknown = evolve(record("orders"), **V2)
+    ((_, why),) = against(
+        moved({ZERO: 5}, view=evolve(MOVER, holds=(unknown,)), holds=())
+    )
+    assert why == "orders:0 is not held by alice"
+
+
+# ---------------------------------------------------------------- a thousand holds
+
+
+def test_a_thousand_holds_of_partitions_are_one_range():
+    """Refusals and sentences had each of them."""
+    many = [f"orders:{number}" for number in range(1000)]
+    view = evolve(
+        VIEW,
+        holds=tuple(map(record, many)),
+        facts=evolve(
+            VIEW.facts, committed={TopicPartition("orders", n): 0 for n in range(1000)}
+        ),
+    )
+    (need,) = placed("orders:0-999", view=view, for_="2h").needs
+    assert need.why.startswith("held already: orders:0-999 operator:alice since 2027")
+    assert need.ask == "Replace what you hold already: orders:0-999"
+    same = [one for one in said(placed("orders:0-999", view=view)) if "stays" in one]
+    assert [one.split()[7] for one in same] == ["orders:0-999"]
 
 
 # ---------------------------------------------------------------- done already
