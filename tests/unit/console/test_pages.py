@@ -22,7 +22,7 @@ from safeconsumer.group import follower
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import NO_GROUP, GroupFacts
 from safeconsumer.group.follower import Trouble
-from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.report_wire import STREAM, Kept
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, Reset
 from tests.harness.console.harness import (
@@ -509,6 +509,22 @@ def test_anothers_hold_is_lifted_by_typing_its_scope():
     assert served.post("/lift", **lifting(owner="carol")).status_code == 404
 
 
+def test_a_hold_that_only_members_keep_is_lifted():
+    """The page answered that it is not held, where resume lifts it."""
+    known = viewed(5, is_held=False)
+    lost = Kept(owner="operator:alice", scope="topic-005", line="topic-005 of alice")
+    first, *others = known.reports
+    reports = (evolve(first, kept=(lost,)), *others)
+    served, writer = writing(alone(evolve(known, reports=reports)))
+    with served.client() as client:
+        (link,) = re.findall(r'"(/lift[^"]*)"', page(served, "/group", group=HELD))
+        asked = client.get(unescape(link))
+        assert "Lift <code>topic-005</code>?" in asked.text
+        assert client.post("/lift", data=carried(asked)).status_code == 303
+    assert served.post("/lift", group=HELD, scope="topic-005").status_code == 200
+    assert [one.hold for one in writer.written] == [None, None]
+
+
 # ---------------------------------------------------------------- moving offsets
 
 
@@ -554,7 +570,7 @@ def test_offsets_are_moved_by_a_form():
         newer(still, views={HELD: evolve(view, facts=moved)})
         assert client.post("/reset", data=form).status_code == 303
         assert len(writer.written) == 2
-        assert "to be moved to 900: " in page(served, "/group", group=HELD)
+        assert "; moved to 900" in page(served, "/group", group=HELD)
 
 
 def test_offsets_are_moved_by_a_program_that_agrees_to_them():
