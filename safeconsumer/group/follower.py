@@ -14,15 +14,11 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, described_topics
-from safeconsumer.group.board import (
-    NAMED_FOR,
-    Board,
-    Readable,
-    history_of,
-)
+from safeconsumer.group.board import NAMED_FOR, Board, Readable
 from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Written
+from safeconsumer.group.history import history_of
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
     AWAY,

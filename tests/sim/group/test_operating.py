@@ -18,6 +18,7 @@ from safeconsumer.audit.control import from_history
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import Status
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
 from tests.harness.group.team import past, run, where
 from tests.harness.polling import poll_until
@@ -367,6 +368,28 @@ def test_a_history_is_followed(team, monkeypatch):
     assert last["at"] == first["expires_at"]
     told = past(team)[0]
     assert first == {**told, "has_expired": False, "may_have_expired": False}
+
+
+@played(work)
+def test_a_step_of_a_followed_history_costs_no_more_the_longer_it_is(team, monkeypatch):
+    """Each look judged all records of the topic anew."""
+    judged, is_over, costs = [], HoldRecord.is_over, []
+
+    def counted(self, now):
+        judged.append(now)
+        return is_over(self, now)
+
+    def step():
+        costs.append(len(judged))
+        pause(team, "@all", "--for", "1h")
+        by_alice(team, "resume", "@all")
+        judged.clear()
+
+    monkeypatch.setattr(HoldRecord, "is_over", counted)
+    pause(team, team.topic, "--for", "1h")
+    ended = followed(team, monkeypatch, *[step] * 8)
+    assert len(ended.stdout.splitlines()) == 1 + 2 * 7 + 2
+    assert costs[-1] == costs[2]
 
 
 @played(work)

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.errors import HoldSettingError
-from safeconsumer.group.board import history_of
-from safeconsumer.group.history import entries
+from safeconsumer.group.history import entries, history_of
 from safeconsumer.group.plan import Consent, Extend, extend, place, wish_of
 from safeconsumer.group.scopes import scopes_of
 from tests.unit.group.test_board import Topics
