@@ -192,8 +192,9 @@ def wait(
                 refusing.refuse_unknown(one, view)
                 refusing.refuse_nothing(one, view, found)
 
-            left = max(0.0, began + limit - time.monotonic())  # after the login
-            reached = waiting.wait_until(operator, group, judge, left, check)
+            reached = waiting.wait_until(
+                operator, group, judge, limit, check, began=began
+            )
         if not reached.is_reached:
             give_up(context, reached.sentence, Status.FAILED)
         click.echo(printable(reached.sentence))
