@@ -96,7 +96,12 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     if not every:
         _check_readable(operator)
     if output.is_json:
-        output.document([documents.group_document(one) for one in every])
+        board = operator.board
+        output.document(
+            documents.groups_document(
+                every, read_until=board.read_until, now=board.times.now
+            )
+        )
         return
     if not every:
         output.lines(["no groups that you may see, and no holds"])

@@ -498,9 +498,11 @@ def test_all_groups_at_a_glance(team):
     pause(team, "@all", "--group", later, "--future")
     for command in (("status", "--all"), ("status",)):
         found = json.loads(run(team, *command, "-o", "json").stdout)
-        by_name = {one["group"]: one for one in found}
+        assert found["unread"] == []
+        assert found["read_until"] >= found["now"]
+        by_name = {one["group"]: one for one in found["groups"]}
         own = by_name[team.group]
-        assert (own["members"], own["reporting"], own["holds"]) == (1, 1, 1)
+        assert (own["members"], own["reporting"], own["hold_count"]) == (1, 1, 1)
         assert (own["words"], own["sentence"]) == ("quiet", "1 of 1 members quiet")
         assert own["next_expiry"] is not None
         assert by_name[later]["state"] == "Dead"
