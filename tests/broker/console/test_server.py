@@ -119,7 +119,7 @@ def test_a_dry_run_and_a_preview_are_one_document(team, served):
 def test_the_broker_away_and_back(team, served):
     """The last snapshot stays, with its age; writes are refused; then all is well."""
     team.operator_holds(team.topic)
-    wait_for(lambda: row_of(served, team.group).get("holds"), "the hold")
+    wait_for(lambda: row_of(served, team.group).get("hold_count"), "the hold")
     team.broker.down()
     try:
         wait_for(lambda: served.state.snapshot().trouble is not None, "trouble", 20)
