@@ -127,6 +127,8 @@ def _members_text(view: View) -> str:
     count, reporting = view.facts.member_count, view.reporting
     if count is None:
         return "members unknown"
+    if not count:
+        return "0 members"
     if reporting is None:
         return f"{counted(count, 'member')}, which of them report is unknown"
     return f"{counted(count, 'member')}, {reporting} of them report"

@@ -229,7 +229,7 @@ HOLDS_UNKNOWN = Verdict(
 # ---------------------------------------------------------------- checks
 
 
-@frozen(kw_only=True)
+@frozen
 class Finding:
     """
     One thing that was checked.

@@ -37,7 +37,7 @@ from safeconsumer.holds.explain import counted, utc
 
 _MANY, _FEW = 20, 5
 
-UNSEEN = "who assigns partitions itself and does not report is not seen"
+UNSEEN = "a consumer that assigns partitions itself and does not report is not seen"
 """
 What is never known of a group.
 """
@@ -390,7 +390,7 @@ class Quietness:
         if self.view.unsettled:
             said = f"{self.view.unsettled}: who owns what is not known"
         elif not self.members:
-            said = f"the group has no members; {UNSEEN}"
+            said = f"no members: {UNSEEN}"
         elif not self.covers:
             said = "nothing that the group owns or has committed for is covered"
         else:

@@ -59,7 +59,7 @@ def see_who_ignores_it(story):
     assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
     assert "plain does not report" in ignored.stderr
     listed = json.loads(story.run("alice", "status", "-o", "json").stdout)
-    (own,) = [one for one in listed if one["group"] == story.team.group]
+    (own,) = [one for one in listed["groups"] if one["group"] == story.team.group]
     assert "plain does not report" in own["sentence"]
 
 

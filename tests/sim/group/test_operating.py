@@ -18,6 +18,7 @@ from safeconsumer.audit.control import from_history
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import Status
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
 from tests.harness.group.team import past, run, where
 from tests.harness.polling import poll_until
@@ -412,6 +413,28 @@ def test_a_history_is_followed(team, monkeypatch):
 
 
 @played(work)
+def test_a_step_of_a_followed_history_costs_no_more_the_longer_it_is(team, monkeypatch):
+    """Each look judged all records of the topic anew."""
+    judged, is_over, costs = [], HoldRecord.is_over, []
+
+    def counted(self, now):
+        judged.append(now)
+        return is_over(self, now)
+
+    def step():
+        costs.append(len(judged))
+        pause(team, "@all", "--for", "1h")
+        by_alice(team, "resume", "@all")
+        judged.clear()
+
+    monkeypatch.setattr(HoldRecord, "is_over", counted)
+    pause(team, team.topic, "--for", "1h")
+    ended = followed(team, monkeypatch, *[step] * 8)
+    assert len(ended.stdout.splitlines()) == 1 + 2 * 7 + 2
+    assert costs[-1] == costs[2]
+
+
+@played(work)
 def test_a_history_is_followed_as_a_table(team, monkeypatch):
     step = lambda: pause(team, "@all", "--for", "1h")  # noqa: E731 - it is a step
     ended = followed(team, monkeypatch, step, form=("--since", "1s"))
@@ -517,9 +540,11 @@ def test_all_groups_at_a_glance(team):
     pause(team, "@all", "--group", later, "--future")
     for command in (("status", "--all"), ("status",)):
         found = json.loads(run(team, *command, "-o", "json").stdout)
-        by_name = {one["group"]: one for one in found}
+        assert found["unread"] == []
+        assert found["read_until"] >= found["now"]
+        by_name = {one["group"]: one for one in found["groups"]}
         own = by_name[team.group]
-        assert (own["members"], own["reporting"], own["holds"]) == (1, 1, 1)
+        assert (own["members"], own["reporting"], own["hold_count"]) == (1, 1, 1)
         assert (own["words"], own["sentence"]) == ("quiet", "1 of 1 members quiet")
         assert own["next_expiry"] is not None
         assert by_name[later]["state"] == "Dead"

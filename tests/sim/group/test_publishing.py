@@ -16,7 +16,7 @@ from safeconsumer.errors import (
     HoldSettingError,
     ScopeSyntaxError,
 )
-from safeconsumer.group.board import history_of
+from safeconsumer.group.history import history_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.plan import wish_of
 from safeconsumer.group.publisher import changes, new_hold, publish

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer.group.board import history_of
-from safeconsumer.group.history import entries
+from safeconsumer.group.history import entries, history_of
 from safeconsumer.group.plan import Consent, Extend, plan_of, wish_of
 from safeconsumer.group.scopes import scopes_of
 from tests.unit.group.test_board import Topics

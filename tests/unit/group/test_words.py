@@ -72,7 +72,7 @@ def test_members_that_nobody_lists_are_no_number():
 def test_holds_that_cannot_be_read_are_not_none_at_all():
     """A script that counts them must not take an unreadable topic for an empty one."""
     read = viewed(A, report("a", 0))
-    names = ("holds", "held", "quiet", "flowing")
+    names = ("hold_count", "held", "quiet", "flowing")
     assert [group_document(read)[name] for name in names] == [0, 0, 0, []]
     assert (status_document(read)["holds"], status_document(read)["by_partition"]) == (
         [],
@@ -81,7 +81,7 @@ def test_holds_that_cannot_be_read_are_not_none_at_all():
     unread = evolve(read, ends=None, unread=("no holds topic",))
     assert [group_document(unread)[name] for name in names] == [None] * 4
     told = status_document(unread)
-    assert [told[name] for name in (*names, "by_partition")] == [None] * 5
+    assert [told[name] for name in (*names, "holds", "by_partition")] == [None] * 6
     before = group_document(evolve(held(A, PLAIN), ends=None))
     assert [before[name] for name in names] == [None, None, None, []]
 
