@@ -119,9 +119,11 @@ def history(request: Request) -> Response:
     """Show what was placed and lifted, the latest first."""
     state, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    skew = state.follower.settings.clock_skew
-    times = snapshot.times
-    found = entries(snapshot.history(name or None), skew, times.proven, times.here)
+    skew, times = state.follower.settings.clock_skew, snapshot.times
+    # A person sees one page; the entry behind it tells whether there is a next one.
+    most = None if is_program(request) else _page_number(request) * SIZE + 1
+    past = snapshot.history(name or None)
+    found = entries(past, skew, times.proven, times.here, most)
     is_cut = len(snapshot.records) >= MOST_RECORDS
     if is_program(request):
         records = [one.document() for one in found]
@@ -138,17 +140,20 @@ def history(request: Request) -> Response:
 
 def _paged(request: Request, rows: Sequence[object], name: str) -> dict[str, Any]:
     count = len(rows)
-    try:
-        page = int(request.query_params.get("page", "1"))
-    except ValueError:
-        page = 1
-    page = min(max(1, page), max(1, -(-count // SIZE)))
+    page = min(_page_number(request), max(1, -(-count // SIZE)))
 
     def url(number: int) -> str:
         return "?" + urlencode({**request.query_params, "page": number})
 
     shown = rows[(page - 1) * SIZE : page * SIZE]
     return {name: shown, "count": count, "page": page, "size": SIZE, "page_url": url}
+
+
+def _page_number(request: Request) -> int:
+    try:
+        return max(1, int(request.query_params.get("page", "1")))
+    except ValueError:
+        return 1
 
 
 # ---------------------------------------------------------------- changing

@@ -309,6 +309,24 @@ def test_a_history_that_is_cut_says_so(count):
     assert ("every record for 30 days" in shown) == (count == 1)
 
 
+def test_a_page_of_the_history_derives_no_others(monkeypatch):
+    """All entries were derived, ten thousand, to show a hundred."""
+    derived, known = [], alone(viewed(5, is_held=True))
+    record, entries = past(hold_of(HELD))[0], pages.entries
+    monkeypatch.setattr(
+        pages, "entries", lambda *some: derived.append(entries(*some)) or derived[-1]
+    )
+    known.known = evolve(known.known, records=(record,) * 950)
+    served, _ = writing(known)
+    for number, shown in (
+        ("1", "1 to 100\n"),
+        ("3", "201 to 300\n"),
+        ("10", "901 to 950\n"),
+    ):
+        assert shown in page(served, "/history", page=number)
+    assert [len(one) for one in derived] == [101, 301, 950]
+
+
 def test_what_waits_for_a_group_is_summed():
     served, _ = writing(held_by("alice"))
     assert "<dt>Lag</dt><dd>75</dd>" in page(served, "/group", group=HELD)
