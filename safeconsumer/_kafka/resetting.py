@@ -21,7 +21,7 @@ import logging
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -30,6 +30,7 @@ from safeconsumer import events
 from safeconsumer._kafka.pausing.ids import PATIENCE
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer.holds.resets import Resets, Target
 
 log = logging.getLogger("safeconsumer.group")
 
@@ -47,40 +48,6 @@ JOINING = "waits: its group rebalances"
 UNREAD = "waits: the holds topic is not read up to its assignment yet"
 RECREATED = "stays where it is: its topic was deleted and recreated since"
 NO_POSITION = "waits: its position is asked for"
-
-
-class Target(Protocol):
-    """Where a partition is moved: ``safeconsumer.group.resets``'s."""
-
-    @property
-    def offset(self) -> int:
-        """The offset of the next record to be read."""
-
-    @property
-    def topic_id(self) -> str | None:
-        """The id that its topic had, as Kafka writes it; None: any."""
-
-    @property
-    def owner(self) -> str:
-        """The owner of the hold, as ``operator:alice``."""
-
-
-class Resets(Protocol):
-    """The resets of a group, as ``safeconsumer.group.resets`` knows them."""
-
-    targets: Mapping[tuple[str, int], Any]
-    troubles: Mapping[tuple[str, int], str]
-    unread: Callable[[], Collection[tuple[str, int]]]
-    on_change: Callable[[], object]
-
-    def hold(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Keep partitions quiet until :meth:`release`."""
-
-    def release(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Lift this member's own holds of partitions."""
-
-    def pending(self) -> Collection[tuple[str, int]]:
-        """Return the partitions that this member holds until it has moved them."""
 
 
 class Resetting:

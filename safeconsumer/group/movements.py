@@ -7,8 +7,9 @@ from attrs import frozen
 from kafka import TopicPartition
 
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.resets import Target, targets_of
+from safeconsumer.group.resets import targets_of
 from safeconsumer.group.view import Member, View
+from safeconsumer.holds.resets import Target
 from safeconsumer.holds.scope import Scope
 
 NOT_NOW = "its client, settings or version cannot"

@@ -19,10 +19,10 @@ from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.control_clients import StatusTopic
 from safeconsumer.group.report_wire import Kept, Report
-from safeconsumer.group.resets import Resets
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES, Hold
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.resets import Resets
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.view import View
 
