@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from attrs import frozen
 from kafka import TopicPartition
 
+from safeconsumer.group.report_wire import MOST_KEPT
 from safeconsumer.group.targets import Target, targets_of
 from safeconsumer.group.view import Member, View
 from safeconsumer.holds.scope import Scope
@@ -127,6 +128,8 @@ def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:
     for line in report.resets or ():
         if line.startswith(begins):
             return f"at {one.name} it {line.removeprefix(begins)}"
+    if len(report.resets or ()) >= MOST_KEPT:
+        return f"{one.name} has not moved so many others that it does not name it"
     topics = view.ends or report.applied
     if any(report.applied.get(name, 0) <= target.record for name in topics):
         return f"{one.name} has not read the reset yet"
