@@ -17,7 +17,7 @@ from safeconsumer.cli.holding import (
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
 from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out
-from safeconsumer.group.movements import is_moved, movements
+from safeconsumer.group.movements import is_moved, movements, readers
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import covered
 from safeconsumer.group.plan import Consent, Plan, ResetTo, plan_of, reset_row
@@ -130,7 +130,7 @@ def _carried_out(operator: Operator, plan: Plan) -> Done:
 def _move_what_nobody_owns(operator: Operator, wish: ResetTo) -> None:
     """Commit for a group without members, of which nobody reports that it reads."""
     view = operator.look(wish.group, is_strict=True, has_lags=False)
-    if view.present or view.unsettled:
+    if readers(view) or view.unsettled:
         return
     left = {one.tp: one.offset for one in movements(view, wish.scopes) if one.why}
     if left:

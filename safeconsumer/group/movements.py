@@ -87,9 +87,14 @@ def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
     )
 
 
+def readers(view: View) -> tuple[Member, ...]:
+    """Return who reads by the offsets that the group commits; a stream does not."""
+    return tuple(one for one in view.present if not one.is_stream)
+
+
 def movers(view: View, tp: TopicPartition) -> tuple[Member, ...]:
     """Return the members that own a partition."""
-    return tuple(one for one in view.present if tp in one.owned)
+    return tuple(one for one in readers(view) if tp in one.owned)
 
 
 def obstacle(one: Member) -> str:
@@ -114,7 +119,7 @@ def _why_not(view: View, tp: TopicPartition, target: Target) -> str:
         return f"{view.unsettled}; its owner moves it after that"
     if not owners:
         again = (
-            "" if view.present else "; run reset-offsets again, and it is done at once"
+            "" if readers(view) else "; run reset-offsets again, and it is done at once"
         )
         return f"nobody owns it, and its next owner moves it first{again}"
     return f"{owners[0].name} has not committed it yet"

@@ -7,6 +7,7 @@ from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.movements import is_moved, movements
 from safeconsumer.group.report_wire import (
     MOST_KEPT,
+    STREAM,
     decode_report,
     encode_report,
 )
@@ -62,6 +63,15 @@ def test_what_a_full_report_leaves_out_is_not_moved():
     left = "a has not moved so many others that it does not name it"
     assert whys(under_a_reset(OWNER, one)) == {0: left, 1: "at a it waits: x"}
     assert not is_moved(under_a_reset(OWNER, one), ())[0]
+
+
+def test_a_stream_that_obeys_the_group_neither_moves_nor_is_waited_for():
+    """Its offsets are in its checkpoint, and the group's are its members'."""
+    stream = report("s", kind=STREAM, member_id=None, generation=None, **BOTH)
+    done = under_a_reset(OWNER, report("a", **BOTH, resets=()), stream)
+    assert whys(done) == {0: "", 1: ""}
+    alone = under_a_reset(stream, committed=5)
+    assert "run reset-offsets again" in whys(alone)[0]
 
 
 def test_a_plain_client_is_named():
