@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -48,6 +48,10 @@ JOINING = "waits: its group rebalances"
 UNREAD = "waits: the holds topic is not read up to its assignment yet"
 RECREATED = "stays where it is: its topic was deleted and recreated since"
 NO_POSITION = "waits: its position is asked for"
+SILENT = (
+    "waits: its coordinator does not answer, or a transaction that commits offsets of it "
+    "is open"
+)
 
 
 class Resetting:
@@ -112,16 +116,17 @@ class Resetting:
         if lifted:
             await self._ask_where_to_go_on(lifted)
         troubles: dict[tuple[str, int], str] = {}
-        due = self._due(troubles)
-        self._resets.troubles = troubles
+        due, before = self._due(troubles), self._resets.troubles
+        # A question may take seconds: what was in the way is said until it is answered.
+        known = {tp: before[tp] for tp in due if tp in before}
+        self._resets.troubles = known | troubles
         if not due:
             return
         try:
             await self._move(due, troubles)
         except KafkaError as error:
             log.debug("partitions are not moved yet", exc_info=True)
-            why = f"waits: {type(error).__name__}: {error}"[:200]
-            troubles |= dict.fromkeys(due, why)
+            troubles |= dict.fromkeys(due, _why(error))
         self._resets.troubles = dict(troubles)
 
     # ------------------------------------------------------------ questions
@@ -224,6 +229,9 @@ class Resetting:
                 again[tp] = state
             else:
                 anew[tp] = state
+        # If the hold is lifted before this commit is answered, or sent once more, it must
+        # not come after one of what was delivered since.
+        self._resets.hold(again)
         begun = await self._begin_anew(anew, targets)
         await self._commit({**self._still(again, targets), **begun}, targets)
 
@@ -328,3 +336,9 @@ class Resetting:
             return False
         is_target = target is not None and offset == target.offset
         return offset != state.committed or (offset is not None and is_target)
+
+
+def _why(error: KafkaError) -> str:
+    if isinstance(error, KafkaTimeoutError):
+        return SILENT
+    return f"waits: {type(error).__name__}: {error}"[:200]
