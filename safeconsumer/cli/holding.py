@@ -49,6 +49,7 @@ from safeconsumer.group.plan import (
     Named,
     Place,
     Plan,
+    Timed,
     duration_of,
     of_later_version,
     plan_of,
@@ -134,7 +135,7 @@ class Asked:
             raise CommandError(str(error), Status.FAILED) from error
 
     def _show(self, operator: Operator, plan: Plan) -> None:
-        if isinstance(plan.wish, Place | Extend):
+        if isinstance(plan.wish, Timed):
             topics = sorted({tp.topic for tp in plan.covers})
             plan = plan.with_retention(operator.retention(topics))
         if self.output.is_json:
@@ -241,21 +242,17 @@ def _written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
 
     A look may fail, and so may printing, for example on a full disk.
     """
-    begins = f"{what} and acknowledged: {scopes_text([one.scope for one in done])}; "
     try:
         yield
-    except BrokenPipeError:
-        raise
-    except _TROUBLES as error:
-        if not done:
+    except (*_TROUBLES, KeyboardInterrupt) as error:
+        if not done or isinstance(error, BrokenPipeError):
             raise
-        message = f"{begins}but the rest is not shown: {said(error)}"
-        raise CommandError(message, status_of(error)) from error
-    except KeyboardInterrupt:
-        if not done:
-            raise
-        message = f"{begins}interrupted after that"
-        raise CommandError(message, Status.INTERRUPTED) from None
+        scopes, status = scopes_text([one.scope for one in done]), Status.INTERRUPTED
+        rest = "interrupted after that"
+        if not isinstance(error, KeyboardInterrupt):
+            rest, status = f"but the rest is not shown: {said(error)}", status_of(error)
+        message = f"{what} and acknowledged: {scopes}; {rest}"
+        raise CommandError(message, status) from error
 
 
 def _rows(heading: str, holds: Sequence[HoldRecord]) -> list[str]:

@@ -258,9 +258,14 @@ class Operator:
         if is_strict and troubles and self.settings.holds_topic not in ids:
             raise troubles[0]
         try:
-            self._read_on(ids)
-        except kafka_errors.TopicAuthorizationFailedError as error:
-            if is_strict:
+            if ids:
+                self._read_to_the_ends(ids)
+        except BaseException as error:
+            # The client may be in the middle of an answer, so the next look makes a new
+            # one.
+            self._reader.close()
+            is_refused = isinstance(error, kafka_errors.TopicAuthorizationFailedError)
+            if is_strict or not is_refused:
                 raise
             return Readable(ends=None, is_heard=False, unread=(str(error),))
         return Readable(
@@ -268,17 +273,6 @@ class Operator:
             is_heard=self.settings.status_topic in ids,
             unread=tuple(map(str, troubles)),
         )
-
-    def _read_on(self, ids: Mapping[str, object]) -> None:
-        if not ids:
-            return
-        try:
-            self._read_to_the_ends(ids)
-        except BaseException:
-            # The client may be in the middle of an answer, so the next look makes a new
-            # one.
-            self._reader.close()
-            raise
 
     def _read_to_the_ends(self, ids: Mapping[str, object]) -> None:
         remade = self._asked(
@@ -402,16 +396,12 @@ class Operator:
         times = times_to_look_up(view.times.here, since)
         if not times[0]:
             return {}
-        held, recent = map(self._first_offsets, times)
-        timed = described_topics.timed_by_broker(
-            self.admin, {tp.topic for tp in recent}
+        held, recent = self._asked(
+            lambda asker: [first_offsets(one, self.admin, asker) for one in times]
         )
+        names = {tp.topic for tp in recent}
+        timed = described_topics.timed_by_broker(self.admin, names)
         return moved_at_once(view.facts.committed, held, recent, timed)
-
-    def _first_offsets(
-        self, times: Mapping[TopicPartition, float]
-    ) -> dict[TopicPartition, int]:
-        return self._asked(lambda asker: first_offsets(times, self.admin, asker))
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
         """

@@ -272,24 +272,56 @@ def plan_of(view: View, wish: Wish, cluster: Cluster) -> Plan:
 
 
 @frozen(kw_only=True)
-class Place:
+class Timed:
     """
-    What an operator wants to hold, checked as far as that needs no cluster.
+    Holds of one owner that shall last for some time.
 
     Attributes:
-        group: the group that shall obey.
+        group: the group that obeys.
         owner: the owner of the holds.
-        scopes: what to hold.
-        reason: why, as text for people.
-        seconds: for how long, counted from when it is placed; None until it is resumed.
-        changes: the records of these holds, one for each scope.
+        scopes: their scopes.
+        seconds: for how long, counted from when it is written; None until it is resumed.
     """
 
     group: str
     owner: str
     scopes: tuple[Scope, ...]
-    reason: str
     seconds: float | None
+
+    def keys(self, _view: View, /) -> list[ControlKey]:
+        """Return a key for each scope."""
+        return [ControlKey(self.group, self.owner, str(one)) for one in self.scopes]
+
+    def says(self, plan: Plan, /) -> Iterator[Point]:
+        """Yield what would be covered, who would not obey, and when it would end."""
+        return _placed(plan, self.seconds)
+
+    def facts(self) -> list[Any]:
+        """Return it for a digest."""
+        return [self.group, self.owner, list(map(str, self.scopes)), self.seconds]
+
+    def document(self, plan: Plan, /) -> dict[str, Any]:
+        """Return what would be covered and replaced as plain JSON values."""
+        return {
+            **_covers_document(plan, plan.covers),
+            "replaces": list(map(hold_document, plan.replaced)),
+            "unchanged": list(map(hold_document, plan.unchanged)),
+            "renewed": list(map(hold_document, plan.renewed)),
+            "seconds": self.seconds,
+        }
+
+
+@frozen(kw_only=True)
+class Place(Timed):
+    """
+    What an operator wants to hold, checked as far as that needs no cluster.
+
+    Attributes:
+        reason: why, as text for people.
+        changes: the records of these holds, one for each scope.
+    """
+
+    reason: str
     changes: tuple[Change, ...]
 
     def written_by(self, host: str | None, principal: str | None) -> "Place":
@@ -300,10 +332,6 @@ class Place:
             if one.hold is not None
         )
         return evolve(self, changes=tuple(signed))
-
-    def keys(self, _view: View, /) -> Iterator[ControlKey]:
-        """Return a key for each scope."""
-        return (one.key for one in self.changes)
 
     def decide(self, plan: Plan, cluster: Cluster, /) -> Plan:
         """Return the plan that leaves alone what stands, by the table of the module."""
@@ -326,17 +354,9 @@ class Place:
         )
         return evolve(plan, needs=tuple(_needs(plan, self, cluster)))
 
-    def says(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield what it would cover, who would not obey, and when it would end."""
-        return _placed(plan, self.seconds)
-
     def facts(self) -> list[Any]:
         """Return it for a digest."""
-        return [*_common_facts(self), self.reason]
-
-    def document(self, plan: Plan, /) -> dict[str, Any]:
-        """Return what it would cover and replace as plain JSON values."""
-        return _placed_document(plan, self.seconds)
+        return [*Timed.facts(self), self.reason]
 
 
 def wish_of(
@@ -451,7 +471,7 @@ def _needs(plan: Plan, wish: Place, cluster: Cluster) -> Iterator[Need]:
 
 
 @frozen(kw_only=True)
-class Extend:
+class Extend(Timed):
     """
     Which existing holds of an owner shall last longer.
 
@@ -461,22 +481,11 @@ class Extend:
     no earlier.
 
     Attributes:
-        group: the group that obeys them.
-        owner: their owner.
-        scopes: their scopes.
-        seconds: for how long, counted from when that is written.
         offset: the offset of the hold as it was shown; None if none was shown.
     """
 
-    group: str
-    owner: str
-    scopes: tuple[Scope, ...]
     seconds: float
     offset: int | None = None
-
-    def keys(self, _view: View, /) -> list[ControlKey]:
-        """Return a key for each scope."""
-        return [ControlKey(self.group, self.owner, str(one)) for one in self.scopes]
 
     def decide(self, plan: Plan, _cluster: Cluster, /) -> Plan:
         """Return the plan; it is refused if one hold cannot be extended."""
@@ -546,15 +555,11 @@ class Extend:
         """Yield what is held for longer, or that it was extended already."""
         if plan.is_done:
             return (("note", f"extended already: {one}") for one in _rows(plan.own))
-        return _placed(plan, self.seconds)
+        return Timed.says(self, plan)
 
     def facts(self) -> list[Any]:
         """Return it for a digest."""
-        return [*_common_facts(self), self.offset]
-
-    def document(self, plan: Plan, /) -> dict[str, Any]:
-        """Return what is held for longer as plain JSON values."""
-        return _placed_document(plan, self.seconds)
+        return [*Timed.facts(self), self.offset]
 
 
 def _over(own: HoldRecord, view: View) -> str:
@@ -839,27 +844,10 @@ def _verb(several: Sequence[object], one: str, more: str) -> str:
     return one if len(several) == 1 else more
 
 
-# ---------------------------------------------------------------- digests and JSON
-
-
-def _common_facts(wish: Place | Extend) -> list[Any]:
-    return [wish.group, wish.owner, list(map(str, wish.scopes)), wish.seconds]
-
-
 def _covers_document(plan: Plan, covers: Sequence[TopicPartition]) -> dict[str, Any]:
     return {
         "covers": names(covers),
         "waiting": waiting(plan.view, covers),
         "others": list(map(hold_document, plan.others)),
         "to_agree": plan.to_agree,
-    }
-
-
-def _placed_document(plan: Plan, seconds: float | None) -> dict[str, Any]:
-    return {
-        **_covers_document(plan, plan.covers),
-        "replaces": list(map(hold_document, plan.replaced)),
-        "unchanged": list(map(hold_document, plan.unchanged)),
-        "renewed": list(map(hold_document, plan.renewed)),
-        "seconds": seconds,
     }

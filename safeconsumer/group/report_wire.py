@@ -22,7 +22,7 @@ _MOST_SKEW = 366 * 86_400.0
 
 # The most holds of a worker that a report names, the most that it has and its topic
 # lost (and topics that were recreated), and the most characters of each.
-_FEW, _MOST_KEPT, _MOST_TEXT = 4, 100, 400
+_FEW, MOST_KEPT, _MOST_TEXT = 4, 100, 400
 
 # Kinds of reporters other than members.
 STREAM = "stream"
@@ -136,12 +136,12 @@ def encode_report(report: Report) -> bytes:
         "outages": [cut(line) for line in report.outages[:_FEW]],
         "kept": [
             {"owner": one.owner, "scope": one.scope, "line": cut(one.line)}
-            for one in report.kept[:_MOST_KEPT]
+            for one in report.kept[:MOST_KEPT]
         ],
-        "recreated": report.recreated[:_MOST_KEPT],
+        "recreated": report.recreated[:MOST_KEPT],
         "resets": None
         if report.resets is None
-        else [cut(line) for line in report.resets[:_MOST_KEPT]],
+        else [cut(line) for line in report.resets[:MOST_KEPT]],
     }
     data = as_json(document)
     if len(data) <= MAX_REPORT_BYTES:
@@ -193,7 +193,7 @@ def _skew(value: object) -> float | None:
 
 
 def _resets(value: object) -> tuple[str, ...] | None:
-    return _lines(value, _MOST_KEPT) if isinstance(value, list) else None
+    return _lines(value, MOST_KEPT) if isinstance(value, list) else None
 
 
 def _lines(value: object, most: int = _FEW) -> tuple[str, ...]:
@@ -203,7 +203,7 @@ def _lines(value: object, most: int = _FEW) -> tuple[str, ...]:
 
 
 def _kept(value: object) -> tuple[Kept, ...]:
-    several = value[:_MOST_KEPT] if isinstance(value, list) else []
+    several = value[:MOST_KEPT] if isinstance(value, list) else []
     names = ("owner", "scope", "line")
     return tuple(
         Kept(**{name: one[name] for name in names})
@@ -304,7 +304,7 @@ _LATER: Mapping[str, Callable[[object], Any]] = {
     "is_partial": lambda value: value is True,
     "outages": _lines,
     "kept": _kept,
-    "recreated": lambda value: _lines(value, _MOST_KEPT),
+    "recreated": lambda value: _lines(value, MOST_KEPT),
     "member_id": _text,
     "generation": _generation,
     "resets": _resets,

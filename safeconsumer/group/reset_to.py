@@ -20,7 +20,7 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.movements import movements, movers, obstacle
+from safeconsumer.group.movements import movements, movers, obstacle, readers
 from safeconsumer.group.partitions import covered, partitions_text
 from safeconsumer.group.plan import (
     Cluster,
@@ -198,7 +198,7 @@ def move_what_nobody_owns(
     Raises:
         KafkaError: this login may not commit for the group, or a broker does not answer.
     """
-    if view.present or view.unsettled:
+    if readers(view) or view.unsettled:
         return
     left = {
         one.tp: OffsetAndMetadata(one.offset, "", -1)

@@ -183,6 +183,11 @@ class Member:
         return self.verdict == verdicts.OBEYS
 
     @property
+    def is_stream(self) -> bool:
+        """Whether it is a Spark stream that obeys the group, and no member for Kafka."""
+        return self.report is not None and self.report.kind == STREAM
+
+    @property
     def is_behind(self) -> bool:
         """Whether it reads the control topics, and has not read everything yet."""
         return self.verdict.words == verdicts.BEHIND.words
@@ -972,8 +977,7 @@ def _moved_text(move: Move) -> str:
 def _busy_of(one: Member) -> _Delivery:
     if one.is_lost:
         return Answer.UNKNOWN, one, one.verdict.sentence
-    is_stream = one.report is not None and one.report.kind == STREAM
-    return Answer.FLOWING, one, _IN_BATCH if is_stream else _IN_HAND
+    return Answer.FLOWING, one, _IN_BATCH if one.is_stream else _IN_HAND
 
 
 def _of_loud(tp: TopicPartition, one: Member) -> _Delivery:

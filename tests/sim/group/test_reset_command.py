@@ -9,6 +9,12 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.report_wire import (
+    STREAM,
+    Report,
+    encode_report,
+    encode_report_key,
+)
 from safeconsumer.group.reset_to import read_to
 from safeconsumer.testing import _codes
 from safeconsumer.testing._faults import Fault
@@ -217,6 +223,28 @@ def test_of_a_group_without_members_the_command_moves_it_itself(team):
     consumer = team.subscribed("late")
     got = team.settled(consumer)
     poll_until(consumer, lambda: sum(map(len, got.values())) == 8, got=got)
+
+
+@played(leave)
+def test_of_a_group_that_only_a_stream_obeys_the_command_moves_it_itself(team):
+    """The stream goes on where its checkpoint is."""
+    stream = Report(
+        group=team.group,
+        member="stream-1",
+        client_id="stream",
+        kind=STREAM,
+        applied={team.settings.holds_topic: 0},
+        assigned={team.topic: ((0, 3),)},
+        quiet={},
+    )
+    key = encode_report_key(team.group, stream.member)
+    team.write_raw(team.settings.status_topic, key, encode_report(stream)).get(10)
+    assert pause(team, team.topic).exit_code == Status.DONE
+    ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    assert committed(team) == dict.fromkeys(range(4), 3)
+    looked = reset(team, team.topic, "--to", "2", "--dry-run").stdout
+    assert "stream is a stream: its offsets do not move" in looked
 
 
 @played()

@@ -131,15 +131,3 @@ def test_extend_renews_no_hold_that_has_ended_or_may_have(
     needs = longer(seen, HOUR).needs
     assert all(one.why.startswith(said) for one in needs)
     assert [one.ask for one in needs] == ["pause places it again"] * bool(said)
-
-
-def test_the_same_hold_again_is_unchanged_while_neither_clock_has_it_ended():
-    """Nobody reports; a reconcile loop does not prolong it for ever."""
-    seen = held(0.0, 1800, 60, is_reported=False).view()
-    again = placed_again(seen, "30m")
-    assert (again.unchanged, again.renewed) == (seen.holds, ())
-    assert again.changes == ()
-    seen = held(HOUR, 1800, 60, is_reported=False).view()
-    again = placed_again(seen, "30m")
-    assert (again.unchanged, again.renewed) == ((), seen.holds)
-    assert len(again.changes) == 1
