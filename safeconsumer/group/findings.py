@@ -22,13 +22,12 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import Report, kept_text
 from safeconsumer.group.settings import Control
 from safeconsumer.group.troubles import said
-from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Finding
+from safeconsumer.group.verdicts import BAD, CONTROL, GOOD, NOTE, Finding
 from safeconsumer.group.view import UNSEEN, Member, View
 from safeconsumer.holds.explain import counted, utc
 
 _INIT = "safeconsumer control init"
 _ACLS = "set the ACLs of safeconsumer control acls"
-_CONTROL = "SafeConsumer(control=Control())"
 # Seconds by which a member's clock may differ before it is worth a word.
 _SKEW = 10.0
 
@@ -201,13 +200,6 @@ def _over(label: str, end: float, *, is_proven: bool) -> Finding:
 # Seconds within which a member lifts what is over, and reports it.
 _AT_ONCE = 1.0
 
-_ADVICE = {
-    verdicts.BEHIND.words: (NOTE, "look again"),
-    verdicts.UNKNOWN.words: (NOTE, "look again"),
-    verdicts.UNAVAILABLE.words: (BAD, "search its log for control_unavailable"),
-    verdicts.LOST.words: (BAD, "look whether its process runs, and what its log says"),
-}
-
 
 def member_findings(view: View) -> Iterator[Finding]:
     """Check what each member of a group obeys."""
@@ -230,24 +222,21 @@ def member_findings(view: View) -> Iterator[Finding]:
 
 
 def _membership(view: View) -> Iterator[Finding]:
-    why = view.unsettled
-    if why and view.facts.state not in {UNKNOWN, "Empty", "Dead"}:
-        what = f"{view.group}: {why}; who obeys is not known"
-        yield Finding("membership", NOTE, what, do="look again")
-    elif why:
-        yield Finding(
-            "membership",
-            BAD,
-            f"{view.group}: {why}; who obeys is not known",
-            do="plain clients obey no hold, whatever their protocol: look who uses "
-            f"this group, and give them {_CONTROL}",
-        )
+    if view.unsettled:
+        rank, do = NOTE, "look again"
+        if view.facts.state in {UNKNOWN, "Empty", "Dead"}:
+            rank, do = (
+                BAD,
+                (
+                    "plain clients obey no hold, whatever their protocol: look who uses "
+                    f"this group, and give them {CONTROL}"
+                ),
+            )
+        what = f"{view.group}: {view.unsettled}; who obeys is not known"
+        yield Finding("membership", rank, what, do=do)
     elif view.is_known and not view.everybody:
-        yield Finding(
-            "membership",
-            NOTE,
-            f"nobody is in {view.group}; {UNSEEN}, and obeys no hold",
-        )
+        what = f"nobody is in {view.group}; {UNSEEN}, and obeys no hold"
+        yield Finding("membership", NOTE, what)
 
 
 def _member(view: View, one: Member) -> Iterator[Finding]:
@@ -255,11 +244,9 @@ def _member(view: View, one: Member) -> Iterator[Finding]:
     if one.has_gone:
         what = f"{label} reported lately, and is not in the group any more"
         yield Finding("member", NOTE, what)
-    elif one.verdict == verdicts.SILENT:
-        do = f"give it {_CONTROL}; or it may not write the status topic"
-        yield Finding("member", BAD, f"{label} {one.verdict.sentence}", do=do)
     elif not one.obeys:
-        rank, do = _ADVICE[one.verdict.words]
+        rank = BAD if one.verdict.do else NOTE
+        do = one.verdict.do or "look again"
         yield Finding("member", rank, f"{label} {one.verdict.sentence}", do=do)
     elif one.report is not None:
         yield _obedience(view, one.report, label)

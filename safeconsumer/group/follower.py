@@ -311,7 +311,6 @@ class Follower:
             left = {one: lags for one, lags in known.items() if one in survey.facts}
             survey = evolve(survey, lags={**left, **survey.lags})
         with self._lock:
-            self._commits.keep(survey.facts.keys())
             self._asked = _Asked(
                 survey=survey,
                 moves=self._moves(survey),
@@ -321,8 +320,10 @@ class Follower:
             self._publish()
 
     def _moves(self, survey: Survey) -> Mapping[str, Mapping[TopicPartition, Move]]:
-        readable = self._readable
-        views = (self._board.view(one, survey, readable) for one in survey.facts)
+        # Of what is not held no move counts.
+        held, readable = self._board.held & survey.facts.keys(), self._readable
+        self._commits.keep(held)
+        views = (self._board.view(one, survey, readable) for one in held)
         return {
             one.group: self._commits.note(one.group, one.facts, one.held_by_silent)
             for one in views

@@ -96,23 +96,6 @@ def test_names_forge_no_lines(capsys):
     assert any(r"m\nbilling-9" in one for one in lines)
 
 
-def test_status_names_who_has_gone_and_whose_report_is_old():
-    stale, new = report("a", 0), report("b", 1, generation=8)
-    lines = status(held(A, B, stale, new))
-    assert any("has reported for generation 7" in one for one in lines)
-    assert any("left the group" in one for one in status(held(PLAIN, KILLED)))
-
-
-def test_pages_and_commands_agree_on_what_covers_nothing():
-    """``wait`` ended with 0, and called members quiet that deliver all they have."""
-    loud = report("a", 0, quiet={})
-    seen = held(A, loud, scope="ordres")
-    assert seen.verdict.words == "covers nothing"
-    is_quiet, said = waiting.is_quiet(seen, seen.holds)
-    assert not is_quiet
-    assert "quiet" not in said
-
-
 @pytest.mark.contract("G8")
 def test_of_a_member_that_is_not_known_nothing_is_counted():
     """What it reported of an earlier generation was shown as a number."""
