@@ -21,15 +21,16 @@ import logging
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
 from safeconsumer._kafka.pausing.ids import PATIENCE
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer.holds.resets import Resets, Target
 
 log = logging.getLogger("safeconsumer.group")
 
@@ -47,40 +48,10 @@ JOINING = "waits: its group rebalances"
 UNREAD = "waits: the holds topic is not read up to its assignment yet"
 RECREATED = "stays where it is: its topic was deleted and recreated since"
 NO_POSITION = "waits: its position is asked for"
-
-
-class Target(Protocol):
-    """Where a partition is moved: ``safeconsumer.group.resets``'s."""
-
-    @property
-    def offset(self) -> int:
-        """The offset of the next record to be read."""
-
-    @property
-    def topic_id(self) -> str | None:
-        """The id that its topic had, as Kafka writes it; None: any."""
-
-    @property
-    def owner(self) -> str:
-        """The owner of the hold, as ``operator:alice``."""
-
-
-class Resets(Protocol):
-    """The resets of a group, as ``safeconsumer.group.resets`` knows them."""
-
-    targets: Mapping[tuple[str, int], Any]
-    troubles: Mapping[tuple[str, int], str]
-    unread: Callable[[], Collection[tuple[str, int]]]
-    on_change: Callable[[], object]
-
-    def hold(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Keep partitions quiet until :meth:`release`."""
-
-    def release(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Lift this member's own holds of partitions."""
-
-    def pending(self) -> Collection[tuple[str, int]]:
-        """Return the partitions that this member holds until it has moved them."""
+SILENT = (
+    "waits: its coordinator does not answer, or a transaction that commits offsets of it "
+    "is open"
+)
 
 
 class Resetting:
@@ -145,16 +116,17 @@ class Resetting:
         if lifted:
             await self._ask_where_to_go_on(lifted)
         troubles: dict[tuple[str, int], str] = {}
-        due = self._due(troubles)
-        self._resets.troubles = troubles
+        due, before = self._due(troubles), self._resets.troubles
+        # A question may take seconds: what was in the way is said until it is answered.
+        known = {tp: before[tp] for tp in due if tp in before}
+        self._resets.troubles = known | troubles
         if not due:
             return
         try:
             await self._move(due, troubles)
         except KafkaError as error:
             log.debug("partitions are not moved yet", exc_info=True)
-            why = f"waits: {type(error).__name__}: {error}"[:200]
-            troubles |= dict.fromkeys(due, why)
+            troubles |= dict.fromkeys(due, _why(error))
         self._resets.troubles = dict(troubles)
 
     # ------------------------------------------------------------ questions
@@ -257,6 +229,9 @@ class Resetting:
                 again[tp] = state
             else:
                 anew[tp] = state
+        # If the hold is lifted before this commit is answered, or sent once more, it must
+        # not come after one of what was delivered since.
+        self._resets.hold(again)
         begun = await self._begin_anew(anew, targets)
         await self._commit({**self._still(again, targets), **begun}, targets)
 
@@ -361,3 +336,9 @@ class Resetting:
             return False
         is_target = target is not None and offset == target.offset
         return offset != state.committed or (offset is not None and is_target)
+
+
+def _why(error: KafkaError) -> str:
+    if isinstance(error, KafkaTimeoutError):
+        return SILENT
+    return f"waits: {type(error).__name__}: {error}"[:200]

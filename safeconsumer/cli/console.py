@@ -15,8 +15,6 @@ from safeconsumer.cli.errors import EPILOG, CommandError, explained
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.saying import printable
 
-PORT = 8642
-_NEEDED = ("jinja2", "starlette", "uvicorn")
 _SHORTEST_TOKEN = 16
 
 
@@ -24,7 +22,7 @@ _SHORTEST_TOKEN = 16
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=PORT,
+    default=8642,
     show_default=True,
     help="The port of the page; 0 for any.",
 )
@@ -53,17 +51,14 @@ _SHORTEST_TOKEN = 16
 )
 @connection_options
 @click.pass_context
-def console(  # noqa: PLR0913 - one parameter per option
+def console(
     context: click.Context,
     /,
     *,
-    port: int,
-    owner: str | None,
-    owner_header: str | None,
-    is_read_only: bool,
-    token_file: Path | None,
     metrics_at: tuple[str, int] | None,
+    token_file: Path | None,
     connect: Connect,
+    **given: Any,  # noqa: ANN401 - of the options
 ) -> None:
     """
     Serve a page in your browser: what is held, who obeys, why a partition is quiet.
@@ -72,75 +67,53 @@ def console(  # noqa: PLR0913 - one parameter per option
     machine: ssh -L 8642:127.0.0.1:8642.
     """
     with explained(context), ExitStack() as closing:
-        serving = served()
+        serving = import_module("safeconsumer.console.serve")
         base, settings = connect()
         setup = serving.Setup(
+            **{**given, "owner": owner_of(given["owner"])},
             base=base,
             settings=settings,
-            owner=owner_of(owner),
-            owner_header=owner_header,
             host=host(),
             principal=principal(base),
-            port=port,
-            is_read_only=is_read_only,
             token=None if token_file is None else _token(token_file),
         )
+
+        def show(figures: Any) -> None:  # noqa: ANN401 - of an extra
+            if metrics_at is not None:
+                _export(figures, metrics_at, closing)
+
         try:
-            serving.serve(
-                setup,
-                lambda link: _tell(link, token_file),
-                lambda one: _show(one, metrics_at, closing),
-            )
+            serving.serve(setup, lambda link: _tell(link, token_file), show)
         except KeyboardInterrupt:
             click.echo("The console is closed.")
         except OSError as error:
             if error.errno not in {errno.EACCES, errno.EADDRINUSE}:
                 raise
-            message = f"port {port}: {error.strerror or error}; choose one with --port"
+            why = error.strerror or error
+            message = f"port {setup.port}: {why}; choose one with --port"
             raise CommandError(message) from error
 
 
-def served() -> Any:  # noqa: ANN401 - a module of an extra
-    """
-    Return the module that serves the console.
-
-    Raises:
-        CommandError: a package is missing; the message says how to install it.
-    """
-    try:
-        return import_module("safeconsumer.console.serve")
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _NEEDED:
-            raise
-        message = f"the console needs {package}: pip install 'safeconsumer[console]'"
-        raise CommandError(message) from None
-
-
-def _show(
+def _export(
     figures: Any,  # noqa: ANN401 - of an extra
-    address: tuple[str, int] | None,
+    address: tuple[str, int],
     closing: ExitStack,
 ) -> None:
-    if address is None:
-        return
-    host, port = address
     # Not on the pages' port: that needs the token that may place holds, and is for this
     # machine only.
-    prometheus = import_module("prometheus_client")
+    prometheus, (name, port) = import_module("prometheus_client"), address
     registry = prometheus.CollectorRegistry()
     registry.register(figures)
     try:
-        server, _ = prometheus.start_http_server(port, host, registry)
+        server, _ = prometheus.start_http_server(port, name, registry)
     except OSError as error:
         why = error.strerror or error
-        message = f"{host}:{port}: {why}; choose another --metrics"
+        message = f"{name}:{port}: {why}; choose another --metrics"
         raise CommandError(message) from error
     closing.callback(server.server_close)
     closing.callback(server.shutdown)
-    click.echo(
-        f"Metrics are at http://{host}:{server.server_port}/metrics, without a token."
-    )
+    where = f"http://{name}:{server.server_port}/metrics"
+    click.echo(f"Metrics are at {where}, without a token.")
 
 
 def _tell(link: str, token_file: Path | None) -> None:
@@ -156,18 +129,15 @@ def _tell(link: str, token_file: Path | None) -> None:
 
 def _token(file: Path) -> str:
     try:
-        token = file.read_text(encoding="utf-8").strip()
-        found = file.stat()
+        token, found = file.read_text(encoding="utf-8").strip(), file.stat()
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise CommandError(message) from error
     # As ssh has it; what is another's, such as a mounted secret, may be the group's.
-    if os.name == "posix" and found.st_mode & (
-        0o077 if found.st_uid == os.getuid() else 0o007
-    ):
-        message = (
-            f"{file} may be read by others, who could then hold and lift: chmod 600"
-        )
+    others = 0o077 if os.name == "posix" and found.st_uid == os.getuid() else 0o007
+    if os.name == "posix" and found.st_mode & others:
+        lack = "may be read by others, who could then hold and lift: chmod 600"
+        message = f"{file} {lack}"
         raise CommandError(message)
     if len(token) < _SHORTEST_TOKEN:
         message = f"{file}: a token has {_SHORTEST_TOKEN} characters or more"

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType
 
 from safeconsumer.audit.control import (
     Control,
@@ -22,6 +21,7 @@ from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import clients
+from safeconsumer.group.described_topics import settings_of
 from safeconsumer.group.fold import Written
 
 
@@ -40,7 +40,9 @@ def read_control(base: Mapping[str, Any], name: str) -> Control:
     mend = "run safeconsumer control init, or give --topic-prefix"
     existing(base, [name], mend, Status.REFUSED)
     with clients.admin(base) as admin:
-        type_, cluster = _timestamp_type(admin, name), cluster_id(admin)
+        # Without the right to describe them there are no settings.
+        settings = settings_of(admin, [name]).get(name, {})
+        cluster = cluster_id(admin)
     consumer = KafkaConsumer(
         **{"bootstrap_timeout_ms": clients.BOOTSTRAP_MS, **base},
         group_id=None,
@@ -52,8 +54,8 @@ def read_control(base: Mapping[str, Any], name: str) -> Control:
         found, since = _read(consumer, name)
     finally:
         consumer.close(autocommit=False)
-    topics = [Topic(name, type_, since)]
-    return control_of(topics, found, cluster=cluster, until=math.inf)
+    topic = Topic(name, settings.get("message.timestamp.type"), since)
+    return control_of([topic], found, cluster=cluster, until=math.inf)
 
 
 def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is untyped
@@ -84,14 +86,6 @@ def history_since(several: Iterable[Written], end: int | None) -> float:
     ]
     now = time.time()
     return now if end is None else complete_since(places, end, now)
-
-
-def _timestamp_type(admin: Any, name: str) -> str | None:  # noqa: ANN401 - kafka-python is untyped
-    asked = [ConfigResource(ConfigResourceType.TOPIC, name)]
-    told = admin.describe_configs(asked, config_filter="all").get("topic", {})
-    # Without the right to describe them there are no settings.
-    one = (told.get(name) or {}).get("message.timestamp.type")
-    return None if one is None else str(one["value"])
 
 
 def _read(

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from kafka import TopicPartition
-
 from safeconsumer.cli.saying import printable
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.movements import movements, summaries
-from safeconsumer.group.partitions import partitions_text
+from safeconsumer.group.partitions import folded, partitions_text
 from safeconsumer.group.verdicts import (
     HOLD_ENDED,
     MAY_HAVE_ENDED,
@@ -17,9 +15,8 @@ from safeconsumer.group.verdicts import (
 )
 from safeconsumer.group.view import UNCOMMITTED, Member, Row, View
 from safeconsumer.holds.explain import counted
-from safeconsumer.holds.scope import Partition, Scope
 
-_MANY, _FEW = 100, 20
+_MANY = 100
 _ENDED = {HOLD_ENDED.words, MAY_HAVE_ENDED.words}
 
 
@@ -107,28 +104,13 @@ def _hold_lines(view: View) -> Iterator[str]:
         scopes.append(one.scope)
         if words and words != view.verdict.words:  # else the group's line says why
             over.setdefault(words, []).append(one)
-    rows = _folded(rows, scopes) if len(rows) > _FEW else rows
+    rows = folded(rows, scopes)
     yield from columns(rows[:_MANY])
     if len(rows) > _MANY:
         yield f"  and {len(rows) - _MANY} more: -o json shows all"
     for holds in over.values():
         if (verdict := view.ended(holds)) is not None:
             yield f"  {said(verdict)}"
-
-
-def _folded(
-    rows: Sequence[tuple[str, ...]], scopes: Sequence[Scope]
-) -> list[tuple[str, ...]]:
-    """Return rows about holds of these scopes, single partitions of equal ones together."""
-    single: dict[tuple[str, ...], list[TopicPartition]] = {}
-    found: list[tuple[str, ...]] = []
-    for (text, *rest), scope in zip(rows, scopes, strict=True):
-        if isinstance(scope, Partition):
-            tp = TopicPartition(scope.topic, scope.partition)
-            single.setdefault(tuple(rest), []).append(tp)
-        else:
-            found.append((text, *rest))
-    return [*found, *((partitions_text(tps), *rest) for rest, tps in single.items())]
 
 
 def short(verdict: Verdict) -> str:
@@ -145,6 +127,8 @@ def _members_text(view: View) -> str:
     count, reporting = view.facts.member_count, view.reporting
     if count is None:
         return "members unknown"
+    if not count:
+        return "0 members"
     if reporting is None:
         return f"{counted(count, 'member')}, which of them report is unknown"
     return f"{counted(count, 'member')}, {reporting} of them report"

@@ -14,8 +14,13 @@ from safeconsumer.cli.errors import EPILOG, Status, explained, status_of
 from safeconsumer.cli.output import Output, output_options, refuse_unread
 from safeconsumer.cli.saying import printable, since_of
 from safeconsumer.cli.watching import operator_for
-from safeconsumer.group.board import history_of
-from safeconsumer.group.history import Entry, News, entries, history_document
+from safeconsumer.group.history import (
+    Entry,
+    News,
+    entries,
+    history_document,
+    history_of,
+)
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.troubles import said
 from safeconsumer.holds.explain import utc
@@ -67,7 +72,7 @@ def history(  # noqa: PLR0913 - one parameter per option
         if group is not None and not history_of(operator.board.records, group):
             refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
         if is_followed:
-            _follow(operator, group, News(since), _printing(output))
+            _follow(operator, group, since, _printing(output))
             return
         found = [
             one
@@ -83,7 +88,7 @@ def history(  # noqa: PLR0913 - one parameter per option
 
 def _entries(operator: Operator, group: str | None) -> tuple[Entry, ...]:
     board = operator.board
-    records = history_of(tuple(board.records), group)
+    records = history_of(board.records, group)
     skew, times = operator.settings.clock_skew, board.times
     return entries(records, skew, times.proven, times.here)
 
@@ -133,13 +138,16 @@ def _printing(output: Output) -> Callable[[Entry], None]:
 def _follow(
     operator: Operator,
     group: str | None,
-    news: News,
+    since: float | None,
     show: Callable[[Entry], None],
 ) -> None:
-    stopping = InterruptibleEvent()
+    board, stopping = operator.board, InterruptibleEvent()
+    news = News(operator.settings.clock_skew, since)
     with stopped_by_signals(stopping.set):
         for _ in _looks(operator, stopping):
-            for one in news.of(_entries(operator, group)):
+            records, times = history_of(board.records, group), board.times
+            board.records.clear()
+            for one in news.of(records, times.proven, times.here):
                 show(one)
                 if stopping.is_set():
                     return

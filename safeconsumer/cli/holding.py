@@ -6,10 +6,10 @@ from shlex import quote
 from typing import Any
 
 import click
-from kafka import TopicPartition
+from attrs import frozen
 from kafka.errors import KafkaError
 
-from safeconsumer.cli import group_text, refusing, waiting
+from safeconsumer.cli import refusing, waiting
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import (
     EPILOG,
@@ -19,9 +19,12 @@ from safeconsumer.cli.errors import (
     give_up,
     status_of,
 )
+from safeconsumer.cli.group_text import columns
+from safeconsumer.cli.options import options
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
-from safeconsumer.errors.base import ControlTopicError, HoldSettingError
+from safeconsumer.errors.base import ControlTopicError
+from safeconsumer.group import patterns
 from safeconsumer.group.carry_out import (
     Done,
     PlanChangedError,
@@ -32,7 +35,12 @@ from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.partitions import partitions_text
+from safeconsumer.group.partitions import (
+    folded,
+    folded_cells,
+    partitions_text,
+    scopes_text,
+)
 from safeconsumer.group.plan import (
     LACKED,
     Consent,
@@ -41,8 +49,8 @@ from safeconsumer.group.plan import (
     Named,
     Place,
     Plan,
+    Timed,
     duration_of,
-    lift,
     of_later_version,
     plan_of,
     wish_of,
@@ -54,134 +62,151 @@ from safeconsumer.group.view import View
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Scope
 
-SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
-GROUP_OPTION = click.option("--group", required=True, help="The consumer group.")
-
-_UNCHANGED = (
-    ". Nothing was changed: extend makes it last longer, --replace puts this in its "
-    "place"
-)
 _TROUBLES = (KafkaError, OSError, ControlTopicError)
-# The end of a refusal, and its exit status; who types @all means it.
+# What a refusal says, and its exit status; whoever types @all means it.
 _REFUSALS = {
-    Consent.FUTURE: (" (use --future to hold it for later)", Status.USAGE),
-    Consent.REPLACE: (_UNCHANGED, Status.FAILED),
+    Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
+    Consent.REPLACE: (
+        "{why}. Nothing was changed: extend makes it last longer, --replace replaces it",
+        Status.FAILED,
+    ),
+    Consent.FORCE: ("{why}. Nothing was changed: {ask}", Status.FAILED),
+    Consent.NONE: ("{why}: {ask}. Nothing was changed", Status.FAILED),
 }
 
 
-def _for_option(
-    *, is_required: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(
-        "--for",
-        "for_",
-        required=is_required,
-        metavar="DURATION",
-        help="It ends after this time, counted from now: 90s, 30m, 2h, 1d, 1w.",
-    )
+# ---------------------------------------------------------------- what they share
 
 
-# ---------------------------------------------------------------- pause
-
-
-@click.command(epilog=EPILOG)
-@SCOPES
-@GROUP_OPTION
-@click.option("--reason", required=True, help="Why; every member can show it.")
-@_for_option()
-@owner_option
-@click.option(
-    "--future",
-    is_flag=True,
-    help="Allow a group that does not exist yet, and a SCOPE that covers nothing yet.",
-)
-@click.option(
-    "--replace", is_flag=True, help="Replace your own hold of the same scope."
-)
-@click.option("--dry-run", is_flag=True, help="Only show what it would do.")
-@click.option(
-    "--wait",
-    "patience",
-    metavar="DURATION",
-    help="Wait until quiet, at most this long; after it the status is 1.",
-)
-@output_options
-@connection_options
-@click.pass_context
-def pause(  # noqa: PLR0913 - one parameter per option
-    context: click.Context,
-    /,
-    *,
-    scopes: tuple[str, ...],
-    group: str,
-    reason: str,
-    for_: str | None,
-    owner: str | None,
-    patience: str | None,
-    output: Output,
-    connect: Connect,
-    **flags: bool,
-) -> None:
+@frozen
+class Asked:
     """
-    Hold partitions for every member of a group, now and in the future.
+    What every command that changes holds is given.
 
-    SCOPE is a partition (orders:3), several (orders:0-2,5), a topic (orders), an RE2
-    pattern over whole topic names (re:ord.*), or @all. Several scopes are several
-    holds: each is complete by itself. Running the same command again does not change
-    existing holds, and places those that an interrupted command did not; what has ended,
-    or may have by this clock, is renewed. With --wait, quiet means that the members obey
-    and have no record of it in hand: no handler runs, and a loop has polled again.
+    Attributes:
+        group: the consumer group.
+        owner: the owner of the holds, as it was typed, if it was.
+        dry_run: whether nothing is written.
+        output: where results go.
+        connect: gives the connection.
     """
-    with explained(context):
-        wish = wish_of(
-            group=group,
-            owner=owner_of(owner),
-            texts=scopes,
-            reason=reason,
-            for_=for_,
+
+    group: str
+    owner: str | None
+    dry_run: bool
+    output: Output
+    connect: Connect
+
+    @property
+    def whose(self) -> str:
+        """The owner of the holds; a CommandError if there is no name for one."""
+        return owner_of(self.owner)
+
+    def carried_out(
+        self, operator: Operator, plan: Plan, flags: Mapping[str, bool]
+    ) -> Done | None:
+        """
+        Carry out a plan, or only show it: then return None.
+
+        Args:
+            operator: the connection.
+            plan: the plan.
+            flags: what was agreed to, by the names of the options.
+
+        Raises:
+            CommandError: the plan needs a flag that was not given, or is another one by
+                now.
+        """
+        if self.dry_run:
+            self._show(operator, plan)
+        _refuse(plan, flags)
+        if self.dry_run:
+            return None
+        try:
+            return carry_out(
+                operator,
+                plan.view,
+                plan.wish,
+                operator,
+                # The flags agree to what this plan needs, and to nothing else.
+                lambda now: now.digest == plan.digest,
+            )
+        except PlanChangedError as error:
+            raise CommandError(str(error), Status.FAILED) from error
+
+    def _show(self, operator: Operator, plan: Plan) -> None:
+        if isinstance(plan.wish, Timed):
+            topics = sorted({tp.topic for tp in plan.covers})
+            plan = plan.with_retention(operator.retention(topics))
+        if self.output.is_json:
+            self.output.document({"dry_run": True, **plan.document()})
+            return
+        says = (text for _, text in plan.says)
+        others = (
+            f"held besides by {whose}: {scope}"
+            for scope, whose, *_ in folded_cells(plan.others)
         )
-        limit = None if patience is None else timeout_of(patience, "--wait")
-        with Operator(*connect()) as operator:
-            operator.check()
-            wish = wish.written_by(host(), principal(operator.base))
-            plan = plan_of(operator.look(group, is_strict=True), wish, operator)
-            _refuse(plan, flags)
-            if flags["dry_run"]:
-                _show(output, operator, plan)
-                return
-            done = _carried_out(operator, plan)
-            with _written("held", done.acknowledged):
-                if not output.is_json:
-                    output.lines(_placed_lines(done))
-                reached = None
-                if limit is not None:
-                    reached = _wait(operator, wish, limit)
-                _end(context, output, done, reached)
+        self.output.lines([*says, *others, "nothing was changed"])
+
+    def end(
+        self,
+        context: click.Context,
+        document: dict[str, Any],
+        reached: waiting.Outcome | None,
+        failed: str,
+    ) -> None:
+        """
+        Print the result, and what a wait has come to.
+
+        Args:
+            context: the command's.
+            document: the result as plain JSON values.
+            reached: the outcome of ``--wait``; None without it.
+            failed: how to say that it was in vain.
+        """
+        if self.output.is_json:
+            waited = None if reached is None else reached.document()
+            self.output.document({**document, "wait": waited})
+        if reached is None:
+            return
+        if not reached.is_reached:
+            why = f"{failed} in {reached.waited:.0f} s: {reached.sentence}"
+            give_up(context, why, Status.FAILED)
+        if not self.output.is_json:
+            self.output.lines([f"{reached.sentence}, after {reached.waited:.1f} s"])
 
 
 def _refuse(plan: Plan, flags: Mapping[str, bool]) -> None:
-    """Refuse a plan that needs a flag which was not given."""
     for one in plan.needs:
-        if one.consent is Consent.NONE:
-            message = f"{one.why}: {one.ask}. Nothing was changed"
-            raise CommandError(message, Status.FAILED)
-        if one.consent in _REFUSALS and not flags[one.consent.value]:
-            more, status = _REFUSALS[one.consent]
-            raise CommandError(one.why + more, status)
+        if one.consent in _REFUSALS and not flags.get(one.consent.value):
+            words, status = _REFUSALS[one.consent]
+            raise CommandError(words.format(why=one.why, ask=one.ask), status)
 
 
-def _carried_out(operator: Operator, plan: Plan) -> Done:
-    # The flags agree to what this plan needs, and to nothing else.
-    try:
-        return carry_out(
-            operator,
-            plan.view,
-            plan.wish,
-            operator,
-            lambda now: now.digest == plan.digest,
-        )
-    except (PlanChangedError, HoldSettingError) as error:
-        raise CommandError(str(error), Status.FAILED) from error
+GROUP_OPTION = click.option("--group", required=True, help="The consumer group.")
+SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
+asked_options = options(
+    "asked",
+    Asked,
+    GROUP_OPTION,
+    owner_option,
+    click.option("--dry-run", is_flag=True, help="Only show what it would do."),
+    output_options,
+    connection_options,
+)
+"""
+Gives a command what all that change holds have; it is called with ``asked``.
+"""
+
+
+def wait_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command ``--wait``; it is called with ``patience``, as it was typed."""
+    return click.option(
+        "--wait",
+        "patience",
+        metavar="DURATION",
+        help=f"Wait until {what}, at most this long; after it the status is 1.",
+    )
 
 
 def timeout_of(text: str, option: str = "--timeout") -> float:
@@ -198,66 +223,125 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
         raise CommandError(message) from error
 
 
-def _show(output: Output, operator: Operator, plan: Plan) -> None:
-    topics = sorted({tp.topic for tp in plan.covers})
-    plan = plan.with_retention(operator.retention(topics))
-    if output.is_json:
-        output.document({"dry_run": True, **plan.document()})
-        return
-    others = (
-        f"held besides by {one.cells()[1]}: {one.key.scope}" for one in plan.others
+def _for_option(
+    *, is_required: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--for",
+        "for_",
+        required=is_required,
+        metavar="DURATION",
+        help="It ends after this time, counted from now: 90s, 30m, 2h, 1d, 1w.",
     )
-    says = (text for _, text in plan.says)
-    output.lines([*says, *others, "nothing was changed"])
+
+
+@contextmanager
+def _written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
+    """
+    Report what was acknowledged if something fails after that.
+
+    A look may fail, and so may printing, for example on a full disk.
+    """
+    try:
+        yield
+    except (*_TROUBLES, KeyboardInterrupt) as error:
+        if not done or isinstance(error, BrokenPipeError):
+            raise
+        scopes, status = scopes_text([one.scope for one in done]), Status.INTERRUPTED
+        rest = "interrupted after that"
+        if not isinstance(error, KeyboardInterrupt):
+            rest, status = f"but the rest is not shown: {said(error)}", status_of(error)
+        message = f"{what} and acknowledged: {scopes}; {rest}"
+        raise CommandError(message, status) from error
+
+
+def _rows(heading: str, holds: Sequence[HoldRecord]) -> list[str]:
+    return [heading, *columns(folded_cells(holds))] if holds else []
+
+
+def _covers_text(plan: Plan) -> str:
+    if not plan.covers:
+        return "warning: covers nothing that the group consumes now"
+    shown, count = partitions_text(plan.covers), len(plan.covers)
+    return f"covers {counted(count, 'partition')} of the group now: {shown}"
+
+
+# ---------------------------------------------------------------- pause
+
+
+@click.command(epilog=EPILOG)
+@SCOPES
+@asked_options
+@click.option("--reason", required=True, help="Why; every member can show it.")
+@_for_option()
+@click.option(
+    "--future",
+    is_flag=True,
+    help="Allow a group that does not exist yet, and a SCOPE that covers nothing yet.",
+)
+@click.option(
+    "--replace", is_flag=True, help="Replace your own hold of the same scope."
+)
+@wait_option("quiet")
+@click.pass_context
+def pause(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    *,
+    scopes: tuple[str, ...],
+    asked: Asked,
+    reason: str,
+    for_: str | None,
+    patience: str | None,
+    **flags: bool,
+) -> None:
+    """
+    Hold partitions for every member of a group, now and in the future.
+
+    SCOPE is a partition (orders:3), several (orders:0-2,5), a topic (orders), an RE2
+    pattern over whole topic names (re:ord.*), or @all. Several scopes are several
+    holds: each is complete by itself. Running the same command again does not change
+    existing holds, and places those that an interrupted command did not; what has ended,
+    or may have by this clock, is renewed. With --wait, quiet means that the members obey
+    and have no record of it in hand: no handler runs, and a loop has polled again.
+    """
+    with explained(context):
+        wish = wish_of(
+            group=asked.group,
+            owner=asked.whose,
+            texts=scopes,
+            reason=reason,
+            for_=for_,
+        )
+        limit = None if patience is None else timeout_of(patience, "--wait")
+        with Operator(*asked.connect()) as operator:
+            wish = wish.written_by(host(), principal(operator.base))
+            view = operator.look(asked.group, is_strict=True)
+            done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
+            if done is None:
+                return
+            with _written("held", done.acknowledged):
+                if not asked.output.is_json:
+                    asked.output.lines(_placed_lines(done))
+                reached = None
+                if limit is not None:
+                    reached = waiting.wait_until(
+                        operator, asked.group, lambda now: _is_quiet(now, wish), limit
+                    )
+                asked.end(context, done.document(), reached, "held, but not quiet")
 
 
 def _placed_lines(done: Done) -> Iterator[str]:
     plan = done.plan
     lacked = [one for one in plan.renewed if plan.view.is_outlived(one)]
     over = [one for one in plan.renewed if one not in lacked]
-    for heading, several in (
-        ("held", done.acknowledged),
-        ("held already, unchanged", plan.unchanged),
-        ("renewed, as it was over or may have been", over),
-        (f"renewed, as {LACKED}", lacked),
-        ("instead of", plan.replaced),
-    ):
-        if several:
-            yield heading
-            yield from group_text.columns(map(HoldRecord.cells, several))
-    yield _covers_text(plan.covers)
-    if plan.others:
-        yield "also held"
-        yield from group_text.columns(map(HoldRecord.cells, plan.others))
-
-
-def _end(
-    context: click.Context,
-    output: Output,
-    done: Done,
-    reached: waiting.Outcome | None,
-) -> None:
-    if output.is_json:
-        waited = None if reached is None else reached.document()
-        output.document({**done.document(), "wait": waited})
-    if reached is not None and not reached.is_reached:
-        why = f"held, but not quiet in {reached.waited:.0f} s: {reached.sentence}"
-        give_up(context, why, Status.FAILED)
-    if reached is not None and not output.is_json:
-        output.lines([f"{reached.sentence}, after {reached.waited:.1f} s"])
-
-
-def _covers_text(covers: Sequence[TopicPartition]) -> str:
-    if not covers:
-        return "warning: covers nothing that the group consumes now"
-    shown = partitions_text(covers)
-    return f"covers {counted(len(covers), 'partition')} of the group now: {shown}"
-
-
-def _wait(operator: Operator, wish: Place, limit: float) -> waiting.Outcome:
-    return waiting.wait_until(
-        operator, wish.group, lambda view: _is_quiet(view, wish), limit
-    )
+    yield from _rows("held", done.acknowledged)
+    yield from _rows("held already, unchanged", plan.unchanged)
+    yield from _rows("renewed, as it was over or may have been", over)
+    yield from _rows(f"renewed, as {LACKED}", lacked)
+    yield from _rows("instead of", plan.replaced)
+    yield _covers_text(plan)
+    yield from _rows("also held", plan.others)
 
 
 def _is_quiet(view: View, wish: Place) -> tuple[bool, str]:
@@ -269,54 +353,16 @@ def _is_quiet(view: View, wish: Place) -> tuple[bool, str]:
     return waiting.is_quiet(view, wish.scopes)
 
 
-@contextmanager
-def _written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
-    """
-    Report what was acknowledged if something fails after that.
-
-    A look may fail, and so may printing, for example on a full disk.
-    """
-    scopes = ", ".join(one.key.scope for one in done)
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except _TROUBLES as error:
-        if not done:
-            raise
-        message = (
-            f"{what} and acknowledged: {scopes}; but the rest is not shown: "
-            f"{said(error)}"
-        )
-        raise CommandError(message, status_of(error)) from error
-    except KeyboardInterrupt:
-        if not done:
-            raise
-        message = f"{what} and acknowledged: {scopes}; interrupted after that"
-        raise CommandError(message, Status.INTERRUPTED) from None
-
-
 # ---------------------------------------------------------------- extend
 
 
 @click.command(epilog=EPILOG)
 @SCOPES
-@GROUP_OPTION
+@asked_options
 @_for_option(is_required=True)
-@owner_option
-@output_options
-@connection_options
 @click.pass_context
-def extend(  # noqa: PLR0913 - one parameter per option
-    context: click.Context,
-    /,
-    *,
-    scopes: tuple[str, ...],
-    group: str,
-    for_: str,
-    owner: str | None,
-    output: Output,
-    connect: Connect,
+def extend(
+    context: click.Context, /, *, scopes: tuple[str, ...], asked: Asked, for_: str
 ) -> None:
     """
     Let your holds of exactly these scopes last longer, counted from now.
@@ -325,29 +371,24 @@ def extend(  # noqa: PLR0913 - one parameter per option
     this clock: place those again with pause.
     """
     with explained(context):
-        whose = owner_of(owner)
         wish = Extend(
-            group=group,
-            owner=whose,
+            group=asked.group,
+            owner=asked.whose,
             seconds=duration_of(for_),
-            scopes=scopes_of(scopes, group),
+            scopes=scopes_of(scopes, asked.group),
         )
-        with Operator(*connect()) as operator:
-            operator.check()
-            view = operator.look(group, is_strict=True, has_lags=False)
+        with Operator(*asked.connect()) as operator:
+            view = operator.look(asked.group, is_strict=True, has_lags=asked.dry_run)
             refusing.refuse_unknown(operator, view)
-            try:
-                plan = plan_of(view, wish, operator)
-            except HoldSettingError as error:
-                raise CommandError(str(error), Status.FAILED) from error
-            done = _carried_out(operator, plan)
+            done = asked.carried_out(operator, plan_of(view, wish, operator), {})
+            if done is None:
+                return
             with _written("extended", done.acknowledged):
-                if output.is_json:
+                if asked.output.is_json:
                     held = list(map(hold_document, done.acknowledged))
-                    output.document({"extended": held})
+                    asked.output.document({"extended": held})
                 else:
-                    rows = group_text.columns(map(HoldRecord.cells, done.acknowledged))
-                    output.lines(["extended", *rows])
+                    asked.output.lines(_rows("extended", done.acknowledged))
 
 
 # ---------------------------------------------------------------- resume
@@ -355,28 +396,22 @@ def extend(  # noqa: PLR0913 - one parameter per option
 
 @click.command(epilog=EPILOG)
 @click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
-@GROUP_OPTION
-@owner_option
+@asked_options
 @click.option("--all", "is_all", is_flag=True, help="Every hold of --owner.")
 @click.option(
     "--force",
     is_flag=True,
     help="Lift a hold though what reset-offsets asked for under it is not done.",
 )
-@output_options
-@connection_options
 @click.pass_context
-def resume(  # noqa: PLR0913 - one parameter per option
+def resume(
     context: click.Context,
     /,
     *,
     scopes: tuple[str, ...],
-    group: str,
-    owner: str | None,
+    asked: Asked,
     is_all: bool,
-    force: bool,
-    output: Output,
-    connect: Connect,
+    **flags: bool,
 ) -> None:
     """
     Lift holds of exactly these scopes; others stay, and are named.
@@ -390,36 +425,32 @@ def resume(  # noqa: PLR0913 - one parameter per option
             said = "too much: give only one of" if is_all else "nothing to lift: give"
             message = f"{said} SCOPE... or --all"
             raise CommandError(message)
-        whose = owner_of(owner)
+        owner, group = asked.whose, asked.group
         found = scopes_of(scopes, group)
-        with Operator(*connect()) as operator:
-            operator.check()
-            view, trouble = _looked(operator, group)
+        with Operator(*asked.connect()) as operator:
+            view, trouble = _looked(operator, asked)
             if view is not None and trouble is None:
                 _refuse_unheld(operator, view, found)
-            wish = Lift(group=group, holds=_named(group, view, whose, found))
-            plan = lift(view or _blind(group), wish)
-            refuse_unforced(plan, force=force)
+            wish = Lift(group=group, holds=_named(group, view, owner, found))
+            plan = plan_of(view or _blind(group), wish, operator)
+            if asked.dry_run:
+                if trouble is not None:
+                    raise trouble
+                asked.carried_out(operator, plan, flags)
+                return
+            _refuse(plan, flags)
             done = Done(plan=plan, acknowledged=operator.write(plan.changes))
             with _written("lifted", done.acknowledged):
                 if trouble is not None:
                     raise trouble
-                if output.is_json:
-                    output.document(done.document())
+                if asked.output.is_json:
+                    asked.output.document(done.document())
                 else:
-                    output.lines(_lifted_lines(done))
+                    asked.output.lines(_lifted_lines(done))
             if not done.was_held and (advice := _advice(plan)):
                 give_up(context, advice, Status.FAILED)
         if not done.was_held and plan.others:  # a wrong owner or scope
             context.exit(Status.FAILED)
-
-
-def refuse_unforced(plan: Plan, *, force: bool) -> None:
-    """Refuse a plan that needs ``--force`` without it."""
-    for one in plan.needs:
-        if one.consent is Consent.FORCE and not force:
-            message = f"{one.why}. Nothing was changed: {one.ask}"
-            raise CommandError(message, Status.FAILED)
 
 
 def _blind(group: str) -> View:
@@ -427,19 +458,22 @@ def _blind(group: str) -> View:
     return View(group=group, facts=nobody)
 
 
-def _looked(operator: Operator, group: str) -> tuple[View | None, Exception | None]:
+def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | None]:
     """
     Return what is known of a group, and why more is not known.
 
     Holds must be liftable though nothing else can be read, and by scope though nothing
     at all can: then there is no view.
     """
+    operator.check()
     try:
-        return operator.look(group, is_strict=True, has_lags=False), None
+        view = operator.look(asked.group, is_strict=True, has_lags=asked.dry_run)
     except _TROUBLES as error:
         trouble = error
+    else:
+        return view, None
     try:
-        return read_again(operator, _blind(group)), trouble
+        return read_again(operator, _blind(asked.group)), trouble
     except _TROUBLES:
         return None, trouble
 
@@ -448,6 +482,7 @@ def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> No
     """Refuse an unknown group, and scopes that cover nothing and are not held."""
     refusing.refuse_unknown(operator, view)
     held = {one.key.scope for one in view.holds}
+    held |= {one.scope for one in view.kept}
     unheld = [one for one in found if str(one) not in held]
     refusing.refuse_nothing(operator, view, unheld)
 
@@ -487,10 +522,14 @@ def _advice(plan: Plan) -> str:
 
 def _lifted_lines(done: Done) -> Iterator[str]:
     plan, was_held = done.plan, done.was_held
-    for one in plan.changes:
-        what = "lifted" if one.key in was_held else "was not held:"
-        yield f"{what} {one.key.scope} operator:{one.key.owner}"
-    yield _covers_text(plan.covers)
-    if plan.others:
-        yield "still held"
-        yield from group_text.columns(map(HoldRecord.cells, plan.others))
+    keys = [one.key for one in plan.changes]
+    rows = (
+        (key.scope, "lifted" if key in was_held else "was not held:", key.owner)
+        for key in keys
+    )
+    for scope, what, owner in folded(
+        rows, [patterns.read_key(key).scope for key in keys]
+    ):
+        yield f"{what} {scope} operator:{owner}"
+    yield _covers_text(plan)
+    yield from _rows("still held", plan.others)

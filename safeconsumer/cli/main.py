@@ -19,7 +19,11 @@ The environment variable with which an error that no command foresees is shown w
 """
 
 # What an extra brings, by the package that a command cannot do without.
-_NEEDED = {"click": "group", "msgspec": "audit"}
+_NEEDED = {
+    "click": "group",
+    "msgspec": "audit",
+    **dict.fromkeys(("jinja2", "starlette", "uvicorn"), "console"),
+}
 
 
 class Abandoned(SystemExit):

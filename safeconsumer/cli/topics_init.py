@@ -184,8 +184,10 @@ def acls(  # noqa: PLR0913 - one parameter per option
     Output().lines(lines)
 
 
-def _heading(settings: Control) -> tuple[str, str]:
+def _heading(settings: Control) -> tuple[str, ...]:
     return (
         "# Set these for your principals, groups and topics. Members must not be able",
         f"# to write {settings.holds_topic}: whoever may can hold and lift.",
+        "# Operators need Read of groups and of their topics for one thing alone: that",
+        "# reset-offsets moves a group without members.",
     )

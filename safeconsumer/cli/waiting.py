@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 import click
 from attrs import evolve, frozen
 from kafka import TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from safeconsumer.cli.errors import Status, status_of
+from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import Covering, covered, partitions_text
 from safeconsumer.group.troubles import said
@@ -56,12 +57,14 @@ Condition = Callable[[View], tuple[bool, str]]
 Check = Callable[[Operator, View], None]
 
 
-def wait_until(
+def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
     operator: Operator,
     group: str,
     condition: Condition,
     timeout: float,
     check: Check | None = None,
+    *,
+    began: float | None = None,
 ) -> Outcome:
     """
     Look again and again until the state is reached, or the time is over.
@@ -76,11 +79,12 @@ def wait_until(
         condition: judges a view of it.
         timeout: seconds.
         check: refuses what is not worth waiting for.
+        began: since when they count, on the monotonic clock; None for now.
 
     Raises:
         KafkaError: the broker does not answer at the end of the time, or refuses.
     """
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     ends, trouble, last = None, None, (False, "")
     while True:
         was_well = trouble is None
@@ -95,7 +99,7 @@ def wait_until(
                 last, timeout = (False, str(error)), 0.0
         waited = time.monotonic() - began
         if trouble is not None and waited + _LOOK_EVERY > timeout:
-            raise trouble
+            raise _unanswered(trouble, timeout)
         if last[0] or waited > timeout:
             return Outcome(is_reached=last[0], sentence=last[1], waited=waited)
         if trouble is not None and was_well:
@@ -115,6 +119,14 @@ def _looked(
             raise
         return None, error  # an outage may still end in time
     return view, None
+
+
+def _unanswered(trouble: KafkaError | OSError, timeout: float) -> KafkaError | OSError:
+    # A question's own time is not the one that the user gave.
+    if not isinstance(trouble, KafkaTimeoutError):
+        return trouble
+    limit = words_of(timeout) if timeout >= 1 else f"{timeout:g}s"
+    return KafkaTimeoutError(f"no answer within {limit}")
 
 
 def _left(until: float) -> float:

@@ -96,7 +96,12 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     if not every:
         _check_readable(operator)
     if output.is_json:
-        output.document([documents.group_document(one) for one in every])
+        board = operator.board
+        output.document(
+            documents.groups_document(
+                every, read_until=board.read_until, now=board.times.now
+            )
+        )
         return
     if not every:
         output.lines(["no groups that you may see, and no holds"])
@@ -192,8 +197,9 @@ def wait(
                 refusing.refuse_unknown(one, view)
                 refusing.refuse_nothing(one, view, found)
 
-            left = max(0.0, began + limit - time.monotonic())  # after the login
-            reached = waiting.wait_until(operator, group, judge, left, check)
+            reached = waiting.wait_until(
+                operator, group, judge, limit, check, began=began
+            )
         if not reached.is_reached:
             give_up(context, reached.sentence, Status.FAILED)
         click.echo(printable(reached.sentence))

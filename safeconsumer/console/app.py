@@ -10,6 +10,7 @@ from starlette.staticfiles import StaticFiles
 from safeconsumer.console import pages
 from safeconsumer.console.guard import LOGIN, Guard
 from safeconsumer.console.problems import Problem
+from safeconsumer.console.rendering import STATIC
 from safeconsumer.console.state import State, state_of
 
 
@@ -19,7 +20,7 @@ def create(state: State) -> Starlette:
         Route("/live", lambda _: PlainTextResponse("live")),
         Route("/ready", _ready),
         Route(LOGIN, _login),
-        Mount("/static", StaticFiles(directory=pages.STATIC)),
+        Mount("/static", StaticFiles(directory=STATIC)),
         *pages.routes(is_read_only=state.setup.is_read_only),
     ]
     app = Starlette(

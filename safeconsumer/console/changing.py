@@ -1,7 +1,14 @@
-"""Places, extends and lifts holds: reads what was sent, shows the plan, carries it out."""
+"""
+Places, extends and lifts holds, and moves offsets: shows a plan, and carries it out.
 
-from collections.abc import Callable, Mapping, Sequence
+A wish is read from the fields of a form or a call. Its plan is shown with a digest, and is
+carried out if what was agreed to has that digest still.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 from attrs import evolve, frozen
 from kafka.errors import KafkaError
@@ -36,6 +43,12 @@ from safeconsumer.group.plan import (
     plan_of,
     wish_of,
 )
+from safeconsumer.group.reset_to import (
+    ResetTo,
+    move_what_nobody_owns,
+    read_to,
+    wish_to_reset,
+)
 from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.troubles import Kind, kind_of, said
 from safeconsumer.group.view import View
@@ -46,8 +59,15 @@ _SEEN_WITHIN = 2.0
 # Seconds for which a page waits for what the console does not know; the clients give up
 # by themselves by then.
 _PATIENCE = 30.0
+# Looked up offsets that are kept until they are agreed to.
+_MOST_WISHES = 64
+_TROUBLES = (ControlTopicError, KafkaError, OSError)
 
 T = TypeVar("T")
+Given = Mapping[str, str]
+"""
+The fields of a form or a call, all there, without blanks around them.
+"""
 
 
 @frozen(kw_only=True)
@@ -68,35 +88,34 @@ class Submission:
     is_wanted: IsWanted
 
 
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Answer what cannot be wished for with the reason."""
+    try:
+        yield
+    except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
+        raise Problem(400, str(error)) from error
+
+
 # ---------------------------------------------------------------- wishes
 
 
-def typed(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the input for placing or extending a hold, from a form or a query."""
-    names = ("group", "scopes", "reason", "for", "extends")
-    found = {name: given.get(name, "").strip() for name in names}
-    # A group's name may begin or end with a blank.
-    return {**found, "group": given.get("group", "")}
-
-
-def wish_to_hold(state: State, owner: str, given: Mapping[str, str]) -> Wish:
+def wish_to_hold(state: State, owner: str, given: Given) -> Wish:
     """
-    Return what was typed: holds to place or, with ``extends``, to make last longer.
+    Return which holds to place or, with ``extends``, to make last longer.
 
     Args:
         state: the console's state.
         owner: the owner of the holds.
-        given: as :func:`typed` returns it; ``extends`` is the offset of the hold.
+        given: what was typed; ``extends`` is the offset of the hold.
 
     Raises:
         Problem: an input is not acceptable; the message says why.
     """
-    texts = given["scopes"].split()
-    if not texts:
-        raise Problem(400, "give a scope to hold: orders:3, orders, re:ord.* or @all")
+    texts = _scope_texts(given, "hold")
     if given["extends"] and not given["for"]:
         raise Problem(400, "say for how long, counted from now")
-    try:
+    with _answered():
         if given["extends"]:
             return Extend(
                 group=given["group"],
@@ -112,61 +131,87 @@ def wish_to_hold(state: State, owner: str, given: Mapping[str, str]) -> Wish:
             reason=given["reason"],
             for_=given["for"] or None,
         )
-    except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
-        raise Problem(400, str(error)) from error
-    return wish.written_by(state.setup.host, state.setup.principal)
+        return wish.written_by(state.setup.host, state.setup.principal)
 
 
-def wish_to_lift(owner: str, group: str, holds: Sequence[Mapping[str, str]]) -> Lift:
+def _scope_texts(given: Given, what: str) -> list[str]:
+    if texts := given["scopes"].split():
+        return texts
+    raise Problem(400, f"give a scope to {what}: orders:3, orders, re:ord.* or @all")
+
+
+def wish_to_lift(_: State, owner: str, given: Given) -> Wish:
     """
     Return which holds a form or a call names.
 
     Args:
         owner: who lifts them.
-        group: the group that obeys them.
-        holds: scope and owner of each, and its id and offset if they were shown.
+        given: the boxes of a form as ``hold``; of a call the scope and owner, and the id
+            and offset if they were shown.
 
     Raises:
         Problem: a scope is missing, no record can name the group, an owner or a scope,
             or an offset is not a number.
     """
-    if not all(one.get("scope") for one in holds):
+    group = given["group"]
+    call = {**given, "owner": given["owner"] or owner}
+    several = [dict(parse_qsl(one)) for one in given["hold"].split()] or [call]
+    if not all(one.get("scope") for one in several):
         raise Problem(400, "give the scope of the hold to lift")
-    try:
+    with _answered():
         checked_group(group)
-        for one in holds:
-            checked_name(one.get("owner", ""))
-            _check_scope(one["scope"])
-    except HoldSettingError as error:
-        raise Problem(400, str(error)) from error
-    return Lift(
-        group=group,
-        by=owner,
-        holds=tuple(
-            Named(
-                scope=one.get("scope", ""),
-                owner=one.get("owner", ""),
-                id=one.get("id") or None,
-                offset=_number(one["offset"]) if one.get("offset") else None,
-            )
-            for one in holds
-        ),
-    )
+        holds = tuple(map(_named, several))
+    return Lift(group=group, by=owner, holds=holds)
 
 
-def _check_scope(text: str) -> None:
-    # Not parsed: a hold whose scope only a later version reads can be lifted, too.
-    try:
-        text.encode()
+def _named(one: Mapping[str, str]) -> Named:
+    scope, owner, offset = one["scope"], one.get("owner", ""), one.get("offset")
+    checked_name(owner)
+    try:  # not parsed: a hold whose scope only a later version reads can be lifted, too
+        scope.encode()
     except UnicodeEncodeError as error:
-        message = f"a scope must be Unicode text, not {text[:60]!a}"
+        message = f"a scope must be Unicode text, not {scope[:60]!a}"
         raise HoldSettingError(message) from error
+    return Named(
+        scope=scope,
+        owner=owner,
+        id=one.get("id") or None,
+        offset=_number(offset) if offset else None,
+    )
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise Problem(400, f"an offset is a number, not {text[:60]!r}")
     return int(text)
+
+
+def wish_to_move(state: State, owner: str, given: Given) -> Wish:
+    """
+    Return to which offsets a group is to be moved.
+
+    The cluster is asked for them, unless a preview that was agreed to has them.
+
+    Raises:
+        Problem: an input is not acceptable, or the cluster does not answer.
+    """
+    group, texts = given["group"], _scope_texts(given, "move")
+    with _answered():
+        to, scopes = read_to(given["to"]), scopes_of(texts, group)
+    shown = state.wishes.get(given["agreed"])
+    if shown and (group, owner, scopes, to.text) == (
+        (shown.group, shown.owner, shown.scopes, shown.asked)
+    ):
+        return shown
+    view = _view(state, state.snapshot(), group)
+    try:
+        with state.questions.lend(_PATIENCE) as operator:
+            return wish_to_reset(
+                operator.admin, view, owner=owner, scopes=scopes, to=to
+            )
+    except _TROUBLES as error:
+        title = "Which offsets that is is unknown."
+        raise Problem(_http(error), title, said(error)) from error
 
 
 # ---------------------------------------------------------------- plans
@@ -180,19 +225,23 @@ def plan(state: State, snapshot: Snapshot, wish: Wish) -> Plan:
         Problem: a hold cannot be extended, or none of those to lift is there.
     """
     known = _Known(state, snapshot)
-    try:
+    with _answered():
         found = plan_of(_view(state, snapshot, wish.group), wish, known)
-    except HoldSettingError as error:
-        raise Problem(400, str(error)) from error
     state.follower.watch(wish.group)
     if isinstance(wish, Lift):
-        if not found.own:
+        if not found.own and not found.kept:
             raise _not_there(found)
         return found
-    for one in found.needs:
-        if one.consent is Consent.NONE:
-            raise Problem(409, one.why, one.ask)
-    return known.with_retention(found)
+    if impossible := _impossible(found):
+        raise impossible
+    return known.to_show(found)
+
+
+def _impossible(found: Plan) -> Problem | None:
+    """Return why another wish is needed; None if agreeing to the plan is enough."""
+    wrong = (one for one in found.needs if one.consent is Consent.NONE)
+    need = next(wrong, None)
+    return None if need is None else Problem(409, need.why, need.ask)
 
 
 def _not_there(found: Plan) -> Problem:
@@ -232,7 +281,14 @@ class _Known:
     def topics(self) -> Sequence[str]:
         return self._asked(("topics",), lambda operator: operator.topics()) or ()
 
-    def with_retention(self, found: Plan) -> Plan:
+    def to_show(self, found: Plan) -> Plan:
+        """Return a plan as it is shown; what was looked up for it is kept."""
+        if isinstance(found.wish, ResetTo):
+            wishes = self.state.wishes
+            if len(wishes) >= _MOST_WISHES:
+                wishes.clear()
+            wishes[found.digest] = found.wish
+            return found
         names = sorted({tp.topic for tp in found.covers})
         key = ("retention", *names)
         limits = self._asked(key, lambda operator: operator.retention(names))
@@ -267,13 +323,20 @@ def document(found: Plan) -> dict[str, Any]:
     return {**found.document(), "agreement": found.digest}
 
 
+def done_document(done: Done) -> dict[str, Any]:
+    """Return what was done as plain JSON values."""
+    if isinstance(done.plan.wish, ResetTo):
+        return {**done.plan.document(), "is_done_already": done.plan.is_done}
+    return done.document()
+
+
 def change(sent: Submission, wish: Wish) -> Done:
     """
     Carry out a wish; return when all of it is acknowledged, or if it was done already.
 
     Placing and extending need the digest of the plan that was shown as ``agreed``, unless
-    nothing must be agreed to. Lifting another owner's hold needs its id or offset, and its
-    scope as ``typed``.
+    nothing must be agreed to; moving offsets always does. Lifting another owner's hold
+    needs its id or offset, and its scope as ``typed``.
 
     Raises:
         Refused: the agreement is missing, or was to something else.
@@ -283,18 +346,20 @@ def change(sent: Submission, wish: Wish) -> Done:
     state, snapshot = sent.state, sent.state.snapshot()
     known, view = _Known(state, snapshot), _view(state, snapshot, wish.group)
     try:
-        with state.commands.lend() as operator:
+        with _answered(), state.commands.lend() as operator:
             operator.check()
             done = carry_out(
                 operator, view, wish, known, lambda now: _agrees(sent, now)
             )
+            if isinstance(wish, ResetTo):
+                with suppress(*_TROUBLES):  # then the next member moves it
+                    view = operator.look(wish.group, is_strict=True, has_lags=False)
+                    move_what_nobody_owns(operator.admin, view, wish.scopes)
     except PlanChangedError as error:
         raise _refusal(sent, known, error.plan) from error
-    except HoldSettingError as error:
-        raise Problem(400, str(error)) from error
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error), "") from error
-    except (ControlTopicError, KafkaError, OSError) as error:
+    except _TROUBLES as error:
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
     last = max((one.offset for one in done.acknowledged), default=-1)
     state.follower.wait_for(last, _SEEN_WITHIN)
@@ -305,8 +370,10 @@ def _agrees(sent: Submission, now: Plan) -> bool:
     agreed = sent.given.get("agreed")
     if isinstance(now.wish, Lift):
         is_agreed = all(_is_typed(sent, one) for one in now.needs)
+    elif agreed is None:  # offsets are agreed to one by one: they were looked up
+        is_agreed = not now.needs and not isinstance(now.wish, ResetTo)
     else:
-        is_agreed = agreed == now.digest or (agreed is None and not now.needs)
+        is_agreed = agreed == now.digest
     # 1. A lift waits for the broker, and the client gives up. 2. Somebody else lifts the
     # hold, and another one is placed. 3. The broker answers: a write now would lift the
     # new hold.
@@ -323,20 +390,19 @@ def _is_typed(sent: Submission, need: Need) -> bool:
 
 def _refusal(sent: Submission, known: _Known, now: Plan) -> Problem:
     if isinstance(now.wish, Lift):
-        if not now.own:
+        if not now.own and not now.kept:
             return _not_there(now)
         need = next(one for one in now.needs if not _is_typed(sent, one))
         return Refused(now, f"Nothing was lifted; {need.why}", need.ask)
-    for one in now.needs:
-        if one.consent is Consent.NONE:
-            return Problem(409, one.why, one.ask)
+    if impossible := _impossible(now):
+        return impossible
     changed = "This is not what was previewed. " if sent.given.get("agreed") else ""
     what = "".join(f"{one.why}. " for one in now.needs if one.why)
     ask = "Look at what it would do now."
     if now.to_agree is not None:
         ask = f"Agree first: {now.to_agree}."
-    found = known.with_retention(now)
-    return Refused(found, "Nothing was placed.", f"{changed}{what}{ask}")
+    found = known.to_show(now)
+    return Refused(found, "Nothing was written.", f"{changed}{what}{ask}")
 
 
 def _http(error: BaseException | None) -> int:

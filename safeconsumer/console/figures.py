@@ -1,7 +1,7 @@
 """Has the console's figures of groups, for Prometheus."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
@@ -24,7 +24,6 @@ _MOMENT = 1.0
 # Seconds before the end of a hold from which on somebody should know of it.
 _SOON = 900.0
 
-_Topics: TypeAlias = Mapping[str, Sequence[Row]]
 # Seconds after which topics delete records, by name; None if age deletes none.
 _Limits: TypeAlias = Mapping[str, float | None]
 
@@ -72,17 +71,13 @@ def _all(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
 
 
 def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
-    views = {group: one for group, one in snapshot.views.items() if one.holds}
-    held = {group: _held_topics(view.held) for group, view in sorted(views.items())}
-    limits = _limits(state, {topic for topics in held.values() for topic in topics})
-    for group, topics in held.items():
-        yield from _of_held(views[group], topics, limits)
-        for topic, rows in topics.items():
-            labels = {"group": group, "topic": topic}
-            yield _Figure("group_topic_held", labels, 1)
-            yield from _topic_lag(labels, rows)
-    for group, view in sorted(snapshot.views.items()):
-        if group not in held and view.reports:
+    views = sorted(snapshot.views.items())
+    rows = [row for _, view in views if view.holds for row in view.held]
+    limits = _limits(state, {row.tp.topic for row in rows})
+    for _, view in views:
+        if view.holds:
+            yield from _of_held(view, limits)
+        elif view.reports:
             yield from _of_group(view, {_free_state(view): len(view.rows)})
 
 
@@ -97,21 +92,30 @@ def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
     return state.limits
 
 
-def _held_topics(rows: Iterable[Row]) -> _Topics:
-    held: dict[str, list[Row]] = {}
-    for row in rows:
-        held.setdefault(row.tp.topic, []).append(row)
-    return held
-
-
-def _of_held(view: View, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
-    free = _free_state(view)
+def _of_held(view: View, limits: _Limits) -> Iterator[_Figure]:
+    group, free = {"group": view.group}, _free_state(view)
     counts = Counter(_partition_state(row, free) for row in view.partitions)
     yield from _of_group(view, counts)
     if view.held or view.verdict.level is not Level.WAITING:
-        is_quiet = view.verdict.level is Level.QUIET
-        yield _Figure("group_quiet", {"group": view.group}, int(is_quiet))
-    yield from _margin(view, topics, limits)
+        yield _Figure("group_quiet", group, int(view.verdict.level is Level.QUIET))
+    lags: dict[str, list[int | None]] = {}
+    for row in view.held:
+        lags.setdefault(row.tp.topic, []).append(row.lag)
+    for topic, each in lags.items():
+        labels = {**group, "topic": topic}
+        yield _Figure("group_topic_held", labels, 1)
+        known = [one for one in each if one is not None]
+        if len(known) == len(each):
+            yield _Figure("group_held_lag_records", labels, sum(known))
+    margins = [
+        hold.since + limit - view.times.here
+        for row in view.held
+        if (limit := limits.get(row.tp.topic)) is not None
+        for hold in row.holds
+        if hold.since is not None
+    ]
+    if margins:
+        yield _Figure("group_retention_margin_seconds", group, min(margins))
 
 
 def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
@@ -123,7 +127,8 @@ def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
         for state in states:
             labels = {"group": view.group, "state": state}
             yield _Figure(name, labels, counts.get(state, 0))
-    yield from _holds(view)
+    if view.ends is not None:
+        yield from _holds(view)
 
 
 def _member_state(verdict: Verdict) -> str:
@@ -143,22 +148,18 @@ def _partition_state(row: Row, free: str) -> str:
 
 
 def _holds(view: View) -> Iterator[_Figure]:
-    if view.ends is None:
-        return
     group = {"group": view.group}
     endless = [one for one in view.holds if one.hold and one.hold.ttl_ms is None]
+    soon = [one for one in view.lasting if _ends_soon(one, view.times.here)]
     yield _Figure("group_holds", group, len(view.holds))
     yield _Figure("group_unlimited_holds", group, len(endless))
-    since = [one.since for one in endless if one.since is not None]
-    if since:
-        name = "group_oldest_unlimited_hold_timestamp_seconds"
-        yield _Figure(name, group, min(since))
-    ends = [one.expires_at for one in view.lasting if one.expires_at is not None]
-    if ends:
-        yield _Figure("group_next_expiry_timestamp_seconds", group, min(ends))
-    now = view.times.here
-    soon = [one for one in view.lasting if _ends_soon(one, now)]
     yield _Figure("group_expiring_holds", group, len(soon))
+    for name, times in (
+        ("oldest_unlimited_hold", [one.since for one in endless]),
+        ("next_expiry", [one.expires_at for one in view.lasting]),
+    ):
+        if known := [one for one in times if one is not None]:
+            yield _Figure(f"group_{name}_timestamp_seconds", group, min(known))
 
 
 def _ends_soon(hold: HoldRecord, now: float) -> bool:
@@ -167,24 +168,3 @@ def _ends_soon(hold: HoldRecord, now: float) -> bool:
     if ends is None or written is None:
         return False
     return written + _SOON < now < ends < now + _SOON
-
-
-def _topic_lag(labels: dict[str, str], rows: Sequence[Row]) -> Iterator[_Figure]:
-    lags = [one.lag for one in rows if one.lag is not None]
-    if len(lags) == len(rows):
-        yield _Figure("group_held_lag_records", labels, sum(lags))
-
-
-def _margin(view: View, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
-    now = view.times.here
-    margins = [
-        hold.since + limit - now
-        for topic, rows in topics.items()
-        if (limit := limits.get(topic)) is not None
-        for row in rows
-        for hold in row.holds
-        if hold.since is not None
-    ]
-    if margins:
-        labels = {"group": view.group}
-        yield _Figure("group_retention_margin_seconds", labels, min(margins))

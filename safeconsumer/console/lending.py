@@ -1,12 +1,11 @@
-"""Lends one connection to one thread at a time, and remembers answers."""
+"""Lends one connection to one thread at a time, and keeps answers for a minute."""
 
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from attrs import define
 from kafka.errors import KafkaError
 
 from safeconsumer.console.problems import Problem
@@ -18,24 +17,10 @@ from safeconsumer.group.timed_call import TimedCall
 # thread of a question for as long as a request may last.
 _BUSY, _PATIENCE = 2.0, 30.0
 _CLOSING = 1.0
-# Seconds for which the cluster's answer about something that seldom changes is used,
-# and for which it is remembered if there is no newer one.
-_STANDS, _REMEMBERED = 60.0, 600.0
+# Seconds for which the cluster's answer about something that seldom changes is used.
+_STANDS = 60.0
 
 T = TypeVar("T")
-
-
-@define(eq=False)
-class _Question(Generic[T]):
-    """A question, when it was begun, and the last answer to it."""
-
-    begun_at: float
-    call: TimedCall[T]
-    answer: T | None
-
-    @property
-    def is_underway(self) -> bool:
-        return not self.call.is_over
 
 
 class SharedConnection:
@@ -54,7 +39,8 @@ class SharedConnection:
         self._is_closed = False
         self._lock = threading.Lock()
         self._asking = threading.Lock()  # of the next
-        self._questions: dict[Hashable, _Question[Any]] = {}
+        # When each question was begun, and the call that asks it.
+        self._calls: dict[Hashable, tuple[float, TimedCall[Any]]] = {}
 
     @contextmanager
     def lend(self, patience: float | None = None) -> Iterator[Operator]:
@@ -84,7 +70,7 @@ class SharedConnection:
         self, key: Hashable, ask: Callable[[Operator], T], within: float
     ) -> T | None:
         """
-        Return the cluster's answer to a question, or the last one; None if there is none.
+        Return the cluster's answer to a question; None if there is none.
 
         An answer stands for a minute, and so does a refusal. A separate thread asks: no
         caller waits for longer than it wants, and all callers wait for the same answer.
@@ -92,32 +78,27 @@ class SharedConnection:
         Args:
             key: names the question.
             ask: asks it.
-            within: the most seconds to wait; after it the last answer is used.
+            within: the most seconds to wait.
         """
-        question = self._question(key, ask)
-        # Without an answer the last one is still used.
-        with suppress(ControlTopicError, KafkaError, OSError, Problem):
-            question.answer = question.call.result(within)
-        return question.answer
 
-    def _question(self, key: Hashable, ask: Callable[[Operator], T]) -> "_Question[T]":
-        def call() -> T:
+        def answer() -> T:
             with self.lend(_PATIENCE) as operator:
                 return ask(operator)
 
         now = time.monotonic()
         with self._asking:
-            self._questions = {
-                name: one
-                for name, one in self._questions.items()
-                if one.is_underway or one.begun_at >= now - _REMEMBERED
+            self._calls = {
+                name: (begun_at, call)
+                for name, (begun_at, call) in self._calls.items()
+                if not call.is_over or begun_at >= now - _STANDS
             }
-            last = self._questions.get(key)
-            if last and (last.is_underway or last.begun_at >= now - _STANDS):
-                return last
-            one = _Question(now, TimedCall(call), last.answer if last else None)
-            self._questions[key] = one
-            return one
+            if key not in self._calls:
+                self._calls[key] = now, TimedCall(answer)
+            call = self._calls[key][1]
+        with suppress(ControlTopicError, KafkaError, OSError, Problem):
+            found: T = call.result(within)
+            return found
+        return None
 
     def close(self) -> None:
         """Close the connection, unless a request waits for an answer on it."""

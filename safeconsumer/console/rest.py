@@ -1,19 +1,23 @@
-"""Serves the pages' routes to programs, in JSON: what they take, and how they answer."""
+"""Lists the routes as programs use them: what they take, and how they answer in JSON."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from urllib.parse import parse_qsl
 
 from attrs import frozen
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from safeconsumer.console import asking
-from safeconsumer.console.problems import JSON, Problem, kind_of_body
+from safeconsumer.console.problems import JSON, Problem, is_program, kind_of_body
+from safeconsumer.console.state import state_of
 from safeconsumer.group.follower import Snapshot
 
+_MOST_FORM_BYTES = 64 * 1024
 _MOST_BODY_BYTES = 256 * 1024
-_WISH = ("group", "scopes", "reason", "for", "extends")
-_HOLD = ("group", "scope", "owner", "id", "offset")
+HOLD_FIELDS = ("group", "scopes", "reason", "for", "extends")
+LIFT_FIELDS = ("group", "scope", "owner", "id", "offset")
+RESET_FIELDS = ("group", "scopes", "to")
 
 
 @frozen(kw_only=True)
@@ -55,13 +59,13 @@ CALLS = (
     ),
     Call(
         route="GET /place",
-        takes=_WISH,
+        takes=HOLD_FIELDS,
         does="""What ``POST /place`` would do, as ``pause --dry-run -o json`` prints it,
         and its ``agreement``.""",
     ),
     Call(
         route="POST /place",
-        takes=(*_WISH, "agreed"),
+        takes=(*HOLD_FIELDS, "agreed"),
         does="""Place holds, or let the one with the offset ``extends`` last longer; answer
         once all replicas have acknowledged each of them, as ``pause -o json`` prints it.
         What must be agreed to first is answered with 409: send the ``agreement`` of its
@@ -71,16 +75,31 @@ CALLS = (
     ),
     Call(
         route="GET /lift",
-        takes=_HOLD,
+        takes=LIFT_FIELDS,
         does="What ``POST /lift`` would do.",
     ),
     Call(
         route="POST /lift",
-        takes=(*_HOLD, "typed"),
+        takes=(*LIFT_FIELDS, "typed"),
         does="""Lift the hold with this id and offset; answer as ``resume -o json`` prints
         it. Another owner's hold needs its id or offset, and its scope as ``typed``. If the
         hold with this id or offset is lifted, ``is_done_already`` is true; without both,
         404 answers.""",
+    ),
+    Call(
+        route="GET /reset",
+        takes=RESET_FIELDS,
+        does="""What ``POST /reset`` would do, as ``reset-offsets --dry-run -o json`` prints
+        it, and its ``agreement``.""",
+    ),
+    Call(
+        route="POST /reset",
+        takes=(*RESET_FIELDS, "agreed"),
+        does="""Move the offsets of a group under holds of yours. ``to`` is as for
+        ``reset-offsets``, and is looked up when the preview is made: it is carried out only
+        with the ``agreement`` of that preview as ``agreed``, and answered with 409 and a
+        preview else. Members move what they own after that: ``resets`` of ``/group`` tells
+        what is moved. Repeated while the holds stand, ``is_done_already`` is true.""",
     ),
 )
 _TAKES = {one.route: one.takes for one in CALLS}
@@ -99,13 +118,35 @@ def check_query(request: Request, snapshot: Snapshot) -> None:
         raise Problem(503, "what is held is not known yet", snapshot.lack)
 
 
+def joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return fields by name; of several boxes with one name the values, by blanks."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        found[name] = f"{found[name]} {value}" if name in found else value
+    return found
+
+
 async def body_of(request: Request) -> dict[str, str]:
     """
-    Return what a program sends.
+    Return what a form or a program sends.
 
     Raises:
-        Problem: it is no JSON object of texts, or has what the route does not take.
+        Problem: a form is not this console's, or a program sends no JSON object of texts,
+            or has what the route does not take.
     """
+    if is_program(request):
+        return await _json_of(request)
+    body = await asking.body_of(request, _MOST_FORM_BYTES)
+    given = joined(parse_qsl(body.decode("utf-8", "replace")))
+    auth = state_of(request).auth
+    if not auth.is_form_of(auth.owner_of(request), given.get("form", "")):
+        raise Problem(
+            403, "this form does not belong to this console", "load the page again"
+        )
+    return given
+
+
+async def _json_of(request: Request) -> dict[str, str]:
     if request.query_params:
         raise Problem(400, f"{request.url.path} takes no query", "send it in the body")
     if kind_of_body(request) != JSON:

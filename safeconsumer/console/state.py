@@ -10,8 +10,10 @@ from starlette.requests import Request
 from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
+from safeconsumer.console.rendering import SharedPages
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.reset_to import ResetTo
 from safeconsumer.group.settings import Control
 from safeconsumer.group.view import View
 
@@ -63,6 +65,8 @@ class State:
         questions: the connection for previews, and for what seldom changes.
         limits: seconds after which topics delete records, as far as known; None
             if age deletes none.
+        pages: the pages that viewers share.
+        wishes: offsets that were looked up for previews, by the digest of the plan.
         is_closing: whether the console is closing; waiting clients then get an answer.
         askers: slots for requests to the cluster, and changes.
 
@@ -80,6 +84,8 @@ class State:
     commands: SharedConnection = field(init=False)
     questions: SharedConnection = field(init=False)
     limits: dict[str, float | None] = field(factory=dict, init=False)
+    wishes: dict[str, ResetTo] = field(factory=dict, init=False)
+    pages: SharedPages = field(factory=SharedPages, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.commands = SharedConnection(self.connect)

@@ -61,12 +61,6 @@ class _LastReport:
         return None if report is None else evolve(report, clock_offset=offset)
 
 
-def history_of(several: Iterable[Written], group: str | None) -> tuple[HoldRecord, ...]:
-    """Return the records about one group or all, in the topic's order."""
-    found = (one.hold for one in several if one.is_of(group))
-    return tuple(one for one in found if one is not None)
-
-
 @frozen(kw_only=True)
 class Readable:
     """

@@ -20,6 +20,7 @@ from safeconsumer.group.partitions import names
 from safeconsumer.group.plan import Cluster, Lift, Plan, Wish, plan_of
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlKey
+from safeconsumer.holds.hold import OPERATOR
 
 
 class PlanChangedError(Exception):
@@ -51,12 +52,12 @@ class Done:
     @property
     def was_held(self) -> frozenset[ControlKey]:
         """The lifted holds that were on the topic, or kept by members after it was lost."""
-        there = {one.key for one in self.plan.own}
-        kept = {(one.owner, one.scope) for one in self.plan.view.kept}
+        there = {(one.owner, one.key.scope) for one in self.plan.own}
+        there |= {(one.owner, one.scope) for one in self.plan.kept}
         return frozenset(
             one.key
             for one in self.plan.changes
-            if one.key in there or (f"operator:{one.key.owner}", one.key.scope) in kept
+            if (OPERATOR + one.key.owner, one.key.scope) in there
         )
 
     def document(self) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def carry_out(
     plan = plan_of(read_again(operator, view), wish, cluster)
     if plan.is_done:
         return Done(plan=plan, acknowledged=())
-    if not agrees(plan):
+    if plan.is_refused or not agrees(plan):
         raise PlanChangedError(plan)
     return Done(plan=plan, acknowledged=operator.write(plan.changes))
 

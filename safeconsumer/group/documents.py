@@ -1,11 +1,13 @@
 """Turns what is known of a group into plain JSON values, for ``-o json`` and the console."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import asdict
 
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.movements import movements
+from safeconsumer.group.report_wire import Report
 from safeconsumer.group.verdicts import Verdict
 from safeconsumer.group.view import Member, Row, View
 from safeconsumer.group.wire import Reset
@@ -46,8 +48,8 @@ def group_document(view: View) -> dict[str, Any]:
     """
     Return what a list of groups shows of one as plain JSON values.
 
-    ``holds``, ``held`` and ``quiet`` are None while the holds topic is not read: 0 says
-    that there are none. ``flowing`` has what is known, and is None if no hold is.
+    ``hold_count``, ``held`` and ``quiet`` are None while the holds topic is not read: 0
+    says that there are none. ``flowing`` has what is known, and is None if no hold is.
     """
     is_read = view.ends is not None
     return {
@@ -56,13 +58,33 @@ def group_document(view: View) -> dict[str, Any]:
         "state": view.facts.state,
         "members": view.facts.member_count,
         "reporting": view.reporting,
-        "holds": len(view.holds) if is_read else None,
+        "hold_count": len(view.holds) if is_read else None,
         "held": len(view.held) if is_read else None,
         "quiet": view.quiet if is_read else None,
         "flowing": list(view.flowing) if view.holds or is_read else None,
         "next_expiry": view.next_expiry,
         "lag": view.lag,
         "whole_lag": view.whole_lag,
+    }
+
+
+def groups_document(
+    views: Sequence[View], *, read_until: float, now: float | None
+) -> dict[str, Any]:
+    """
+    Return a list of groups as plain JSON values.
+
+    Args:
+        views: the groups.
+        read_until: the time up to which the control topics were read, in seconds since
+            the epoch.
+        now: the broker's time; None if it is unknown.
+    """
+    return {
+        "read_until": read_until,
+        "now": now,
+        "unread": list(dict.fromkeys(why for one in views for why in one.unread)),
+        "groups": [group_document(one) for one in views],
     }
 
 
@@ -83,7 +105,7 @@ def status_document(view: View) -> dict[str, Any]:
         "holds": list(holds) if has_holds else None,
         "by_member": [_member_document(one) for one in view.members],
         "by_partition": list(held) if has_holds else None,
-        "gone": [asdict(one) for one in view.gone],
+        "gone": list(map(_report_document, view.gone)),
         "resets": [one.document() for one in movements(view)],
     }
 
@@ -95,8 +117,13 @@ def _member_document(one: Member) -> dict[str, object]:
         "host": one.host,
         "is_in_group": one.is_listed,
         **verdict_document(one.verdict),
-        "report": None if one.report is None else asdict(one.report),
+        "report": None if one.report is None else _report_document(one.report),
     }
+
+
+def _report_document(one: Report) -> dict[str, object]:
+    found = asdict(one)
+    return {**found, "hold_count": found.pop("holds")}
 
 
 def _partition_document(one: Row) -> dict[str, object]:

@@ -22,13 +22,12 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import Report, kept_text
 from safeconsumer.group.settings import Control
 from safeconsumer.group.troubles import said
-from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Finding
+from safeconsumer.group.verdicts import BAD, CONTROL, GOOD, NOTE, Finding
 from safeconsumer.group.view import UNSEEN, Member, View
 from safeconsumer.holds.explain import counted, utc
 
 _INIT = "safeconsumer control init"
 _ACLS = "set the ACLs of safeconsumer control acls"
-_CONTROL = "SafeConsumer(control=Control())"
 # Seconds by which a member's clock may differ before it is worth a word.
 _SKEW = 10.0
 
@@ -48,7 +47,7 @@ def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
         yield from _findings(operator, group)
     except (ControlTopicError, KafkaError, OSError) as error:
         what = f"the rest could not be checked: {said(error)}"
-        yield Finding(id="rest", rank=BAD, what=what)
+        yield Finding("rest", BAD, what)
         raise
 
 
@@ -71,22 +70,16 @@ def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
 def _versions(operator: Operator) -> Iterator[Finding]:
     names = ("safeconsumer", "kafka-python")
     what = ", ".join(f"{name} {version(name)}" for name in names)
-    yield Finding(id="versions", rank=GOOD, what=what)
+    yield Finding("versions", GOOD, what)
     broker = ".".join(map(str, operator.broker_version()))
-    yield Finding(
-        id="cluster",
-        rank=GOOD,
-        what=f"the cluster answers, protocols of Kafka {broker}",
-    )
+    yield Finding("cluster", GOOD, f"the cluster answers, protocols of Kafka {broker}")
     if find_spec("re2") is not None:
-        yield Finding(
-            id="re2", rank=GOOD, what="google-re2 is here: patterns can be checked"
-        )
+        yield Finding("re2", GOOD, "google-re2 is here: patterns can be checked")
     else:
         yield Finding(
-            id="re2",
-            rank=NOTE,
-            what="google-re2 is missing: a member without it obeys a pattern as @all",
+            "re2",
+            NOTE,
+            "google-re2 is missing: a member without it obeys a pattern as @all",
             do="pip install 'safeconsumer[group]', on every member too",
         )
 
@@ -94,9 +87,9 @@ def _versions(operator: Operator) -> Iterator[Finding]:
 def _writers(settings: Control) -> Finding:
     # Kafka's own tool tells who may; only an operator knows who should.
     return Finding(
-        id="writers",
-        rank=NOTE,
-        what=f"whoever may write {settings.holds_topic} places and lifts holds, in any "
+        "writers",
+        NOTE,
+        f"whoever may write {settings.holds_topic} places and lifts holds, in any "
         "name: see who may",
         do=rights.listing(settings),
     )
@@ -111,11 +104,11 @@ def _topics(operator: Operator, found: Sequence[topics.Facts]) -> Iterator[Findi
             yield from _status_topic(facts)
     elif any(facts.is_hidden for facts in found):
         what = f"no right to describe any control topic: {named}"
-        yield Finding(id="control-topics", rank=BAD, what=what, do=_ACLS)
+        yield Finding("control-topics", BAD, what, do=_ACLS)
     else:
         meant = scopes.near(operator.settings.holds_topic, operator.topics())
         what = f"no control topic is there: {named}{meant}"
-        yield Finding(id="control-topics", rank=BAD, what=what, do=_INIT)
+        yield Finding("control-topics", BAD, what, do=_INIT)
 
 
 def _of_group(
@@ -126,7 +119,7 @@ def _of_group(
     view = operator.view(group, operator.group(group), readable)
     if not view.is_known:
         what = scopes.unknown_group(group, operator.groups())
-        yield Finding(id="group", rank=BAD, what=what, do="look for a typing error")
+        yield Finding("group", BAD, what, do="look for a typing error")
     yield from member_findings(view)
 
 
@@ -134,7 +127,7 @@ def _topic(facts: topics.Facts) -> Iterator[Finding]:
     faults = topics.faults(facts)
     notes = () if faults else (*topics.advice(facts), *topics.forgotten(facts))
     for what in notes:
-        yield Finding(id="topic-settings", rank=NOTE, what=what, do=_advice(facts))
+        yield Finding("topic-settings", NOTE, what, do=_advice(facts))
     wrong = faults or topics.shortcomings(facts)
     if wrong or not notes:
         yield from _settings(facts, wrong)
@@ -144,9 +137,9 @@ def _status_topic(facts: topics.Facts) -> Iterator[Finding]:
     faults = topics.status_faults(facts)
     if not faults and facts.settings is None:
         yield Finding(
-            id="topic-settings",
-            rank=NOTE,
-            what=topics.unknown_settings(facts),
+            "topic-settings",
+            NOTE,
+            topics.unknown_settings(facts),
             do="run doctor as a principal that has it; nothing else needs it",
         )
     else:
@@ -163,28 +156,22 @@ def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]
     # What has several partitions says itself what to do: init does not take them away.
     do = "" if facts.partitions and facts.partitions != 1 else _advice(facts)
     for fault in faults:
-        yield Finding(
-            id="topic-settings", rank=BAD, what=fault, do="" if do in fault else do
-        )
+        yield Finding("topic-settings", BAD, fault, do="" if do in fault else do)
     if not faults:
-        yield Finding(
-            id="topic-settings", rank=GOOD, what=f"{facts.name}: settings are right"
-        )
+        yield Finding("topic-settings", GOOD, f"{facts.name}: settings are right")
 
 
 def _holds(board: Board, group: str | None) -> Iterator[Finding]:
     times, holds = board.times, board.holds(group)
-    yield Finding(
-        id="holds", rank=GOOD, what=f"on the topic: {counted(len(holds), 'hold')}"
-    )
+    yield Finding("holds", GOOD, f"on the topic: {counted(len(holds), 'hold')}")
     for one in holds:
         label = f"{one.key.scope} {one.owner} of {one.key.group}"
         read = patterns.read_key(one.key)
         if read.trouble is not None:
             yield Finding(
-                id="hold-pattern",
-                rank=BAD,
-                what=f"{label} is not understood here ({read.trouble})",
+                "hold-pattern",
+                BAD,
+                f"{label} is not understood here ({read.trouble})",
                 do="members of this version obey it as @all: upgrade, or resume it",
             )
         if one.expires_at is not None and one.is_over(times.here):
@@ -194,15 +181,15 @@ def _holds(board: Board, group: str | None) -> Iterator[Finding]:
 def _over(label: str, end: float, *, is_proven: bool) -> Finding:
     if is_proven:
         return Finding(
-            id="hold-end",
-            rank=NOTE,
-            what=f"{label} expired at {utc(end)}",
+            "hold-end",
+            NOTE,
+            f"{label} expired at {utc(end)}",
             do="nothing needs doing; safeconsumer resume tidies it away",
         )
     return Finding(
-        id="hold-end",
-        rank=NOTE,
-        what=f"{label} may have ended at {utc(end)}: it has by this machine's clock, "
+        "hold-end",
+        NOTE,
+        f"{label} may have ended at {utc(end)}: it has by this machine's clock, "
         "and no record proves it",
         do="members obey it until one does; safeconsumer resume lifts it",
     )
@@ -213,28 +200,21 @@ def _over(label: str, end: float, *, is_proven: bool) -> Finding:
 # Seconds within which a member lifts what is over, and reports it.
 _AT_ONCE = 1.0
 
-_ADVICE = {
-    verdicts.BEHIND.words: (NOTE, "look again"),
-    verdicts.UNKNOWN.words: (NOTE, "look again"),
-    verdicts.UNAVAILABLE.words: (BAD, "search its log for control_unavailable"),
-    verdicts.LOST.words: (BAD, "look whether its process runs, and what its log says"),
-}
-
 
 def member_findings(view: View) -> Iterator[Finding]:
     """Check what each member of a group obeys."""
     for why in view.unread:
         do = "" if _INIT in why else "check the rights and ACLs"
-        yield Finding(id="unread", rank=BAD, what=f"unknown: {why}", do=do)
+        yield Finding("unread", BAD, f"unknown: {why}", do=do)
     yield from _membership(view)
     for one in view.everybody:
         if one.verdict != verdicts.UNHEARD:
             yield from _member(view, one)
     for gone in view.gone:
         yield Finding(
-            id="stream",
-            rank=NOTE,
-            what=verdicts.gone_text(gone),
+            "stream",
+            NOTE,
+            verdicts.gone_text(gone),
             do="check what is held before its query is started again"
             if gone.state == "stopped"
             else "check that its driver runs; a batch that it planned may still read",
@@ -242,41 +222,32 @@ def member_findings(view: View) -> Iterator[Finding]:
 
 
 def _membership(view: View) -> Iterator[Finding]:
-    why = view.unsettled
-    if why and view.facts.state not in {UNKNOWN, "Empty", "Dead"}:
-        what = f"{view.group}: {why}; who obeys is not known"
-        yield Finding(id="membership", rank=NOTE, what=what, do="look again")
-    elif why:
-        yield Finding(
-            id="membership",
-            rank=BAD,
-            what=f"{view.group}: {why}; who obeys is not known",
-            do="plain clients obey no hold, whatever their protocol: look who uses "
-            f"this group, and give them {_CONTROL}",
-        )
+    if view.unsettled:
+        rank, do = NOTE, "look again"
+        if view.facts.state in {UNKNOWN, "Empty", "Dead"}:
+            rank, do = (
+                BAD,
+                (
+                    "plain clients obey no hold, whatever their protocol: look who uses "
+                    f"this group, and give them {CONTROL}"
+                ),
+            )
+        what = f"{view.group}: {view.unsettled}; who obeys is not known"
+        yield Finding("membership", rank, what, do=do)
     elif view.is_known and not view.everybody:
-        yield Finding(
-            id="membership",
-            rank=NOTE,
-            what=f"nobody is in {view.group}; {UNSEEN}, and obeys no hold",
-        )
+        what = f"nobody is in {view.group}; {UNSEEN}, and obeys no hold"
+        yield Finding("membership", NOTE, what)
 
 
 def _member(view: View, one: Member) -> Iterator[Finding]:
     label = f"member {one.name} on {one.host}"
     if one.has_gone:
         what = f"{label} reported lately, and is not in the group any more"
-        yield Finding(id="member", rank=NOTE, what=what)
-    elif one.verdict == verdicts.SILENT:
-        do = f"give it {_CONTROL}; or it may not write the status topic"
-        yield Finding(
-            id="member", rank=BAD, what=f"{label} {one.verdict.sentence}", do=do
-        )
+        yield Finding("member", NOTE, what)
     elif not one.obeys:
-        rank, do = _ADVICE[one.verdict.words]
-        yield Finding(
-            id="member", rank=rank, what=f"{label} {one.verdict.sentence}", do=do
-        )
+        rank = BAD if one.verdict.do else NOTE
+        do = one.verdict.do or "look again"
+        yield Finding("member", rank, f"{label} {one.verdict.sentence}", do=do)
     elif one.report is not None:
         yield _obedience(view, one.report, label)
     if one.report is not None and not one.has_gone:
@@ -291,37 +262,37 @@ def _obedience(view: View, report: Report, label: str) -> Finding:
     if report.kept or report.holds > held + over:
         named = f" ({kept_text(report.kept)})" if report.kept else ""
         return Finding(
-            id="member",
-            rank=BAD,
-            what=f"{label} obeys {obeyed}, the topics have {held}: they were lost "
+            "member",
+            BAD,
+            f"{label} obeys {obeyed}, the topics have {held}: they were lost "
             f"or made again{named}",
             do="place them again with pause, or lift them with resume, by their "
             "scope and owner",
         )
     if report.holds < len(view.lasting):
         return Finding(
-            id="member",
-            rank=BAD,
-            what=f"{label} has read all, and obeys {obeyed} where the topics have "
+            "member",
+            BAD,
+            f"{label} has read all, and obeys {obeyed} where the topics have "
             f"{len(view.lasting)}",
             do="see its log and restart it; its holds() shows which are missing",
         )
-    return Finding(id="member", rank=GOOD, what=f"{label} obeys everything")
+    return Finding("member", GOOD, f"{label} obeys everything")
 
 
 def _clock_and_records(report: Report, label: str) -> Iterator[Finding]:
     if report.skipped:
         yield Finding(
-            id="member-records",
-            rank=NOTE,
-            what=f"{label} skipped {counted(report.skipped, 'unreadable record')}",
+            "member-records",
+            NOTE,
+            f"{label} skipped {counted(report.skipped, 'unreadable record')}",
             do="find out who writes to the holds topic besides safeconsumer",
         )
     apart = abs(report.clock_offset)
     if apart > _SKEW:
         yield Finding(
-            id="member-clock",
-            rank=NOTE,
-            what=f"{label}: its clock and the broker's differ by {apart:.0f} s",
+            "member-clock",
+            NOTE,
+            f"{label}: its clock and the broker's differ by {apart:.0f} s",
             do="set its clock; clock_skew= must be larger than the difference",
         )

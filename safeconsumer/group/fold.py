@@ -32,8 +32,12 @@ class Written:
 
     def is_of(self, group: str | None) -> bool:
         """Tell whether it is about a group; None for any."""
-        key = wire.decode_key(self.key)
-        return key is not None and group in {None, key.group}
+        return self.of is not None and group in {None, self.of.group}
+
+    @cached_property
+    def of(self) -> wire.ControlKey | None:
+        """Its key: the group, the owner and the scope; None if it cannot be read."""
+        return wire.decode_key(self.key)
 
     @cached_property
     def hold(self) -> HoldRecord | None:
@@ -145,7 +149,7 @@ def read_record(record: Written, incarnation: int = 0) -> HoldRecord | None:
         record: the record.
         incarnation: how often its topic was created again before it was written.
     """
-    key, hold = wire.decode_key(record.key), wire.decode_hold(record.value)
+    key, hold = record.of, wire.decode_hold(record.value)
     is_held = record.value is not None
     if key is None or (is_held and hold is None):
         return None

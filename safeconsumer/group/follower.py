@@ -14,15 +14,11 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, described_topics
-from safeconsumer.group.board import (
-    NAMED_FOR,
-    Board,
-    Readable,
-    history_of,
-)
+from safeconsumer.group.board import NAMED_FOR, Board, Readable
 from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Written
+from safeconsumer.group.history import history_of
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
     AWAY,
@@ -47,6 +43,9 @@ _SURVEY_SHARE = 0.2
 # Making a snapshot of a thousand groups takes 30 ms: at most this share of the time.
 _PUBLISH_SHARE = 0.1
 _PUBLISH_EVERY = 0.1
+# Seconds after which a page is shown again though nothing but its ages has changed; it
+# calls itself old after 10.
+_RENEW_EVERY = 5.0
 _VIEWED = 30.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
@@ -86,7 +85,8 @@ class Snapshot:
     What is known at one moment; it never changes.
 
     Attributes:
-        version: increases by one with each snapshot.
+        version: increases by one with what is shown; every few seconds for the ages and
+            distances in time alone.
         views: the groups, by name.
         records: the records read from the holds topic, tombstones too.
         times: the times by which it is judged whether a hold has ended.
@@ -180,6 +180,7 @@ class Follower:
         self._stopping = InterruptibleEvent()
         self._is_changed = False
         self._publish_at = 0.0
+        self._renewed_at = time.monotonic()
         self._snapshot = Snapshot(heard_at=time.monotonic())
         self._threads = [
             threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
@@ -236,9 +237,7 @@ class Follower:
             else:
                 self._asked = evolve(self._asked, trouble=why)
             # The last snapshot stays: nothing is judged by reports that cannot be read.
-            self._snapshot = evolve(
-                self._snapshot, version=self._snapshot.version + 1, trouble=why
-            )
+            self._put(evolve(self._snapshot, trouble=why))
 
     # ------------------------------------------------------------ the control topics
 
@@ -314,7 +313,6 @@ class Follower:
             left = {one: lags for one, lags in known.items() if one in survey.facts}
             survey = evolve(survey, lags={**left, **survey.lags})
         with self._lock:
-            self._commits.keep(survey.facts.keys())
             self._asked = _Asked(
                 survey=survey,
                 moves=self._moves(survey),
@@ -324,8 +322,10 @@ class Follower:
             self._publish()
 
     def _moves(self, survey: Survey) -> Mapping[str, Mapping[TopicPartition, Move]]:
-        readable = self._readable
-        views = (self._board.view(one, survey, readable) for one in survey.facts)
+        # Of what is not held no move counts.
+        held, readable = self._board.held & survey.facts.keys(), self._readable
+        self._commits.keep(held)
+        views = (self._board.view(one, survey, readable) for one in held)
         return {
             one.group: self._commits.note(one.group, one.facts, one.held_by_silent)
             for one in views
@@ -362,8 +362,7 @@ class Follower:
         if self._is_listened_to:
             self._board.update()
         asked = self._asked
-        self._snapshot = Snapshot(
-            version=self._snapshot.version + 1,
+        snapshot = Snapshot(
             views=self._views(),
             records=tuple(self._board.records),
             times=self._board.times,
@@ -373,10 +372,19 @@ class Follower:
             unread=(*self._unread, *asked.survey.unlisted),
             remade=self._board.remade,
         )
+        self._put(snapshot)
         self._is_changed = False
         done = time.monotonic()
         self._publish_at = done + max(_PUBLISH_EVERY, (done - began) / _PUBLISH_SHARE)
         self._published.notify_all()
+
+    def _put(self, one: Snapshot) -> None:
+        """Make it the present one. Call it under the lock."""
+        known, now = self._snapshot, time.monotonic()
+        is_due = now - self._renewed_at >= _RENEW_EVERY
+        is_new = is_due or not _shows_same(known, one)
+        self._renewed_at = now if is_new else self._renewed_at
+        self._snapshot = evolve(one, version=known.version + is_new)
 
     def _views(self) -> dict[str, View]:
         survey, moves, readable = self._asked.survey, self._asked.moves, self._readable
@@ -394,12 +402,39 @@ def _rest_after(took: float) -> float:
 
 
 def _is_same(known: View, one: View) -> bool:
-    # A view in which only the time has changed is not judged again.
+    # A view in which only the time has changed is not judged again, unless it says for
+    # how long somebody has not reported.
     return (
-        known.lasting == one.lasting
+        not one.late
+        and known.lasting == one.lasting
         and known.maybe_over == one.maybe_over
         and known == evolve(one, times=known.times)
     )
+
+
+def _shows_same(known: Snapshot, one: Snapshot) -> bool:
+    same = evolve(
+        one,
+        version=known.version,
+        views=known.views,
+        times=known.times,
+        heard_at=known.heard_at,
+    )
+    return (
+        known == same
+        and known.views.keys() == one.views.keys()
+        and all(_shows_as(view, one.views[name]) for name, view in known.views.items())
+    )
+
+
+def _shows_as(known: View, one: View) -> bool:
+    # Each report has another time; who reports at all is what is shown.
+    return known is one or _is_same(_untimed(known), _untimed(one))
+
+
+def _untimed(view: View) -> View:
+    reports = (evolve(one, at_ms=0, clock_offset=0.0) for one in view.reports)
+    return evolve(view, reports=tuple(reports))
 
 
 def _trouble(error: Exception) -> Trouble:

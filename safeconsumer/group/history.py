@@ -1,6 +1,7 @@
 """Tells from the records of the holds topic what was held, extended and lifted."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from attrs import evolve, frozen
@@ -8,8 +9,9 @@ from attrs import evolve, frozen
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.fold import Written
 from safeconsumer.group.topics import Facts
-from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.explain import utc
 
 HELD = "held"
@@ -79,34 +81,59 @@ class Entry:
 
 class News:
     """
-    Finds the entries that are new since the last look at a history.
+    Finds what is new in a history of which records come step by step.
 
     Each record is an entry once. The end of a hold that no record reports is another
     one, when it is known: that it may have ended, by this machine's clock, and that it
     has expired, once members have lifted it and no record can extend or lift it any more.
+    A step judges the new records, and the holds that have not expired.
 
     Args:
+        skew: seconds by which members lift expired holds later.
         since: entries before this moment are left out, in seconds since the epoch; None
             for none.
     """
 
-    def __init__(self, since: float | None = None) -> None:
+    def __init__(self, skew: float, since: float | None = None) -> None:
+        self._skew = skew
         self._since = since
-        # The last word about the end of each record that was looked at.
-        self._verbs: dict[tuple[int, float | None], str] = {}
+        self._seen: set[tuple[int, float | None]] = set()
+        # Holds that have not expired, each with what was last told of its end.
+        self._open: dict[HoldRecord, str] = {}
 
-    def of(self, found: Iterable[Entry]) -> Iterator[Entry]:
-        """Yield what is new in the whole history, in its order."""
-        for one in found:
-            record = one.record
-            key = record.offset, record.at
-            before = self._verbs.get(key)
+    def of(
+        self,
+        records: Iterable[HoldRecord],
+        now: float | None = None,
+        here: float | None = None,
+    ) -> Iterator[Entry]:
+        """
+        Yield what the next records did, and which holds have ended meanwhile.
+
+        Args:
+            records: those since the last step. A topic that is read from its beginning
+                again has some of them twice.
+            now: as for :func:`entries`.
+            here: as for :func:`entries`.
+        """
+        before, self._open = self._open, {}
+        several = [*before, *(one for one in records if self._is_fresh(one))]
+        last = {one.key: one for one in several}
+        for one in entries(several, self._skew, now, here):
+            record, was = one.record, before.get(one.record)
             verb = UNTIL if one.is_changeable else one.verb
-            self._verbs[key] = verb
-            if before is None:
+            if last[record.key] is record and record.hold and verb != EXPIRED:
+                self._open[record] = verb
+            if was is None:
                 yield from self._since_then(evolve(one, verb=verb))
-            if verb not in {before, UNTIL}:
+            if verb not in {was, UNTIL}:
                 yield from self._since_then(evolve(one, what=verb))
+
+    def _is_fresh(self, one: HoldRecord) -> bool:
+        place = one.offset, one.at
+        is_fresh = place not in self._seen
+        self._seen.add(place)
+        return is_fresh
 
     def _since_then(self, one: Entry) -> Iterator[Entry]:
         if self._since is None or one.happened_since(self._since):
@@ -149,11 +176,18 @@ def history_document(  # noqa: PLR0913 - what the document has
     }
 
 
+def history_of(several: Iterable[Written], group: str | None) -> tuple[HoldRecord, ...]:
+    """Return the records about one group or all, in the topic's order."""
+    found = (one.hold for one in several if one.is_of(group))
+    return tuple(one for one in found if one is not None)
+
+
 def entries(
     records: Iterable[HoldRecord],
     skew: float,
     now: float | None = None,
     here: float | None = None,
+    most: int | None = None,
 ) -> tuple[Entry, ...]:
     """
     Return what records did, in their order.
@@ -168,35 +202,54 @@ def entries(
             that time still extends or lifts.
         now: by the broker's clock, as far as a record proves it; None if unknown.
         here: by this machine's clock, which may be wrong; None if that does not count.
+        most: return the latest ones, no more than so many; None for all.
     """
+    # What a record did shows by those of its key right before and after it.
+    several = tuple(records)
+    before: list[HoldRecord | None] = []
+    after: list[HoldRecord | None] = [None] * len(several)
     last: dict[ControlKey, int] = {}
-    found: list[Entry] = []
-    for one in records:
-        place = last.pop(one.key, None)
-        if place is not None and not _stands(found[place].record, one.at, skew):
-            found[place] = evolve(found[place], verb=EXPIRED)
-            place = None
-        if what := _what(one, None if place is None else found[place].record.hold):
-            if one.hold is not None:
-                last[one.key] = len(found)
-            found.append(Entry(what, one))
-    for place in last.values():
-        record = found[place].record
-        if now is not None and record.is_over(now):
-            is_obeyed = record.in_force(now, skew)
-            found[place] = evolve(found[place], verb=EXPIRED, is_changeable=is_obeyed)
-        elif here is not None and record.is_over(here):
-            found[place] = evolve(found[place], verb=MAY_HAVE_ENDED)
-    return tuple(found)
+    for place, one in enumerate(several):
+        previous = last.get(one.key)
+        before.append(None if previous is None else several[previous])
+        if previous is not None:
+            after[previous] = one
+        last[one.key] = place
+    found = (
+        Entry(what, one, *_end(one, later, skew, now, here))
+        for one, earlier, later in zip(
+            reversed(several), reversed(before), reversed(after), strict=True
+        )
+        if (what := _what(one, earlier, skew))
+    )
+    return tuple(islice(found, most))[::-1]
+
+
+def _end(
+    one: HoldRecord,
+    later: HoldRecord | None,
+    skew: float,
+    now: float | None,
+    here: float | None,
+) -> tuple[str, bool]:
+    """Return the verb for the end of a hold, and whether it is changeable."""
+    if later is not None:
+        return (UNTIL if _stands(one, later.at, skew) else EXPIRED), False
+    if now is not None and one.is_over(now):
+        return EXPIRED, one.in_force(now, skew)
+    is_over = here is not None and one.is_over(here)
+    return (MAY_HAVE_ENDED if is_over else UNTIL), False
 
 
 def _stands(one: HoldRecord, at: float | None, skew: float) -> bool:
-    return at is None or one.in_force(at, skew)
+    return one.hold is not None and (at is None or one.in_force(at, skew))
 
 
-def _what(one: HoldRecord, stood: ControlHold | None) -> str | None:
+def _what(one: HoldRecord, earlier: HoldRecord | None, skew: float) -> str | None:
+    stood = earlier is not None and _stands(earlier, one.at, skew)
     if one.hold is None:
-        return None if stood is None else LIFTED
-    if stood is None:
+        return LIFTED if stood else None
+    if earlier is None or not stood:
         return HELD
-    return EXTENDED if one.hold.hold_id == stood.hold_id else AGAIN
+    same = earlier.hold is not None and one.hold.hold_id == earlier.hold.hold_id
+    return EXTENDED if same else AGAIN

@@ -14,9 +14,9 @@ from safeconsumer.group.reports import (
     MemberReports,
     Reporter,
 )
-from safeconsumer.group.resets import Resets
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
+from safeconsumer.holds.resets import Resets
 
 # Seconds for threads and clients to end, whatever the broker does.
 _CLOSE_SECONDS = 2.0

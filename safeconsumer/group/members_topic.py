@@ -44,9 +44,9 @@ def former_findings(operator: Operator) -> Iterator[Finding]:
     left = [one for one in there if _identity(one) not in placed]
     for one in left:
         yield Finding(
-            id="former-topic",
-            rank=BAD,
-            what=f"{name} has a hold of {one.key.scope} of {one.key.group} by "
+            "former-topic",
+            BAD,
+            f"{name} has a hold of {one.key.scope} of {one.key.group} by "
             f"{one.key.owner}, which members of this version do not obey",
             do=_placing(one, prefix, times.here),
         )
@@ -55,9 +55,9 @@ def former_findings(operator: Operator) -> Iterator[Finding]:
         rest = f"each hold on it that is in force is on {holds_topic}, too"
         rest = rest if there else "no hold on it is in force"
         yield Finding(
-            id="former-topic",
-            rank=NOTE,
-            what=f"members of this version do not read {name}; {rest}",
+            "former-topic",
+            NOTE,
+            f"members of this version do not read {name}; {rest}",
             do="delete it once no member of an earlier version runs, which needs it",
         )
 

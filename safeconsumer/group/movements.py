@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.targets import Target, targets_of
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.report_wire import MOST_KEPT
+from safeconsumer.group.resets import targets_of
 from safeconsumer.group.view import Member, View
+from safeconsumer.holds.resets import Target
 from safeconsumer.holds.scope import Scope
 
 NOT_NOW = "its client, settings or version cannot"
@@ -86,9 +89,22 @@ def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
     )
 
 
+def unmoved(view: View, holds: Iterable[HoldRecord]) -> list[Movement]:
+    """Return what some holds were to move, and have not yet."""
+    resets = [one for one in holds if one.hold is not None and one.hold.reset]
+    owners = {one.owner for one in resets}
+    found = movements(view, [one.scope for one in resets]) if resets else ()
+    return [one for one in found if one.by in owners and not one.is_moved]
+
+
+def readers(view: View) -> tuple[Member, ...]:
+    """Return who reads by the offsets that the group commits; a stream does not."""
+    return tuple(one for one in view.present if not one.is_stream)
+
+
 def movers(view: View, tp: TopicPartition) -> tuple[Member, ...]:
     """Return the members that own a partition."""
-    return tuple(one for one in view.present if tp in one.owned)
+    return tuple(one for one in readers(view) if tp in one.owned)
 
 
 def obstacle(one: Member) -> str:
@@ -113,7 +129,7 @@ def _why_not(view: View, tp: TopicPartition, target: Target) -> str:
         return f"{view.unsettled}; its owner moves it after that"
     if not owners:
         again = (
-            "" if view.present else "; run reset-offsets again, and it is done at once"
+            "" if readers(view) else "; run reset-offsets again, and it is done at once"
         )
         return f"nobody owns it, and its next owner moves it first{again}"
     return f"{owners[0].name} has not committed it yet"
@@ -127,6 +143,8 @@ def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:
     for line in report.resets or ():
         if line.startswith(begins):
             return f"at {one.name} it {line.removeprefix(begins)}"
+    if len(report.resets or ()) >= MOST_KEPT:
+        return f"{one.name} has not moved so many others that it does not name it"
     topics = view.ends or report.applied
     if any(report.applied.get(name, 0) <= target.record for name in topics):
         return f"{one.name} has not read the reset yet"

@@ -11,10 +11,9 @@ import kafka.errors as kafka_errors
 from attrs import evolve
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.errors.base import ControlTopicError, HoldSettingError
-from safeconsumer.group import clients, described_topics, patterns, reset_to, topics
+from safeconsumer.group import clients, described_topics, patterns, topics
 from safeconsumer.group.board import NAMED_FOR, Board, Readable
 from safeconsumer.group.commits import (
     CommitWatch,
@@ -143,10 +142,13 @@ class Operator:
         """
         Check that the holds topic's settings keep holds, as far as they can be read.
 
+        They are asked for once, and again if the topic was made again. Whatever writes
+        checks, and so does a strict :meth:`read`.
+
         Raises:
             ControlTopicError: they do not; the message says what to do.
         """
-        if self.settings.trust_topic:
+        if self._is_fit or self.settings.trust_topic:
             return
         topics.require_fit(self.facts())
         self._is_fit = True
@@ -169,8 +171,10 @@ class Operator:
             wanted: what to write.
 
         Raises:
+            ControlTopicError: the topic would lose them; nothing was written.
             ControlWriteError: one was not acknowledged; running it again is safe.
         """
+        self.check()
         topic = self.settings.holds_topic
         return publish(self._producer, topic, wanted, _WRITE_TIMEOUT)
 
@@ -223,7 +227,6 @@ class Operator:
         hold = new_hold(checked_reason(reason), checked_duration(for_))
         wanted = _wanted(group, owner, targets, hold)
         found = self.holds(group)
-        self._check_once()
         newest = max((one.at or 0.0 for one in found), default=0.0)
         skew = self.settings.clock_skew
         lasting = {one.key: one for one in found if one.in_force(newest, skew)}
@@ -247,13 +250,7 @@ class Operator:
         partitions. Arguments and errors as :meth:`pause`; a hold that a
         ``ControlWriteError`` names may still exist.
         """
-        wanted = _wanted(group, owner, targets, None)
-        self._check_once()
-        self.write(wanted)
-
-    def _check_once(self) -> None:
-        if not self._is_fit:
-            self.check()
+        self.write(_wanted(group, owner, targets, None))
 
     # ------------------------------------------------------------ reading
 
@@ -263,9 +260,14 @@ class Operator:
         if is_strict and troubles and self.settings.holds_topic not in ids:
             raise troubles[0]
         try:
-            self._read_on(ids)
-        except kafka_errors.TopicAuthorizationFailedError as error:
-            if is_strict:
+            if ids:
+                self._read_to_the_ends(ids)
+        except BaseException as error:
+            # The client may be in the middle of an answer, so the next look makes a new
+            # one.
+            self._reader.close()
+            is_refused = isinstance(error, kafka_errors.TopicAuthorizationFailedError)
+            if is_strict or not is_refused:
                 raise
             return Readable(ends=None, is_heard=False, unread=(str(error),))
         return Readable(
@@ -273,17 +275,6 @@ class Operator:
             is_heard=self.settings.status_topic in ids,
             unread=tuple(map(str, troubles)),
         )
-
-    def _read_on(self, ids: Mapping[str, object]) -> None:
-        if not ids:
-            return
-        try:
-            self._read_to_the_ends(ids)
-        except BaseException:
-            # The client may be in the middle of an answer, so the next look makes a new
-            # one.
-            self._reader.close()
-            raise
 
     def _read_to_the_ends(self, ids: Mapping[str, object]) -> None:
         remade = self._asked(
@@ -351,40 +342,6 @@ class Operator:
         """
         return described_topics.retention(self.admin, names) if names else {}
 
-    def places(
-        self,
-        to: reset_to.To,
-        partitions: Collection[TopicPartition],
-        committed: Mapping[TopicPartition, int],
-    ) -> reset_to.Places:
-        """Ask which offsets of partitions are meant; each must have a leader."""
-        base = {**clients.HASTY, **self.base, "isolation_level": "read_committed"}
-        stable = clients.reader(base)
-        try:
-            return self._asked(
-                lambda asker: reset_to.places_of(
-                    to,
-                    partitions,
-                    committed=committed,
-                    admin=self.admin,
-                    asker=asker,
-                    stable=stable,
-                )
-            )
-        finally:
-            stable.close(autocommit=False, timeout_ms=_CLOSE_MS)
-
-    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        """Return the ids of topics, as Kafka writes them, where they are known."""
-        return reset_to.topic_ids(self.admin, names)
-
-    def move_empty(
-        self, group: str, offsets: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, type[Exception]]:
-        """Commit for a group without members; return the errors of what was refused."""
-        wanted = {tp: OffsetAndMetadata(at, "", -1) for tp, at in offsets.items()}
-        return reset_to.move_empty(self.admin, group, wanted)
-
     def topics(self) -> tuple[str, ...]:
         """Return the names of all topics that this principal may see."""
         return tuple(self.admin.list_topics())
@@ -441,16 +398,12 @@ class Operator:
         times = times_to_look_up(view.times.here, since)
         if not times[0]:
             return {}
-        held, recent = map(self._first_offsets, times)
-        timed = described_topics.timed_by_broker(
-            self.admin, {tp.topic for tp in recent}
+        held, recent = self._asked(
+            lambda asker: [first_offsets(one, self.admin, asker) for one in times]
         )
+        names = {tp.topic for tp in recent}
+        timed = described_topics.timed_by_broker(self.admin, names)
         return moved_at_once(view.facts.committed, held, recent, timed)
-
-    def _first_offsets(
-        self, times: Mapping[TopicPartition, float]
-    ) -> dict[TopicPartition, int]:
-        return self._asked(lambda asker: first_offsets(times, self.admin, asker))
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
         """
@@ -523,11 +476,13 @@ class Operator:
             until: when it stops to wait for a report, on the monotonic clock.
         """
         readable = self._read(self.settings, is_strict=is_strict)
-        if readable.ends is not None and not is_strict and not self._is_fit:
+        if readable.ends is not None:
             # A topic made for other data has no holds on it either.
             try:
                 self.check()
             except ControlTopicError as error:
+                if is_strict:
+                    raise
                 unread = (*readable.unread, str(error))
                 readable = evolve(readable, ends=None, unread=unread)
         self.board.update(lambda: self._listen(until))

@@ -1,13 +1,14 @@
 """Turns partitions into ranges and text, and back; finds those that scopes cover."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 from kafka import TopicPartition
 
 from safeconsumer.group import report_wire
-from safeconsumer.holds.scope import Partition
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.holds.scope import Partition, Scope
 
 _MANY = 20
 
@@ -70,6 +71,24 @@ def covered(
     return tuple(tp for tp in partitions if coverage.of(tp))
 
 
+def meeting(
+    several: Iterable[C], partitions: Iterable[TopicPartition]
+) -> tuple[C, ...]:
+    """Return the scopes, or holds, that cover at least one of the partitions."""
+    every = frozenset((tp[0], tp[1]) for tp in partitions)
+    # Scopes of other kinds than one partition cover all of a topic or nothing of it.
+    one_each = {topic: TopicPartition(topic, number) for topic, number in every}
+    return tuple(
+        one
+        for one in several
+        if (
+            (scope.topic, scope.partition) in every
+            if isinstance(scope := getattr(one, "scope", one), Partition)
+            else any(map(one.covers, one_each.values()))
+        )
+    )
+
+
 def partitions_of(
     ranges: Mapping[str, tuple[tuple[int, int], ...]],
 ) -> Iterator[TopicPartition]:
@@ -94,3 +113,45 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
 def names(partitions: Iterable[TopicPartition]) -> list[str]:
     """Return the name of each partition, as ``orders:3``."""
     return [f"{tp.topic}:{tp.partition}" for tp in partitions]
+
+
+def scopes_text(several: Sequence[Scope]) -> str:
+    """Return scopes as text; of many, those of single partitions are ranges."""
+    if len(several) <= _MANY:
+        return ", ".join(map(str, several))
+    wide = [str(one) for one in several if not isinstance(one, Partition)]
+    single = (
+        TopicPartition(one.topic, one.partition)
+        for one in several
+        if isinstance(one, Partition)
+    )
+    return ", ".join(filter(None, [*wide, partitions_text(single)]))
+
+
+def folded(
+    rows: Iterable[tuple[str, ...]], scopes: Sequence[Scope]
+) -> list[tuple[str, ...]]:
+    """
+    Return rows about holds of these scopes: of many, equal ones of partitions are one.
+
+    Args:
+        rows: the cells of each hold, its scope first.
+        scopes: the scope of each.
+    """
+    rows = list(rows)
+    if len(rows) <= _MANY:
+        return rows
+    single: dict[tuple[str, ...], list[TopicPartition]] = {}
+    found: list[tuple[str, ...]] = []
+    for (text, *rest), scope in zip(rows, scopes, strict=True):
+        if isinstance(scope, Partition):
+            tp = TopicPartition(scope.topic, scope.partition)
+            single.setdefault(tuple(rest), []).append(tp)
+        else:
+            found.append((text, *rest))
+    return [*found, *((partitions_text(tps), *rest) for rest, tps in single.items())]
+
+
+def folded_cells(several: Sequence[HoldRecord]) -> list[tuple[str, ...]]:
+    """Return the cells of holds, folded as :func:`folded` does."""
+    return folded(map(HoldRecord.cells, several), [one.scope for one in several])

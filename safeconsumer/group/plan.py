@@ -1,12 +1,12 @@
 """
-Decides what placing, extending or lifting holds would do, before anything is written.
+Decides what a change of holds would do, before anything is written.
 
-A wish is what somebody typed or clicked: :class:`Place`, :class:`Extend`, :class:`Lift`
-or :class:`ResetTo`. :func:`plan_of` compares it with a view of the group, and returns a
-:class:`Plan`: the records to write, what the operator must agree to first, and sentences
-about it. No clock is asked: the view has the time. A :class:`Cluster` is asked for names
-that may have been meant; the same view and wish give the same records and digest, whatever
-it answers.
+A wish is what somebody typed or clicked: :class:`Place`, :class:`Extend`, :class:`Lift`,
+or a reset (:class:`safeconsumer.group.reset_to.ResetTo`). :func:`plan_of` compares it
+with a view of the group, and returns a :class:`Plan`: the records to write, what the
+operator must agree to first, and sentences about it. No clock is asked: the view has the
+time. A :class:`Cluster` is asked for names that may have been meant; the same view and
+wish give the same records and digest, whatever it answers.
 
 =====================================  ================================================
 The owner's hold of the same scope     What the wish to place one does
@@ -39,21 +39,20 @@ from safeconsumer.group import patterns, scopes
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.movements import Movement, movements, movers, obstacle
-from safeconsumer.group.partitions import covered, names, partitions_text
+from safeconsumer.group.movements import unmoved
+from safeconsumer.group.partitions import (
+    covered,
+    folded_cells,
+    meeting,
+    names,
+    partitions_text,
+    scopes_text,
+)
 from safeconsumer.group.publisher import Change, changes, new_hold
-from safeconsumer.group.report_wire import STREAM
-from safeconsumer.group.reset_to import Places
-from safeconsumer.group.targets import targets_of
+from safeconsumer.group.report_wire import Kept
 from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import View
-from safeconsumer.group.wire import (
-    MAX_VALUE_BYTES,
-    ControlHold,
-    ControlKey,
-    Reset,
-    encode_hold,
-)
+from safeconsumer.group.wire import VERSION, ControlKey
 from safeconsumer.holds.explain import counted, utc
 from safeconsumer.holds.hold import OPERATOR, checked_reason
 from safeconsumer.holds.scope import Everything, Scope
@@ -82,28 +81,247 @@ class Cluster(Protocol):
         """Return the names of all topics."""
 
 
-# ---------------------------------------------------------------- wishes
+class Wish(Protocol):
+    """What somebody typed or clicked, checked as far as that needs no cluster."""
+
+    @property
+    def group(self) -> str:
+        """The group that it is about."""
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """What of the group it is about."""
+
+    def keys(self, view: View, /) -> Iterable[ControlKey]:
+        """Return the keys of the records that it would write."""
+
+    def decide(self, plan: "Plan", cluster: Cluster, /) -> "Plan":
+        """
+        Return the plan with its records, and what must be agreed to.
+
+        Args:
+            plan: it has the partitions and the existing holds that the wish meets.
+            cluster: as for :func:`plan_of`.
+        """
+
+    def says(self, plan: "Plan", /) -> Iterator[Point]:
+        """Yield sentences about the plan, each with a level."""
+
+    def facts(self) -> list[Any]:
+        """Return it for a digest, without the ids that its records were given."""
+
+    def document(self, plan: "Plan", /) -> dict[str, Any]:
+        """Return what the plan of it would do as plain JSON values."""
+
+
+# ---------------------------------------------------------------- plans
+
+
+class Consent(Enum):
+    """How an operator agrees: by a flag of that name, by a click, or by typing."""
+
+    FUTURE = "future"
+    REPLACE = "replace"
+    EVERYTHING = "everything"
+    TYPED = "typed"
+    FORCE = "force"
+    NONE = "none"
 
 
 @frozen(kw_only=True)
-class Place:
+class Need:
     """
-    What an operator wants to hold, checked as far as that needs no cluster.
+    Why a plan is not carried out unless the operator agrees.
 
     Attributes:
-        group: the group that shall obey.
+        consent: how to agree; ``NONE`` if the wish itself must be another one.
+        why: the reason as text; empty if the operator knows it.
+        ask: the text that is agreed to, or what to do.
+        about: what is agreed to, for the digest.
+    """
+
+    consent: Consent
+    why: str
+    ask: str
+    about: tuple[str, ...] = ()
+
+
+def refusal(why: str, ask: str) -> Need:
+    """Return the need of another wish: a plan that has it is never carried out."""
+    return Need(consent=Consent.NONE, why=why, ask=ask)
+
+
+@frozen(kw_only=True)
+class Plan:
+    """
+    What a wish would do.
+
+    Attributes:
+        view: the group, as the plan was made from it.
+        wish: the wish.
+        covers: the partitions of the group that the wish is about now.
+        own: the existing holds of the same owners and scopes.
+        others: the other holds that cover some of these partitions, or the same scopes.
+        changes: the records to write; empty if everything stands already.
+        needs: what the operator must agree to first.
+        unchanged: those of ``own`` that are what the wish asks for, and stay.
+        renewed: those that are, and that have ended, or may have, or that the holds
+            topic lacks.
+        kept: the holds to lift that the holds topic has lost, and members obey.
+        is_done: whether nothing is left to do.
+        limits: after how many seconds topics delete records; None for never. Topics of
+            which that is unknown are left out; None if it was not asked.
+    """
+
+    view: View
+    wish: Wish
+    covers: tuple[TopicPartition, ...] = ()
+    own: tuple[HoldRecord, ...] = ()
+    others: tuple[HoldRecord, ...] = ()
+    changes: tuple[Change, ...] = ()
+    needs: tuple[Need, ...] = ()
+    unchanged: tuple[HoldRecord, ...] = ()
+    renewed: tuple[HoldRecord, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    is_done: bool = False
+    limits: Mapping[str, float | None] | None = None
+
+    @cached_property
+    def says(self) -> tuple[Point, ...]:
+        """Sentences about it, each with a level."""
+        return tuple(self.wish.says(self))
+
+    @property
+    def replaced(self) -> tuple[HoldRecord, ...]:
+        """The existing holds that end because another one takes their place."""
+        stays = {one.key for one in (*self.unchanged, *self.renewed)}
+        return tuple(one for one in self.own if one.key not in stays)
+
+    @property
+    def to_agree(self) -> str | None:
+        """The text of what the operator must agree to first; None if nothing."""
+        return "; ".join(one.ask for one in self.needs) or None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether no agreement lets it be carried out."""
+        return any(one.consent is Consent.NONE for one in self.needs)
+
+    @cached_property
+    def digest(self) -> str:
+        """
+        A text that two plans share if they do the same, over the same existing holds.
+
+        It leaves out what changes by itself: sentences, times, and which partitions
+        there are, since an agreement to ``@all`` is valid for all of them.
+        """
+        wish = self.wish
+        needs = [(one.consent.value, *one.about) for one in self.needs]
+        over = [_identity(one) for one in (*self.renewed, *self.replaced)]
+        text = json.dumps([type(wish).__name__, wish.facts(), needs, over])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def with_retention(self, limits: Mapping[str, float | None]) -> "Plan":
+        """Return the plan with sentences on whether records are deleted before it ends."""
+        return evolve(self, limits=limits)
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values."""
+        points = [{"level": level, "sentence": text} for level, text in self.says]
+        return {"points": points, **self.wish.document(self)}
+
+
+def _identity(one: HoldRecord) -> tuple[str, str, str | None, int]:
+    hold_id = one.hold.hold_id if one.hold else None
+    return one.key.owner, one.key.scope, hold_id, one.offset
+
+
+def plan_of(view: View, wish: Wish, cluster: Cluster) -> Plan:
+    """
+    Return what a wish would do.
+
+    Args:
+        view: the group.
+        wish: the wish.
+        cluster: answers which groups and topics there are, if something looks mistyped.
+
+    Raises:
+        HoldSettingError: a hold would last for over ten years.
+    """
+    holds = {one.key: one for one in view.holds}
+    keys = dict.fromkeys(wish.keys(view))
+    own = {key: holds[key] for key in keys if key in holds}
+    covers = covered(wish.scopes, view.consumed)
+    texts = {key.scope for key in keys}
+    over = {one.key for one in meeting(view.holds, covers)}
+    plan = Plan(
+        view=view,
+        wish=wish,
+        covers=covers,
+        own=tuple(own.values()),
+        others=tuple(
+            one
+            for one in view.holds
+            if one.key not in own and (one.key.scope in texts or one.key in over)
+        ),
+    )
+    return wish.decide(plan, cluster)
+
+
+# ---------------------------------------------------------------- placing
+
+
+@frozen(kw_only=True)
+class Timed:
+    """
+    Holds of one owner that shall last for some time.
+
+    Attributes:
+        group: the group that obeys.
         owner: the owner of the holds.
-        scopes: what to hold.
-        reason: why, as text for people.
-        seconds: for how long, counted from when it is placed; None until it is resumed.
-        changes: the records of these holds, one for each scope.
+        scopes: their scopes.
+        seconds: for how long, counted from when it is written; None until it is resumed.
     """
 
     group: str
     owner: str
     scopes: tuple[Scope, ...]
-    reason: str
     seconds: float | None
+
+    def keys(self, _view: View, /) -> list[ControlKey]:
+        """Return a key for each scope."""
+        return [ControlKey(self.group, self.owner, str(one)) for one in self.scopes]
+
+    def says(self, plan: Plan, /) -> Iterator[Point]:
+        """Yield what would be covered, who would not obey, and when it would end."""
+        return _placed(plan, self.seconds)
+
+    def facts(self) -> list[Any]:
+        """Return it for a digest."""
+        return [self.group, self.owner, list(map(str, self.scopes)), self.seconds]
+
+    def document(self, plan: Plan, /) -> dict[str, Any]:
+        """Return what would be covered and replaced as plain JSON values."""
+        return {
+            **_covers_document(plan, plan.covers),
+            "replaces": list(map(hold_document, plan.replaced)),
+            "unchanged": list(map(hold_document, plan.unchanged)),
+            "renewed": list(map(hold_document, plan.renewed)),
+            "seconds": self.seconds,
+        }
+
+
+@frozen(kw_only=True)
+class Place(Timed):
+    """
+    What an operator wants to hold, checked as far as that needs no cluster.
+
+    Attributes:
+        reason: why, as text for people.
+        changes: the records of these holds, one for each scope.
+    """
+
+    reason: str
     changes: tuple[Change, ...]
 
     def written_by(self, host: str | None, principal: str | None) -> "Place":
@@ -114,6 +332,31 @@ class Place:
             if one.hold is not None
         )
         return evolve(self, changes=tuple(signed))
+
+    def decide(self, plan: Plan, cluster: Cluster, /) -> Plan:
+        """Return the plan that leaves alone what stands, by the table of the module."""
+        own = {one.key: one for one in plan.own}
+        unchanged, renewed, todo = [], [], []
+        for change in self.changes:
+            there = own.get(change.key)
+            if there is not None and _is_same(change, there):
+                if _is_lasting(plan.view, there):
+                    unchanged.append(there)
+                    continue
+                renewed.append(there)
+            todo.append(change if there is None else change.held_since(there.since))
+        plan = evolve(
+            plan,
+            changes=tuple(todo),
+            unchanged=tuple(unchanged),
+            renewed=tuple(renewed),
+            is_done=not todo,
+        )
+        return evolve(plan, needs=tuple(_needs(plan, self, cluster)))
+
+    def facts(self) -> list[Any]:
+        """Return it for a digest."""
+        return [*Timed.facts(self), self.reason]
 
 
 def wish_of(
@@ -170,24 +413,166 @@ def duration_of(for_: str) -> float:
         raise HoldSettingError(message) from error
 
 
+def _is_same(change: Change, one: HoldRecord) -> bool:
+    wanted, hold = change.hold, one.hold
+    if wanted is None or hold is None:
+        return False
+    return (wanted.reason, wanted.ttl_ms) == (hold.reason, hold.ttl_ms)
+
+
+def _is_lasting(view: View, one: HoldRecord) -> bool:
+    """Tell whether a hold is on the holds topic, and has ended by no clock."""
+    if view.is_outlived(one):
+        return False
+    if one.hold is None or one.hold.ttl_ms is None:
+        return True
+    return one.expires_at is not None and not one.is_over(view.times.here)
+
+
+def _needs(plan: Plan, wish: Place, cluster: Cluster) -> Iterator[Need]:
+    # What stands already needs no consent: a loop that repeats a command is not asked.
+    view, group = plan.view, wish.group
+    keys = {one.key.scope for one in plan.changes}
+    todo = [one for one in wish.scopes if str(one) in keys]
+    if todo and not view.is_known:
+        meant = scopes.near(group, cluster.groups()) or "; look for a typing error"
+        yield Need(
+            consent=Consent.FUTURE,
+            why=f"no group {group!r} here{meant}",
+            ask=f"Hold {group} before it exists",
+        )
+    elif said := scopes.mistakes(view, todo, cluster.topics):
+        met = frozenset(meeting(todo, view.consumed))
+        yield Need(
+            consent=Consent.FUTURE,
+            why=said,
+            ask="Hold what the group does not consume now",
+            about=tuple(str(one) for one in todo if one not in met),
+        )
+    if lasting := [one for one in plan.replaced if not one.is_over(view.times.proven)]:
+        named = scopes_text([one.scope for one in lasting])
+        yield Need(
+            consent=Consent.REPLACE,
+            why=f"held already: {'; '.join(_rows(lasting))}",
+            ask=f"Replace what you hold already: {named}",
+        )
+    if moving := [one.scope for one in plan.replaced if one.hold and one.hold.reset]:
+        why = f"the group is being moved under it: {scopes_text(moving)}"
+        yield refusal(why, "resume it first")
+    if any(isinstance(one, Everything) for one in todo):
+        yield Need(
+            consent=Consent.EVERYTHING,
+            why="",
+            ask=f"Hold all {counted(len(plan.covers), 'partition')} of {group}",
+        )
+
+
+# ---------------------------------------------------------------- extending
+
+
 @frozen(kw_only=True)
-class Extend:
+class Extend(Timed):
     """
     Which existing holds of an owner shall last longer.
 
+    The holds keep their id, their reason, and the time at which they were placed. If no
+    member reports the broker's time they may last longer than wished, and never shorter
+    than before. One that the holds topic has lost is written to it again, if it would end
+    no earlier.
+
     Attributes:
-        group: the group that obeys them.
-        owner: their owner.
-        scopes: their scopes.
-        seconds: for how long, counted from when that is written.
         offset: the offset of the hold as it was shown; None if none was shown.
     """
 
-    group: str
-    owner: str
-    scopes: tuple[Scope, ...]
     seconds: float
     offset: int | None = None
+
+    def decide(self, plan: Plan, _cluster: Cluster, /) -> Plan:
+        """Return the plan; it is refused if one hold cannot be extended."""
+        view = plan.view
+        own = {one.key: one for one in plan.own}
+        keys = self.keys(view)
+        if self.offset is not None and any(
+            key not in own or own[key].offset != self.offset for key in keys
+        ):
+            return self._changed_since(plan, is_all=len(own) == len(keys))
+        every = (next(self._refusals(one, own.get(one), plan), None) for one in keys)
+        needs = tuple(one for one in every if one is not None)
+        longer = () if needs else tuple(self._longer(own[key], view) for key in keys)
+        lost = tuple(one for one in plan.own if view.is_outlived(one))
+        return evolve(plan, needs=needs, changes=longer, renewed=lost)
+
+    def _changed_since(self, plan: Plan, *, is_all: bool) -> Plan:
+        """Return the plan if another record stands where the one that was shown stood."""
+        ttl_ms = new_hold(None, self.seconds).ttl_ms
+        shown = -1 if self.offset is None else self.offset
+        is_done = is_all and all(
+            one.hold is not None
+            and one.offset > shown
+            and one.hold.ttl_ms == ttl_ms
+            and _is_lasting(plan.view, one)
+            for one in plan.own
+        )
+        if is_done:  # this form was sent before
+            return evolve(plan, is_done=True, unchanged=plan.own)
+        ask = "it was lifted, replaced or extended, or it ended: look at the group"
+        return evolve(plan, needs=(refusal("the hold has changed", ask),))
+
+    def _refusals(
+        self, key: ControlKey, own: HoldRecord | None, plan: Plan
+    ) -> Iterator[Need]:
+        """Yield why a hold cannot be extended; the first reason counts."""
+        scope, view, again = key.scope, plan.view, "pause places it again"
+        if is_later(own) or (own is None and of_later_version(plan, key)):
+            yield refusal(f"a later version holds {scope}", "upgrade first")
+        if own is None or own.hold is None:
+            why = f"{scope} is not held by {self.owner}"
+            yield refusal(why, "place it, or name its owner")
+            return
+        if over := _over(own, view):
+            yield refusal(f"{scope} {over}", again)
+        end, is_endless = own.expires_at, own.hold.ttl_ms is None
+        is_shorter = end is not None and view.times.here + self.seconds < end
+        if view.is_outlived(own) and (is_shorter or is_endless):
+            yield refusal(f"{scope} would end earlier, and {LACKED}", again)
+        if is_endless:
+            yield refusal(f"{scope} is held until it is resumed", "it has no end")
+        if end is not None and is_shorter:
+            why = f"{scope} is held until {utc(end)}, which is later"
+            yield refusal(why, "replace it to make it shorter")
+
+    def _longer(self, own: HoldRecord, view: View) -> Change:
+        hold, end, seconds = own.hold, own.expires_at, self.seconds
+        if end is not None:
+            # The broker counts from its own time, which is no earlier than what is
+            # proven.
+            seconds = max(seconds, end - view.times.proven)
+        ttl_ms = new_hold(None, seconds).ttl_ms
+        longer = None if hold is None else evolve(hold, ttl_ms=ttl_ms)
+        return Change(own.key, longer).held_since(own.since)
+
+    def says(self, plan: Plan, /) -> Iterator[Point]:
+        """Yield what is held for longer, or that it was extended already."""
+        if plan.is_done:
+            return (("note", f"extended already: {one}") for one in _rows(plan.own))
+        return Timed.says(self, plan)
+
+    def facts(self) -> list[Any]:
+        """Return it for a digest."""
+        return [*Timed.facts(self), self.offset]
+
+
+def _over(own: HoldRecord, view: View) -> str:
+    """Return that a hold has ended, or may have; empty if neither clock has it ended."""
+    end, lifted = own.expires_at, view.lifted_by([own])
+    if end is not None and lifted is not None:
+        return f"ended at {utc(end)}, and members lift it until {utc(lifted)}"
+    if end is not None and own.is_over(view.times.here):
+        return f"may have ended at {utc(end)}"
+    return ""
+
+
+# ---------------------------------------------------------------- lifting
 
 
 @frozen(kw_only=True)
@@ -223,514 +608,133 @@ class Lift:
     """
     Which holds of a group shall be lifted.
 
+    That is done already if the holds were shown, and none of them is there any more, of
+    no other owner; the hold may have been all that is known of its group. One that members
+    obey though the holds topic has lost it is there.
+
     Attributes:
         group: the group that obeys them.
         holds: the holds.
         by: who lifts them, and must type the scopes of others' holds; None for somebody
-            who names the owner anyway.
+            who names the owner anyway, and may name what is not held.
     """
 
     group: str
     holds: tuple[Named, ...]
     by: str | None = None
 
-
-@frozen(kw_only=True)
-class ResetTo:
-    """
-    To which offsets a group shall be moved, under holds that its operator has.
-
-    Attributes:
-        group: the group.
-        owner: the owner of the holds.
-        scopes: what shall be moved.
-        asked: where to, as it was typed.
-        places: by partition, where it can be moved and where to, as brokers have answered.
-        topic_ids: topics with their ids, as Kafka writes them.
-    """
-
-    group: str
-    owner: str
-    scopes: tuple[Scope, ...]
-    asked: str
-    places: Places
-    topic_ids: Mapping[str, str]
-
-
-Wish = Place | Extend | Lift | ResetTo
-
-
-# ---------------------------------------------------------------- plans
-
-
-class Consent(Enum):
-    """How an operator agrees: by a flag of that name, by a click, or by typing."""
-
-    FUTURE = "future"
-    REPLACE = "replace"
-    EVERYTHING = "everything"
-    TYPED = "typed"
-    FORCE = "force"
-    NONE = "none"
-
-
-@frozen(kw_only=True)
-class Need:
-    """
-    Why a plan is not carried out unless the operator agrees.
-
-    Attributes:
-        consent: how to agree; ``NONE`` if the wish itself must be another one.
-        why: the reason as text; empty if the operator knows it.
-        ask: the text that is agreed to, or what to do.
-        about: what is agreed to, for the digest.
-    """
-
-    consent: Consent
-    why: str
-    ask: str
-    about: tuple[str, ...] = ()
-
-
-@frozen(kw_only=True)
-class Plan:
-    """
-    What a wish would do.
-
-    Attributes:
-        view: the group, as the plan was made from it.
-        wish: the wish.
-        changes: the records to write; empty if everything stands already.
-        needs: what the operator must agree to first.
-        says: sentences about it, each with a level.
-        covers: the partitions of the group that the holds cover now.
-        own: the existing holds of the same owners and scopes.
-        unchanged: those of ``own`` that are what the wish asks for, and stay.
-        renewed: those that are, and that have ended, or may have, or that the holds
-            topic lacks.
-        others: the other holds that cover some of these partitions, or the same scopes.
-        is_done: whether nothing is left to do.
-    """
-
-    view: View
-    wish: Wish
-    changes: tuple[Change, ...]
-    needs: tuple[Need, ...] = ()
-    says: tuple[Point, ...] = ()
-    covers: tuple[TopicPartition, ...] = ()
-    own: tuple[HoldRecord, ...] = ()
-    unchanged: tuple[HoldRecord, ...] = ()
-    renewed: tuple[HoldRecord, ...] = ()
-    others: tuple[HoldRecord, ...] = ()
-    is_done: bool = False
-
     @property
-    def replaced(self) -> tuple[HoldRecord, ...]:
-        """The existing holds that end because another one takes their place."""
-        stays = {one.key for one in (*self.unchanged, *self.renewed)}
-        return tuple(one for one in self.own if one.key not in stays)
+    def scopes(self) -> tuple[Scope, ...]:
+        """The scopes of the holds, as far as this version can read them."""
+        reads = (patterns.read(one.scope) for one in self.holds)
+        return tuple(one.scope for one in reads if one is not None)
 
-    @property
-    def to_agree(self) -> str | None:
-        """The text of what the operator must agree to first; None if nothing."""
-        return "; ".join(one.ask for one in self.needs) or None
+    def keys(self, _view: View, /) -> Iterator[ControlKey]:
+        """Return the keys of the holds."""
+        return (ControlKey(self.group, one.owner, one.scope) for one in self.holds)
 
-    @cached_property
-    def digest(self) -> str:
-        """
-        A text that two plans share if they do the same, over the same existing holds.
-
-        It leaves out what changes by itself: sentences, times, and which partitions
-        there are, since an agreement to ``@all`` is valid for all of them.
-        """
-        wish = self.wish
-        needs = [(one.consent.value, *one.about) for one in self.needs]
-        over = [_identity(one) for one in (*self.renewed, *self.replaced)]
-        text = json.dumps([type(wish).__name__, _facts(wish), needs, over])
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-    def with_retention(self, limits: Mapping[str, float | None]) -> "Plan":
-        """
-        Return the plan with sentences on whether records are deleted before it ends.
-
-        Args:
-            limits: after how many seconds topics delete records; None for never.
-                Topics of which that is unknown are left out.
-        """
-        return evolve(self, says=(*self.says, *_kept(self, limits)))
-
-    def document(self) -> dict[str, Any]:
-        """Return the plan as plain JSON values."""
-        points = [{"level": level, "sentence": text} for level, text in self.says]
-        if isinstance(self.wish, ResetTo):
-            return {"points": points, "moves": _moves_document(self, self.wish)}
-        covers = flowing(self) if isinstance(self.wish, Lift) else self.covers
-        found = {
-            "points": points,
-            "covers": names(covers),
-            "waiting": waiting(self.view, covers),
-            "others": list(map(hold_document, self.others)),
-            "to_agree": self.to_agree,
-        }
-        if isinstance(self.wish, Lift):
-            return found
-        return {
-            **found,
-            "replaces": list(map(hold_document, self.replaced)),
-            "unchanged": list(map(hold_document, self.unchanged)),
-            "renewed": list(map(hold_document, self.renewed)),
-            "seconds": self.wish.seconds,
-        }
-
-
-def _moves_document(plan: Plan, wish: ResetTo) -> list[dict[str, object]]:
-    committed = plan.view.facts.committed
-    return [
-        {
-            "partition": f"{tp.topic}:{tp.partition}",
-            "from": committed.get(tp),
-            "to": at.offset,
-            "start": at.start,
-            "end": at.end,
-        }
-        for tp, at in wish.places.items()
-    ]
-
-
-def plan_of(view: View, wish: Wish, cluster: Cluster) -> Plan:
-    """
-    Return what a wish would do.
-
-    Args:
-        view: the group.
-        wish: the wish.
-        cluster: answers which groups and topics there are, if something looks mistyped.
-
-    Raises:
-        HoldSettingError: a hold cannot be extended; the message says why.
-    """
-    if isinstance(wish, Place):
-        return place(view, wish, cluster)
-    if isinstance(wish, ResetTo):
-        return reset(view, wish)
-    return extend(view, wish) if isinstance(wish, Extend) else lift(view, wish)
-
-
-# ---------------------------------------------------------------- placing
-
-
-def place(view: View, wish: Place, cluster: Cluster) -> Plan:
-    """Return what placing holds would do; arguments as of :func:`plan_of`."""
-    own = _own(view, (one.key for one in wish.changes))
-    unchanged, renewed, todo = [], [], []
-    for change in wish.changes:
-        there = own.get(change.key)
-        is_same = there is not None and _is_same(change, there)
-        if there is not None and is_same and _is_lasting(view, there):
-            unchanged.append(there)
-            continue
-        if there is not None and is_same:
-            renewed.append(there)
-        todo.append(change if there is None else change.held_since(there.since))
-    covers = covered(wish.scopes, view.consumed)
-    plan = Plan(
-        view=view,
-        wish=wish,
-        changes=tuple(todo),
-        covers=covers,
-        own=tuple(own.values()),
-        unchanged=tuple(unchanged),
-        renewed=tuple(renewed),
-        others=_others(view, own, map(str, wish.scopes), covers),
-        is_done=not todo,
-    )
-    plan = evolve(plan, needs=tuple(_needs(plan, wish, cluster)))
-    return evolve(plan, says=tuple(_placed(plan, wish.seconds)))
-
-
-def _own(view: View, keys: Iterable[ControlKey]) -> dict[ControlKey, HoldRecord]:
-    holds = {one.key: one for one in view.holds}
-    return {key: holds[key] for key in keys if key in holds}
-
-
-def _others(
-    view: View,
-    own: Mapping[ControlKey, HoldRecord],
-    named: Iterable[str],
-    covers: Sequence[TopicPartition],
-) -> tuple[HoldRecord, ...]:
-    texts = frozenset(named)
-    return tuple(
-        one
-        for one in view.holds
-        if one.key not in own
-        and (one.key.scope in texts or any(one.covers(tp) for tp in covers))
-    )
-
-
-def _is_same(change: Change, one: HoldRecord) -> bool:
-    wanted, hold = change.hold, one.hold
-    if wanted is None or hold is None:
-        return False
-    return (wanted.reason, wanted.ttl_ms) == (hold.reason, hold.ttl_ms)
-
-
-def _is_lasting(view: View, one: HoldRecord) -> bool:
-    """Tell whether a hold is on the holds topic, and has ended by no clock."""
-    if view.is_outlived(one):
-        return False
-    if one.hold is None or one.hold.ttl_ms is None:
-        return True
-    return one.expires_at is not None and not one.is_over(view.times.here)
-
-
-def _needs(plan: Plan, wish: Place, cluster: Cluster) -> Iterator[Need]:
-    # What stands already needs no consent: a loop that repeats a command is not asked.
-    view, group = plan.view, wish.group
-    keys = {one.key.scope for one in plan.changes}
-    todo = [one for one in wish.scopes if str(one) in keys]
-    if todo and not view.is_known:
-        meant = scopes.near(group, cluster.groups()) or "; look for a typing error"
-        yield Need(
-            consent=Consent.FUTURE,
-            why=f"no group {group!r} here{meant}",
-            ask=f"Hold {group} before it exists",
+    def decide(self, plan: Plan, _cluster: Cluster, /) -> Plan:
+        """Return the plan that writes a tombstone for each hold."""
+        view = plan.view
+        names = {(OPERATOR + one.owner, one.scope) for one in self.holds}
+        own = {(one.owner, one.key.scope) for one in plan.own}
+        lost = (one for one in view.kept if (one.owner, one.scope) in names - own)
+        plan = evolve(
+            plan,
+            kept=tuple(lost),
+            changes=tuple(Change(key, None) for key in dict.fromkeys(self.keys(view))),
         )
-    elif said := scopes.mistakes(view, todo, cluster.topics):
-        yield Need(
-            consent=Consent.FUTURE,
-            why=said,
-            ask="Hold what the group does not consume now",
-            about=tuple(str(one) for one in todo if not covered([one], view.consumed)),
-        )
-    if lasting := [one for one in plan.replaced if not one.is_over(view.times.proven)]:
-        rows = "; ".join(" ".join(one.cells()) for one in lasting)
-        named = ", ".join(one.key.scope for one in lasting)
-        yield Need(
-            consent=Consent.REPLACE,
-            why=f"held already: {rows}",
-            ask=f"Replace what you hold already: {named}",
-        )
-    if moving := [one.key.scope for one in plan.replaced if _reset_of(one)]:
-        yield Need(
-            consent=Consent.NONE,
-            why=f"the group is being moved under it: {', '.join(moving)}",
-            ask="resume it first",
-        )
-    if any(isinstance(one, Everything) for one in todo):
-        yield Need(
-            consent=Consent.EVERYTHING,
-            why="",
-            ask=f"Hold all {counted(len(plan.covers), 'partition')} of {group}",
+        is_there = plan.own or plan.kept or not self._was_lifted(view)
+        plan = evolve(plan, is_done=not is_there)
+        return evolve(plan, needs=tuple(self._needs(plan)))
+
+    def _was_lifted(self, view: View) -> bool:
+        return all(one.was_shown for one in self.holds) and not any(
+            hold.key.scope == one.scope and one.names(hold)
+            for hold in view.holds
+            for one in self.holds
         )
 
-
-# ---------------------------------------------------------------- extending
-
-
-def extend(view: View, wish: Extend) -> Plan:
-    """
-    Return what lets an owner's holds of these scopes end later.
-
-    The holds keep their id, their reason, and the time at which they were placed. If no
-    member reports the broker's time they may last longer than wished, and never shorter
-    than before.
-
-    One that the holds topic has lost is written to it again, if it would end no earlier.
-
-    Raises:
-        HoldSettingError: one does not exist, has ended or may have, has no end, or ends
-            later than that.
-    """
-    keys = [ControlKey(wish.group, wish.owner, str(one)) for one in wish.scopes]
-    own = _own(view, keys)
-    covers = covered(wish.scopes, view.consumed)
-    plan = Plan(
-        view=view,
-        wish=wish,
-        changes=(),
-        covers=covers,
-        own=tuple(own.values()),
-        others=_others(view, own, map(str, wish.scopes), covers),
-    )
-    is_shown = all(key in own and own[key].offset == wish.offset for key in keys)
-    if wish.offset is not None and not is_shown:
-        return _extended_since(plan, wish, [own.get(key) for key in keys])
-    todo = tuple(_longer(key, own.get(key), wish.seconds, view) for key in keys)
-    says = (*_placed(plan, wish.seconds), *_lacking(plan))
-    return evolve(plan, changes=todo, says=says)
-
-
-def _lacking(plan: Plan) -> Iterator[Point]:
-    """Yield which of the holds to extend members obey though the topic has lost them."""
-    for one in plan.own:
-        if plan.view.is_outlived(one):
-            yield (
-                "note",
-                f"would be written again, as {LACKED}: {' '.join(one.cells())}",
-            )
-
-
-def _extended_since(plan: Plan, wish: Extend, own: Sequence[HoldRecord | None]) -> Plan:
-    """Return the plan if another record stands where the one that was shown stood."""
-    ttl_ms = new_hold(None, wish.seconds).ttl_ms
-    shown = -1 if wish.offset is None else wish.offset
-    is_done = all(
-        one is not None
-        and one.hold is not None
-        and one.offset > shown
-        and one.hold.ttl_ms == ttl_ms
-        and _is_lasting(plan.view, one)
-        for one in own
-    )
-    if is_done:  # this form was sent before
-        rows = (" ".join(one.cells()) for one in plan.own)
-        says = tuple(("note", f"extended already: {one}") for one in rows)
-        return evolve(plan, is_done=True, unchanged=plan.own, says=says)
-    why = Need(
-        consent=Consent.NONE,
-        why="the hold has changed",
-        ask="it was lifted, replaced or extended, or it ended: look at the group",
-    )
-    return evolve(plan, needs=(why,))
-
-
-def _longer(
-    key: ControlKey, own: HoldRecord | None, seconds: float, view: View
-) -> Change:
-    times = view.times
-    if own is None or own.hold is None:
-        message = (
-            f"{key.scope} is not held by {key.owner}: place it, or name its owner. "
-            "Nothing was changed"
-        )
-        raise HoldSettingError(message)
-    if over := _over(own, view):
-        message = f"{key.scope} {over}: pause places it again. Nothing was changed"
-        raise HoldSettingError(message)
-    end = own.expires_at
-    is_later = end is not None and times.here + seconds < end
-    if view.is_outlived(own) and (is_later or own.hold.ttl_ms is None):
-        message = (
-            f"{key.scope} would end earlier, and {LACKED}: pause places it again. "
-            "Nothing was changed"
-        )
-        raise HoldSettingError(message)
-    if own.hold.ttl_ms is None:
-        message = f"{key.scope} is held until it is resumed. Nothing was changed"
-        raise HoldSettingError(message)
-    if end is not None and is_later:
-        message = (
-            f"{key.scope} is held until {utc(end)}, which is later. Nothing was "
-            "changed: replace it to make it shorter"
-        )
-        raise HoldSettingError(message)
-    if end is not None:
-        # The broker counts from its own time, which is no earlier than what is proven.
-        seconds = max(seconds, end - times.proven)
-    hold = evolve(own.hold, ttl_ms=new_hold(own.hold.reason, seconds).ttl_ms)
-    return Change(key, hold).held_since(own.since)
-
-
-def _over(own: HoldRecord, view: View) -> str:
-    """Return that a hold has ended, or may have; empty if neither clock has it ended."""
-    end, lifted = own.expires_at, view.lifted_by([own])
-    if end is not None and lifted is not None:
-        return f"ended at {utc(end)}, and members lift it until {utc(lifted)}"
-    if end is not None and own.is_over(view.times.here):
-        return f"may have ended at {utc(end)}"
-    return ""
-
-
-# ---------------------------------------------------------------- lifting
-
-
-def lift(view: View, wish: Lift) -> Plan:
-    """
-    Return what lifting holds would do.
-
-    It is done already if the holds were shown, and none of them is there any more; the
-    hold may have been all that is known of its group.
-    """
-    keys = [ControlKey(wish.group, one.owner, one.scope) for one in wish.holds]
-    own = _own(view, keys)
-    reads = (patterns.read(key.scope) for key in keys)
-    covers = covered((one.scope for one in reads if one is not None), view.consumed)
-    plan = Plan(
-        view=view,
-        wish=wish,
-        changes=tuple(dict.fromkeys(Change(key, None) for key in keys)),
-        covers=covers,
-        own=tuple(own.values()),
-        others=_others(view, own, (key.scope for key in keys), covers),
-        is_done=not own and _are_gone(view, wish),
-    )
-    plan = evolve(plan, needs=tuple(_lift_needs(plan, wish)))
-    return evolve(plan, says=tuple(_lifted(plan)))
-
-
-def _are_gone(view: View, wish: Lift) -> bool:
-    """
-    Tell whether the holds were shown, and are there no more, of no other owner.
-
-    One that members obey though the topic has lost it is there.
-    """
-    kept = {(one.owner, one.scope) for one in view.kept}
-    if any((OPERATOR + one.owner, one.scope) in kept for one in wish.holds):
-        return False
-    return all(one.was_shown for one in wish.holds) and not any(
-        hold.key.scope == one.scope and one.names(hold)
-        for hold in view.holds
-        for one in wish.holds
-    )
-
-
-def _lift_needs(plan: Plan, wish: Lift) -> Iterator[Need]:
-    there = {(one.key.scope, one.key.owner): one for one in plan.own}
-    found = [(one, there.get((one.scope, one.owner))) for one in wish.holds]
-    if (lacking := gone(plan)) and not plan.is_done:
-        rest = ": check whether you want to lift the rest" if plan.own else ""
-        yield Need(
-            consent=Consent.NONE,
-            why=f"not held: {', '.join(lacking)}",
-            ask=f"{GONE}{rest}",
-        )
-    for one, hold in found:
-        if hold is not None and not one.names(hold):
+    def _needs(self, plan: Plan) -> Iterator[Need]:
+        lacking = () if plan.is_done or self.by is None else gone(plan)
+        if lacking:
+            rest = ": check whether you want to lift the rest" if plan.own else ""
+            yield refusal(f"not held: {', '.join(lacking)}", f"{GONE}{rest}")
+        there = {(one.key.scope, one.key.owner): one for one in plan.own}
+        for one in self.holds:
+            hold = there.get((one.scope, one.owner))
+            if hold is not None and not one.names(hold):
+                ask = "it was replaced or extended: check whether you still want to lift it"
+                yield refusal(f"the hold on {one.scope} has changed", ask)
+        if undone := unmoved(plan.view, plan.own):
             yield Need(
-                consent=Consent.NONE,
-                why=f"the hold on {one.scope} has changed",
-                ask="it was replaced or extended: check whether you still want to lift it",
+                consent=Consent.FORCE,
+                why="; ".join(
+                    f"{one.name} is not moved yet: {one.why}" for one in undone
+                ),
+                ask="resume --force lifts it, and leaves what is not moved where it is",
             )
-    if undone := _unmoved(plan):
-        yield Need(
-            consent=Consent.FORCE,
-            why="; ".join(f"{one.name} is not moved yet: {one.why}" for one in undone),
-            ask="resume --force lifts it: what is not moved stays where it was",
-        )
-    if others := anothers(plan):
-        texts = tuple(one.key.scope for one in others)
-        owners = ", ".join(dict.fromkeys(one.key.owner for one in others))
-        why = f"{' '.join(texts)} {_verb(texts, 'is', 'are')} held by {owners}"
-        ask = f"type {' '.join(texts)} to lift {_verb(texts, 'it', 'them')}"
-        yield Need(consent=Consent.TYPED, why=why, ask=ask, about=texts)
-        if not all(one.was_shown for one in wish.holds):
-            ask = "give the hold's id or offset too"
-            yield Need(consent=Consent.NONE, why=why, ask=ask)
+        others = {one.key.scope: one.key.owner for one in anothers(plan)}
+        if self.by is not None:
+            mine = OPERATOR + self.by
+            kept = [one for one in plan.kept if one.owner != mine]
+            others |= {one.scope: one.owner.removeprefix(OPERATOR) for one in kept}
+        if others:
+            texts, owners = tuple(others), ", ".join(dict.fromkeys(others.values()))
+            why = f"{' '.join(texts)} {_verb(texts, 'is', 'are')} held by {owners}"
+            ask = f"type {' '.join(texts)} to lift {_verb(texts, 'it', 'them')}"
+            yield Need(consent=Consent.TYPED, why=why, ask=ask, about=texts)
+            if plan.own and not all(one.was_shown for one in self.holds):
+                yield refusal(why, "give the hold's id or offset too")
+
+    def says(self, plan: Plan, /) -> Iterator[Point]:
+        """Yield what begins to flow, and what others keep held."""
+        for one in plan.kept:
+            yield "note", f"kept by members, as the holds topic has lost it: {one.line}"
+        if free := flowing(plan):
+            said = f"{counted(len(free), 'partition')} {_verb(free, 'flows', 'flow')} again"
+            yield "note", f"{said}: {partitions_text(free)}"
+            yield _waiting(waiting(plan.view, free), "come{} at once")
+        else:
+            yield "waiting", "nothing begins to flow by it now"
+        if kept := covered(plan.others, plan.covers):
+            said = f"{counted(len(kept), 'partition')} {_verb(kept, 'stays', 'stay')}"
+            yield "waiting", f"{said} held by others"
+
+    def facts(self) -> list[Any]:
+        """Return it for a digest."""
+        holds = [(one.scope, one.owner, one.id, one.offset) for one in self.holds]
+        return [self.group, self.by, holds]
+
+    def document(self, plan: Plan, /) -> dict[str, Any]:
+        """Return what begins to flow as plain JSON values."""
+        return _covers_document(plan, flowing(plan))
 
 
 def gone(plan: Plan) -> list[str]:
     """Return the holds that a wish to lift names and that are not there, as text."""
     there = {(one.key.scope, one.key.owner) for one in plan.own}
+    there |= {(one.scope, one.owner.removeprefix(OPERATOR)) for one in plan.kept}
     holds = plan.wish.holds if isinstance(plan.wish, Lift) else ()
     lacking = (one for one in holds if (one.scope, one.owner) not in there)
     return [f"{one.scope} of {one.owner}" for one in lacking]
 
 
-def of_later_version(plan: Plan) -> tuple[HoldRecord, ...]:
-    """Return the holds to lift whose keys a later version wrote: only that lifts them."""
-    holds = plan.wish.holds if isinstance(plan.wish, Lift) else ()
-    named = {(one.scope, one.owner) for one in holds}
+def is_later(one: HoldRecord | None) -> bool:
+    """Tell whether a later version wrote what a hold says: another write would lose it."""
+    return one is not None and one.hold is not None and one.hold.version > VERSION
+
+
+def of_later_version(plan: Plan, *keys: ControlKey) -> tuple[HoldRecord, ...]:
+    """
+    Return the holds of a wish whose keys a later version wrote: only that writes them.
+
+    Args:
+        plan: the plan.
+        keys: those of the wish that are meant; all, if none is given.
+    """
+    wanted = keys or plan.wish.keys(plan.view)
+    named = {(one.scope, one.owner) for one in wanted}
     return tuple(one for one in plan.others if (one.key.scope, one.key.owner) in named)
 
 
@@ -746,153 +750,6 @@ def flowing(plan: Plan) -> tuple[TopicPartition, ...]:
     return tuple(tp for tp in plan.covers if tp not in kept)
 
 
-def _unmoved(plan: Plan) -> list[Movement]:
-    """Return what the holds that shall be lifted were to move, and have not yet."""
-    owners = {one.owner for one in plan.own if _reset_of(one)}
-    covers = [one.scope for one in plan.own if _reset_of(one)]
-    if not covers:
-        return []
-    found = movements(plan.view, covers)
-    return [one for one in found if one.by in owners and not one.is_moved]
-
-
-def _reset_of(one: HoldRecord) -> Reset | None:
-    return None if one.hold is None else one.hold.reset
-
-
-# ---------------------------------------------------------------- moving offsets
-
-
-def reset(view: View, wish: ResetTo) -> Plan:
-    """
-    Return what moving a group to other offsets would do.
-
-    The targets are written into the holds of the owner that cover them, which lose their
-    end by that.
-    """
-    own = [one for one in view.lasting if one.key.owner == wish.owner]
-    wanted = _wanted(wish)
-    todo: dict[ControlKey, dict[TopicPartition, int]] = {}
-    for tp, offset in wanted.items():
-        under = next((one for one in own if one.covers(tp)), None)
-        if under is not None:
-            todo.setdefault(under.key, {})[tp] = offset
-    holds = {one.key: one for one in own}
-    plan = Plan(
-        view=view,
-        wish=wish,
-        changes=tuple(_moved_by(holds[key], to, wish) for key, to in todo.items()),
-        covers=tuple(sorted(wish.places)),
-        own=tuple(holds[key] for key in todo),
-    )
-    plan = evolve(plan, is_done=bool(wanted) and _stands(view, wish, wanted))
-    plan = evolve(plan, needs=tuple(_reset_needs(plan, wish)))
-    return evolve(plan, says=tuple(_reset_says(plan, wish)))
-
-
-def _wanted(wish: ResetTo) -> dict[TopicPartition, int]:
-    return {tp: at.offset for tp, at in wish.places.items() if at.offset is not None}
-
-
-def _moved_by(
-    own: HoldRecord, to: Mapping[TopicPartition, int], wish: ResetTo
-) -> Change:
-    known = _reset_of(own) or Reset(())
-    places = {(topic, number): at for topic, number, at in known.to}
-    places |= {(tp.topic, tp.partition): at for tp, at in to.items()}
-    ids = {**dict(known.topic_ids), **wish.topic_ids}
-    topics = {topic for topic, _ in places}
-    written = Reset(
-        tuple((*tp, at) for tp, at in sorted(places.items())),
-        tuple(sorted((name, one) for name, one in ids.items() if name in topics)),
-        wish.asked,
-    )
-    hold = own.hold or ControlHold()
-    changed = Change(own.key, evolve(hold, reset=written, ttl_ms=None))
-    return changed.held_since(own.since)
-
-
-def _stands(view: View, wish: ResetTo, wanted: Mapping[TopicPartition, int]) -> bool:
-    known, owner = targets_of(view.lasting), OPERATOR + wish.owner
-    return all(
-        (one := known.get(tp)) is not None
-        and (one.owner, one.offset) == (owner, at)
-        and one.topic_id == wish.topic_ids.get(tp.topic)
-        for tp, at in wanted.items()
-    )
-
-
-def _reset_needs(plan: Plan, wish: ResetTo) -> Iterator[Need]:
-    view, nothing = plan.view, Consent.NONE
-    if not wish.places:
-        named = " ".join(map(str, wish.scopes))
-        yield Need(
-            consent=nothing, why=f"nothing of {named} is consumed", ask="name it"
-        )
-    held = [one for one in view.lasting if one.key.owner == wish.owner]
-    bare = [tp for tp in wish.places if not any(one.covers(tp) for one in held)]
-    if bare:
-        why = f"{partitions_text(bare)} is not held by {wish.owner}"
-        yield Need(consent=nothing, why=why, ask="pause it first, and wait until quiet")
-    if unset := [tp for tp, at in wish.places.items() if at.offset is None]:
-        why = f"nothing is committed of {partitions_text(unset)} to count from"
-        yield Need(consent=nothing, why=why, ask="give an offset, or a time")
-    for tp, at in wish.places.items():
-        if at.is_outside:
-            why = f"{tp.topic}:{tp.partition} has offsets {at.start:,} to {at.end:,}"
-            yield Need(consent=nothing, why=why, ask=f"not {at.offset:,}")
-    for one in movements(view, wish.scopes):
-        if one.by != OPERATOR + wish.owner and not one.is_moved:
-            why = f"{one.name} is still moved by {one.by}: {one.why}"
-            yield Need(consent=nothing, why=why, ask="wait until it is moved")
-    if any(_is_too_long(one) for one in plan.changes):
-        why = "so many partitions do not fit into the record of one hold"
-        yield Need(consent=nothing, why=why, ask="place a hold for each topic")
-    yield from _not_moving(plan)
-
-
-def _not_moving(plan: Plan) -> Iterator[Need]:
-    found: dict[str, list[TopicPartition]] = {}
-    for tp in plan.covers:
-        for one in movers(plan.view, tp):
-            if why := obstacle(one):
-                found.setdefault(why, []).append(tp)
-    for why, tps in found.items():
-        said = f"{partitions_text(tps)} would not be moved: {why}"
-        ask = f"move the others and leave {partitions_text(tps)}"
-        about = tuple(f"{tp.topic}:{tp.partition}" for tp in tps)
-        yield Need(consent=Consent.FORCE, why=said, ask=ask, about=about)
-
-
-def _is_too_long(one: Change) -> bool:
-    return one.hold is not None and len(encode_hold(one.hold)) > MAX_VALUE_BYTES
-
-
-def _reset_says(plan: Plan, wish: ResetTo) -> Iterator[Point]:
-    for tp, at in wish.places.items():
-        yield "note", reset_row(plan.view, tp, at.offset)
-    for one in plan.own:
-        if one.expires_at is not None:
-            end = f"your hold of {one.key.scope} ends at {utc(one.expires_at)}"
-            yield "waiting", f"{end}: that is taken away, and it stays until resumed"
-    yield from (("waiting", one.why) for one in plan.needs if one.why)
-    for one_stream in (one for one in plan.view.reports if one.kind == STREAM):
-        yield "note", f"{one_stream.client_id} is a stream: its offsets do not move"
-
-
-def reset_row(view: View, tp: TopicPartition, offset: int | None) -> str:
-    """Return from where to where a partition is moved, as text."""
-    known = view.facts.committed.get(tp)
-    before = "nothing committed" if known is None else f"{known:,}"
-    after = "nowhere" if offset is None else f"{offset:,}"
-    more = ""
-    if known is not None and offset is not None:
-        count = abs(known - offset)
-        kind = "again" if offset < known else "passed over"
-        more = f"   {count:,} {kind}" if count else "   stays"
-    return f"{tp.topic}:{tp.partition}  {before} -> {after}{more}"
-
-
 # ---------------------------------------------------------------- sentences
 
 
@@ -905,14 +762,20 @@ def _placed(plan: Plan, seconds: float | None) -> Iterator[Point]:
     yield _waiting(waiting(view, covers), "wait{} there already")
     yield from _disobeying(view, covers)
     yield from (("waiting", one.why) for one in plan.needs if one.why)
-    for one in plan.unchanged:
-        yield "note", f"held already, and stays as it is: {' '.join(one.cells())}"
-    for one in plan.renewed:
-        cells, why = " ".join(one.cells()), "it may have ended"
-        why = LACKED if view.is_outlived(one) else why
-        yield "note", f"would be renewed, as {why}: {cells}"
-    if not plan.is_done:
+    for row in _rows(plan.unchanged):
+        yield "note", f"held already, and stays as it is: {row}"
+    lacked = [one for one in plan.renewed if view.is_outlived(one)]
+    over = [one for one in plan.renewed if not view.is_outlived(one)]
+    for why, several in ((LACKED, lacked), ("it may have ended", over)):
+        for row in _rows(several):
+            yield "note", f"would be renewed, as {why}: {row}"
+    if not plan.is_done:  # else: when what stands ends, its own sentence says
         yield _end(view, seconds)
+        yield from _kept(plan, seconds)
+
+
+def _rows(several: Sequence[HoldRecord]) -> list[str]:
+    return [" ".join(filter(None, cells)) for cells in folded_cells(several)]
 
 
 def _end(view: View, seconds: float | None) -> Point:
@@ -941,42 +804,23 @@ def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]
         yield "unknown", f"unknown: {why}"
 
 
-def _kept(plan: Plan, limits: Mapping[str, float | None]) -> Iterator[Point]:
+def _kept(plan: Plan, seconds: float | None) -> Iterator[Point]:
     """Yield whether records of the covered topics are deleted before the hold ends."""
-    if plan.is_done:  # when what stands ends, its own sentence says
+    if plan.limits is None:
         return
-    limited = {one: kept for one, kept in limits.items() if kept is not None}
+    limited = {one: kept for one, kept in plan.limits.items() if kept is not None}
     if limited:
         topic, kept = min(limited.items(), key=lambda one: one[1])
-        yield _retention(plan, topic, kept)
+        said = f"{topic} deletes records after {words_of(kept)}"
+        if waiting(plan.view, plan.covers) != 0:
+            said += "; records that wait now go first"
+        if seconds is None or seconds + plan.view.skew >= kept:
+            yield "waiting", f"retention ends BEFORE the hold does: {said}"
+        else:
+            yield "note", f"retention by age ends later: {said}"
     topics = dict.fromkeys(tp.topic for tp in plan.covers)
-    if unread := [name for name in topics if name not in limits]:
-        names = ", ".join(unread)
-        yield "unknown", f"how long records are kept is unknown for {names}"
-
-
-def _retention(plan: Plan, topic: str, kept: float) -> Point:
-    said = f"{topic} deletes records after {words_of(kept)}"
-    if waiting(plan.view, plan.covers) != 0:
-        said += "; records that wait now go first"
-    wish = plan.wish
-    seconds = None if isinstance(wish, Lift | ResetTo) else wish.seconds
-    if seconds is None or seconds + plan.view.skew >= kept:
-        return "waiting", f"retention ends BEFORE the hold does: {said}"
-    return "note", f"retention by age ends later: {said}"
-
-
-def _lifted(plan: Plan) -> Iterator[Point]:
-    free = flowing(plan)
-    if free:
-        said = f"{counted(len(free), 'partition')} {_verb(free, 'flows', 'flow')} again"
-        yield "note", f"{said}: {partitions_text(free)}"
-        yield _waiting(waiting(plan.view, free), "come{} at once")
-    else:
-        yield "waiting", "nothing begins to flow by it now"
-    if kept := covered(plan.others, plan.covers):
-        said = f"{counted(len(kept), 'partition')} {_verb(kept, 'stays', 'stay')}"
-        yield "waiting", f"{said} held by others"
+    if unread := [name for name in topics if name not in plan.limits]:
+        yield "unknown", f"how long records are kept is unknown for {', '.join(unread)}"
 
 
 def waiting(view: View, partitions: Sequence[TopicPartition]) -> int | None:
@@ -1000,21 +844,10 @@ def _verb(several: Sequence[object], one: str, more: str) -> str:
     return one if len(several) == 1 else more
 
 
-# ---------------------------------------------------------------- the digest
-
-
-def _facts(wish: Wish) -> list[Any]:
-    """Return what was wished, without the ids that the records were given."""
-    if isinstance(wish, Lift):
-        holds = [(one.scope, one.owner, one.id, one.offset) for one in wish.holds]
-        return [wish.group, wish.by, holds]
-    if isinstance(wish, ResetTo):
-        to = sorted((*tp, at.offset or 0) for tp, at in wish.places.items())
-        return [wish.group, wish.owner, to, sorted(wish.topic_ids.items())]
-    common = [wish.group, wish.owner, list(map(str, wish.scopes)), wish.seconds]
-    return [*common, wish.reason if isinstance(wish, Place) else wish.offset]
-
-
-def _identity(one: HoldRecord) -> tuple[str, str, str | None, int]:
-    hold_id = one.hold.hold_id if one.hold else None
-    return one.key.owner, one.key.scope, hold_id, one.offset
+def _covers_document(plan: Plan, covers: Sequence[TopicPartition]) -> dict[str, Any]:
+    return {
+        "covers": names(covers),
+        "waiting": waiting(plan.view, covers),
+        "others": list(map(hold_document, plan.others)),
+        "to_agree": plan.to_agree,
+    }

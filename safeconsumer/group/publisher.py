@@ -12,8 +12,9 @@ from kafka import KafkaProducer
 
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer.errors.base import ControlWriteError, HoldSettingError
-from safeconsumer.group import wire
+from safeconsumer.group import patterns, wire
 from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.partitions import scopes_text
 from safeconsumer.group.wire import ControlHold, ControlKey
 
 # Seconds for the client to give up by itself, at the end of the timeout.
@@ -266,4 +267,4 @@ def _words(error: BaseException) -> str:
 
 
 def _names(several: Iterable[Change | HoldRecord]) -> str:
-    return ", ".join(one.key.scope for one in several)
+    return scopes_text([patterns.read_key(one.key).scope for one in several])

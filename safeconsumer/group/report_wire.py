@@ -31,7 +31,7 @@ _MOST_SKEW = 366 * 86_400.0
 
 # The most holds of a worker that a report names, the most that it has and its topic
 # lost (and topics that were recreated), and the most characters of each.
-_FEW, _MOST_KEPT, _MOST_TEXT = 4, 100, 400
+_FEW, MOST_KEPT, _MOST_TEXT = 4, 100, 400
 
 # Kinds of reporters other than members.
 STREAM = "stream"
@@ -145,12 +145,12 @@ def encode_report(report: Report) -> bytes:
         "outages": [cut(line) for line in report.outages[:_FEW]],
         "kept": [
             {"owner": one.owner, "scope": one.scope, "line": cut(one.line)}
-            for one in report.kept[:_MOST_KEPT]
+            for one in report.kept[:MOST_KEPT]
         ],
-        "recreated": report.recreated[:_MOST_KEPT],
+        "recreated": report.recreated[:MOST_KEPT],
         "resets": None
         if report.resets is None
-        else [cut(line) for line in report.resets[:_MOST_KEPT]],
+        else [cut(line) for line in report.resets[:MOST_KEPT]],
     }
     data = as_json(document)
     if len(data) <= MAX_REPORT_BYTES:
@@ -262,11 +262,11 @@ _NEEDED: Mapping[str, Read] = {
 _LATER: Mapping[str, Read] = {
     "is_partial": lambda value: value is True,
     "outages": several(_LINE, _FEW),
-    "kept": several(_kept, _MOST_KEPT),
-    "recreated": several(_LINE, _MOST_KEPT),
+    "kept": several(_kept, MOST_KEPT),
+    "recreated": several(_LINE, MOST_KEPT),
     "member_id": _NAME,
     "generation": number(-1, 2**31 - 1),
-    "resets": several(_LINE, _MOST_KEPT),
+    "resets": several(_LINE, MOST_KEPT),
     "busy": _ranges,
     "skew": _skew,
     "kind": lambda value: STREAM if value == STREAM else "",

@@ -19,10 +19,10 @@ from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.control_clients import StatusTopic
 from safeconsumer.group.report_wire import Kept, Report
-from safeconsumer.group.resets import Resets
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES, Hold
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.resets import Resets
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.view import View
 
@@ -39,6 +39,8 @@ _KAFKA_MS = 1_293_840_000_000
 _RETRY = 3.0
 # The host that reports name, for people.
 HOST = socket.gethostname()[:100]
+# Of what is not moved yet, if nothing is known to be in the way.
+MOVING = "is being moved"
 # The most characters of a client's name in its reports' name, which readers limit.
 _MOST_NAME = 200
 
@@ -271,7 +273,9 @@ class MemberReports:
             recreated=tuple(self._client.recreated()),
             member_id=member_id,
             generation=generation,
-            resets=None if seen.resets is None else unmoved_of(seen.resets),
+            resets=None
+            if seen.resets is None
+            else unmoved_of(seen.resets, {*view.partitions()}),
             busy=report_wire.ranges(busy),
             skew=self._skew,
             gated=seen.gated,
@@ -297,10 +301,14 @@ def kept_of(hold: Hold) -> Kept:
     return Kept(owner=hold.owner, scope=str(hold.scope), line=hold_line(hold))
 
 
-def unmoved_of(resets: Resets) -> tuple[str, ...]:
+def unmoved_of(resets: Resets, owned: Collection[TopicPartition]) -> tuple[str, ...]:
     """Return why partitions are not moved yet, as a report says it."""
-    troubles = sorted(resets.troubles.items())
-    return tuple(f"{topic}:{number} {why}" for (topic, number), why in troubles)
+    pending = dict.fromkeys(resets.pending() & {tuple(tp) for tp in owned}, MOVING)
+    several = sorted({**pending, **resets.troubles}.items())
+    return tuple(
+        f"{topic}:{number} {report_wire.for_people(why)}"
+        for (topic, number), why in several
+    )
 
 
 def member_name(client_id: str) -> str:

@@ -1,41 +1,75 @@
-"""Reads where a group is to be moved, and asks brokers which offsets that means."""
+"""
+Decides where a group is moved under a hold: reads what was typed, and asks brokers once.
+
+The targets are written into the holds of the owner that cover them, which lose their end
+by that. What stands is in :mod:`safeconsumer.group.movements`.
+"""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import kafka.errors as kafka_errors
-from attrs import frozen
-from kafka import KafkaConsumer, TopicPartition
-from kafka.admin import KafkaAdminClient
+from attrs import evolve, frozen
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient, OffsetSpec
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer.errors.base import HoldSettingError
-from safeconsumer.group.survey import first_offsets
-
-EARLIEST, LATEST, OFFSET, BACK, TIME = "earliest", "latest", "offset", "back", "time"
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.movements import movements, movers, obstacle, readers
+from safeconsumer.group.partitions import covered, partitions_text
+from safeconsumer.group.plan import (
+    Cluster,
+    Consent,
+    Need,
+    Plan,
+    Point,
+    is_later,
+    refusal,
+)
+from safeconsumer.group.publisher import Change
+from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.resets import targets_of
+from safeconsumer.group.view import View
+from safeconsumer.group.wire import (
+    MAX_VALUE_BYTES,
+    ControlHold,
+    ControlKey,
+    Reset,
+    encode_hold,
+)
+from safeconsumer.holds.explain import utc
+from safeconsumer.holds.hold import OPERATOR
+from safeconsumer.holds.scope import Scope
 
 _ASK_TIMEOUT_MS = 10_000
 # A broker's, of topics from before Kafka 2.8.
 _NO_ID = UUID(int=0)
 
 
+# ---------------------------------------------------------------- what was typed
+
+
 @frozen(kw_only=True)
 class To:
     """
-    Where partitions are to be moved, as it was typed.
+    Where partitions are to be moved, as it was typed; one of the values at most is set.
 
     Attributes:
-        kind: ``earliest``, ``latest``, ``offset``, ``back`` (so many offsets before what
-            is committed) or ``time``.
-        value: the offset, the number of offsets, or the time in seconds since the epoch.
-        text: as it was typed.
+        text: as it was typed; ``earliest`` and ``latest`` are nothing else.
+        offset: the offset.
+        back: how many offsets before what is committed.
+        at_ms: the time, in milliseconds since the epoch.
     """
 
-    kind: str
-    value: float = 0.0
     text: str
+    offset: int | None = None
+    back: int | None = None
+    at_ms: int | None = None
 
 
 def read_to(text: str) -> To:
@@ -46,12 +80,11 @@ def read_to(text: str) -> To:
         HoldSettingError: it is not one of the ways to say it.
     """
     typed = text.strip()
-    if typed in {EARLIEST, LATEST}:
-        return To(kind=typed, text=typed)
-    if re.fullmatch(r"[0-9]{1,18}", typed, re.ASCII):
-        return To(kind=OFFSET, value=int(typed), text=typed)
-    if re.fullmatch(r"-[0-9]{1,18}", typed, re.ASCII):
-        return To(kind=BACK, value=int(typed[1:]), text=typed)
+    if typed in {"earliest", "latest"}:
+        return To(text=typed)
+    if number := re.fullmatch(r"(-?)([0-9]{1,18})", typed, re.ASCII):
+        value = int(number[2])
+        return To(text=typed, back=value) if number[1] else To(text=typed, offset=value)
     try:
         at = datetime.fromisoformat(typed)
     except ValueError:
@@ -62,7 +95,10 @@ def read_to(text: str) -> To:
         )
         raise HoldSettingError(message) from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return To(kind=TIME, value=at.timestamp(), text=typed)
+    return To(text=typed, at_ms=int(at.timestamp() * 1000))
+
+
+# ---------------------------------------------------------------- what brokers know
 
 
 @frozen(kw_only=True)
@@ -86,58 +122,62 @@ class Place:
         return self.offset is not None and not self.start <= self.offset <= self.end
 
 
-Places = Mapping[TopicPartition, Place]
-
-
-def places_of(  # noqa: PLR0913 - two questions, and the three clients that are asked
-    to: To,
-    partitions: Collection[TopicPartition],
-    *,
-    committed: Mapping[TopicPartition, int],
+def wish_to_reset(
     admin: KafkaAdminClient,
-    asker: KafkaConsumer,
-    stable: KafkaConsumer,
-) -> Places:
+    view: View,
+    *,
+    owner: str,
+    scopes: tuple[Scope, ...],
+    to: To,
+) -> "ResetTo":
     """
-    Return where partitions are moved; of each that is there and has a leader.
+    Return the wish with the offsets that are meant, of all that the scopes cover.
 
     Args:
-        to: where to.
-        partitions: the partitions.
-        committed: what the group has committed.
-        admin: the client that asks which topics there are.
-        asker: the client that asks for offsets.
-        stable: one that asks where the records of ended transactions end: a group that
-            reads no others must not pass over those of open ones.
+        admin: the client to ask brokers with.
+        view: the group.
+        owner: the owner of the holds.
+        scopes: what shall be moved.
+        to: where to. ``latest`` is the end of ended transactions, as a group that reads
+            no others must not pass over those that are open; so is a time after the last
+            record.
 
     Raises:
-        KafkaError: a broker does not answer.
+        KafkaError: a broker does not answer, or a partition is not there.
     """
-    several = sorted(partitions)
-    if not several:
-        return {}
-    starts = asker.beginning_offsets(several, timeout_ms=_ASK_TIMEOUT_MS)
-    ends = asker.end_offsets(several, timeout_ms=_ASK_TIMEOUT_MS)
-    wanted: dict[TopicPartition, int | None]
-    if to.kind == EARLIEST:
-        wanted = dict(starts)
-    elif to.kind == OFFSET:
-        wanted = dict.fromkeys(several, int(to.value))
-    elif to.kind == BACK:
-        wanted = {
-            tp: committed[tp] - int(to.value) for tp in several if tp in committed
-        }
-    else:
-        wanted = dict(stable.end_offsets(several, timeout_ms=_ASK_TIMEOUT_MS))
-        if to.kind == TIME:
-            wanted |= first_offsets(dict.fromkeys(several, to.value), admin, asker)
-    return {
-        tp: Place(start=starts[tp], end=ends[tp], offset=wanted.get(tp))
-        for tp in several
-    }
+    several = covered(scopes, view.consumed)
+
+    def asked(at: int, isolation: str = "read_uncommitted") -> dict[Any, int]:
+        found = admin.list_partition_offsets(
+            dict.fromkeys(several, at), isolation, timeout_ms=_ASK_TIMEOUT_MS
+        )
+        return {tp: one.offset for tp, one in found.items()}
+
+    starts, ends = asked(OffsetSpec.EARLIEST), asked(OffsetSpec.LATEST)
+    committed, wanted = view.facts.committed, starts
+    if to.offset is not None:
+        wanted = dict.fromkeys(several, to.offset)
+    elif to.back is not None:
+        wanted = {tp: committed[tp] - to.back for tp in several if tp in committed}
+    elif to.text != "earliest":
+        wanted = asked(OffsetSpec.LATEST, "read_committed")
+        if to.at_ms is not None:
+            later = asked(to.at_ms)
+            wanted |= {tp: at for tp, at in later.items() if at >= 0}
+    return ResetTo(
+        group=view.group,
+        owner=owner,
+        scopes=scopes,
+        asked=to.text,
+        places={
+            tp: Place(start=starts[tp], end=ends[tp], offset=wanted.get(tp))
+            for tp in several
+        },
+        topic_ids=_topic_ids(admin, {tp.topic for tp in several}),
+    )
 
 
-def topic_ids(admin: KafkaAdminClient, names: Collection[str]) -> dict[str, str]:
+def _topic_ids(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, str]:
     """Return the ids of topics, as Kafka writes them, where the broker knows them."""
     found = {}
     for one in admin.describe_topics(sorted(names)):
@@ -147,15 +187,196 @@ def topic_ids(admin: KafkaAdminClient, names: Collection[str]) -> dict[str, str]
     return found
 
 
-def move_empty(
-    admin: KafkaAdminClient, group: str, offsets: Mapping[TopicPartition, object]
-) -> dict[TopicPartition, type[Exception]]:
+def move_what_nobody_owns(
+    admin: KafkaAdminClient, view: View, scopes: Iterable[Scope]
+) -> None:
     """
-    Commit for a group without members; return the errors of what was refused.
+    Commit for a group without members, of which nobody reports that it reads.
 
-    Kafka refuses it as soon as there is one, which moves what it owns itself.
+    Kafka refuses that as soon as there is a member, which moves what it owns itself.
+
+    Raises:
+        KafkaError: this login may not commit for the group, or a broker does not answer.
     """
-    answers = admin.alter_group_offsets(group, dict(offsets))
-    return {
-        tp: error for tp, error in answers.items() if error is not kafka_errors.NoError
+    if readers(view) or view.unsettled:
+        return
+    left = {
+        one.tp: OffsetAndMetadata(one.offset, "", -1)
+        for one in movements(view, scopes)
+        if one.why
     }
+    answers = admin.alter_group_offsets(view.group, left) if left else {}
+    for tp, error in answers.items():
+        if issubclass(error, kafka_errors.AuthorizationError):
+            what = f"{tp.topic}:{tp.partition} of {view.group}: no right to commit it"
+            raise error(what)
+
+
+# ---------------------------------------------------------------- the wish
+
+
+@frozen(kw_only=True)
+class ResetTo:
+    """
+    To which offsets a group shall be moved, under holds that its operator has.
+
+    Attributes:
+        group: the group.
+        owner: the owner of the holds.
+        scopes: what shall be moved.
+        asked: where to, as it was typed.
+        places: by partition, where it can be moved and where to, as brokers have answered.
+        topic_ids: topics with their ids, as Kafka writes them.
+    """
+
+    group: str
+    owner: str
+    scopes: tuple[Scope, ...]
+    asked: str
+    places: Mapping[TopicPartition, Place]
+    topic_ids: Mapping[str, str]
+
+    def _over(self, view: View) -> dict[TopicPartition, HoldRecord]:
+        """Return the hold of the owner that covers each partition, the first of several."""
+        # A key of a later version covers everything for us, and is not ours to write.
+        held = [
+            one
+            for one in view.lasting
+            if one.key.owner == self.owner and not one.key.extra
+        ]
+        found = ((tp, [one for one in held if one.covers(tp)]) for tp in self.places)
+        return {tp: several[0] for tp, several in found if several}
+
+    def keys(self, view: View, /) -> Iterator[ControlKey]:
+        """Return the keys of the holds that cover what is to be moved."""
+        over = self._over(view)
+        return (
+            one.key for tp, one in over.items() if self.places[tp].offset is not None
+        )
+
+    def decide(self, plan: Plan, _cluster: Cluster, /) -> Plan:
+        """Return the plan that writes the targets into the holds."""
+        view, over = plan.view, self._over(plan.view)
+        to: dict[ControlKey, dict[TopicPartition, int]] = {}
+        for tp, at in self.places.items():
+            if tp in over and at.offset is not None:
+                to.setdefault(over[tp].key, {})[tp] = at.offset
+        changes = tuple(self._moved_by(one, to[one.key]) for one in plan.own)
+        plan = evolve(plan, changes=changes, is_done=self._stands(view))
+        bare = [tp for tp in self.places if tp not in over]
+        return evolve(
+            plan, needs=(*self._refusals(plan, bare), *self._not_moving(plan))
+        )
+
+    def _moved_by(self, own: HoldRecord, to: Mapping[TopicPartition, int]) -> Change:
+        hold = own.hold or ControlHold()
+        known = hold.reset or Reset(())
+        places = {(topic, number): at for topic, number, at in known.to}
+        places |= {(tp.topic, tp.partition): at for tp, at in to.items()}
+        ids = {**dict(known.topic_ids), **self.topic_ids}
+        topics = {topic for topic, _ in places}
+        written = Reset(
+            tuple((*tp, at) for tp, at in sorted(places.items())),
+            tuple(sorted((name, one) for name, one in ids.items() if name in topics)),
+            self.asked,
+        )
+        changed = Change(own.key, evolve(hold, reset=written, ttl_ms=None))
+        return changed.held_since(own.since)
+
+    def _stands(self, view: View) -> bool:
+        known, owner = targets_of(view.lasting), OPERATOR + self.owner
+        return bool(self.places) and all(
+            (one := known.get(tp)) is not None
+            and (one.owner, one.offset) == (owner, at.offset)
+            and one.topic_id == self.topic_ids.get(tp.topic)
+            for tp, at in self.places.items()
+        )
+
+    def _refusals(self, plan: Plan, bare: list[TopicPartition]) -> Iterator[Need]:
+        if not self.places:
+            named = " ".join(map(str, self.scopes))
+            yield refusal(f"nothing of {named} is consumed", "name it")
+        if bare:
+            why = f"{partitions_text(bare)} is not held by {self.owner}"
+            yield refusal(why, "pause it first, and wait until quiet")
+        if unset := [tp for tp, at in self.places.items() if at.offset is None]:
+            why = f"nothing is committed of {partitions_text(unset)} to count from"
+            yield refusal(why, "give an offset, or a time")
+        for tp, at in self.places.items():
+            if at.is_outside:
+                why = (
+                    f"{tp.topic}:{tp.partition} has offsets {at.start:,} to {at.end:,}"
+                )
+                yield refusal(why, f"not {at.offset:,}")
+        for one in movements(plan.view, self.scopes):
+            if one.by != OPERATOR + self.owner and not one.is_moved:
+                why = f"{one.name} is still moved by {one.by}: {one.why}"
+                yield refusal(why, "wait until it is moved")
+        if later := [one.key.scope for one in plan.own if is_later(one)]:
+            yield refusal(f"a later version holds {', '.join(later)}", "upgrade first")
+        written = (one.hold for one in plan.changes if one.hold is not None)
+        if any(len(encode_hold(one)) > MAX_VALUE_BYTES for one in written):
+            why = "so many partitions do not fit into the record of one hold"
+            yield refusal(why, "place a hold for each topic")
+
+    def _not_moving(self, plan: Plan) -> Iterator[Need]:
+        found: dict[str, list[TopicPartition]] = {}
+        for tp in self.places:
+            for one in movers(plan.view, tp):
+                if why := obstacle(one):
+                    found.setdefault(why, []).append(tp)
+        for why, tps in found.items():
+            shown = partitions_text(tps)
+            yield Need(
+                consent=Consent.FORCE,
+                why=f"{shown} would not be moved: {why}",
+                ask=f"--force moves the others, and leaves {shown} where it is",
+                about=tuple(f"{tp.topic}:{tp.partition}" for tp in tps),
+            )
+
+    def rows(self, view: View) -> Iterator[str]:
+        """Yield from where to where each partition is moved, as text."""
+        for tp, at in self.places.items():
+            known, more = view.facts.committed.get(tp), ""
+            before = "nothing committed" if known is None else f"{known:,}"
+            after = "nowhere" if at.offset is None else f"{at.offset:,}"
+            if known is not None and at.offset is not None:
+                count = abs(known - at.offset)
+                kind = "again" if at.offset < known else "passed over"
+                more = f"   {count:,} {kind}" if count else "   stays"
+            yield f"{tp.topic}:{tp.partition}  {before} -> {after}{more}"
+
+    def says(self, plan: Plan, /) -> Iterator[Point]:
+        """Yield each movement, ends of holds that are taken away, and who stays."""
+        yield from (("note", row) for row in self.rows(plan.view))
+        for one in plan.own:
+            if one.expires_at is not None:
+                end = f"your hold of {one.key.scope} ends at {utc(one.expires_at)}"
+                yield (
+                    "waiting",
+                    f"{end}: that is taken away, and it stays until resumed",
+                )
+        yield from (("waiting", one.why) for one in plan.needs if one.why)
+        for report in plan.view.reports:
+            if report.kind == STREAM:
+                yield "note", f"{report.client_id} is a stream: its offsets do not move"
+
+    def facts(self) -> list[Any]:
+        """Return it for a digest."""
+        to = sorted((*tp, at.offset or 0) for tp, at in self.places.items())
+        return [self.group, self.owner, to, sorted(self.topic_ids.items())]
+
+    def document(self, plan: Plan, /) -> dict[str, Any]:
+        """Return each movement as plain JSON values."""
+        committed = plan.view.facts.committed
+        moves = [
+            {
+                "partition": f"{tp.topic}:{tp.partition}",
+                "from": committed.get(tp),
+                "to": at.offset,
+                "start": at.start,
+                "end": at.end,
+            }
+            for tp, at in self.places.items()
+        ]
+        return {"moves": moves, "to_agree": plan.to_agree}

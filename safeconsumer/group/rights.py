@@ -83,10 +83,11 @@ def grants(
     topics: Sequence[str],
 ) -> Iterator[Grant]:
     """
-    Yield the rights that operators and members need for holds, and no more.
+    Yield the rights that operators and members need for holds and resets, and no more.
 
     Beside them stands the right to note what ``dead-letters replay`` has sent; its
-    topics are the operator's to name.
+    topics are the operator's to name. Members need none for resets that they do not have
+    as consumers.
 
     Args:
         settings: the names of the control topics.
@@ -112,6 +113,10 @@ def _operator(
         )
     for name in groups:
         yield Grant(principal=who, kind=GROUP, name=name, operations=("Describe",))
+    # reset-offsets commits for a group that has no member to do it.
+    for kind, several in ((GROUP, groups), (TOPIC, topics)):
+        for name in several:
+            yield Grant(principal=who, kind=kind, name=name, operations=("Read",))
     group = f"{REPLAYING}{_ANY}"
     yield Grant(principal=who, kind=GROUP, name=group, operations=("Read",))
     # Describe shows the partitions, the committed offsets, and the end offsets.

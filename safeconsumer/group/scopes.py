@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.errors.base import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import patterns, wire
-from safeconsumer.group.partitions import covered, partitions_text
+from safeconsumer.group.partitions import meeting, partitions_text
 from safeconsumer.group.view import View
 from safeconsumer.holds import ranges
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope
@@ -72,23 +72,23 @@ def mistakes(
         scopes: the scopes as they were typed.
         topics: returns the names of all topics; called only if they help.
     """
-    here = view.consumed
+    here, several = view.consumed, tuple(scopes)
+    met = frozenset(meeting(several, here))
     empty = [
-        one
-        for one in scopes
-        if not isinstance(one, Everything) and not covered([one], here)
+        one for one in several if one not in met and not isinstance(one, Everything)
     ]
     known = topics() if empty else ()
-    said: dict[tuple[object, str], list[Scope]] = {}
+    by_topic: dict[object, list[Scope]] = {}
     for one in empty:  # of all partitions of a topic the same is to be said
         topic = one.topic if isinstance(one, Partition) else one
-        said.setdefault((topic, _hint(one, here, known)), []).append(one)
+        by_topic.setdefault(topic, []).append(one)
     told = [
-        f"{_cover_nothing(several)} that {view.group} consumes{hint}"
-        for (_, hint), several in said.items()
+        f"{_cover_nothing(several)} that {view.group} consumes"
+        f"{_hint(several[0], here, known)}"
+        for several in islice(by_topic.values(), _FEW)
     ]
-    more = [f"and {len(told) - _FEW} more scopes"] if len(told) > _FEW else []
-    return "; ".join([*told[:_FEW], *more])
+    left = len(by_topic) - len(told)
+    return "; ".join([*told, *([f"and {left} more scopes"] if left else [])])
 
 
 def _cover_nothing(several: Sequence[Scope]) -> str:

@@ -8,11 +8,11 @@ from safeconsumer.group import patterns
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Fold, Written
-from safeconsumer.group.resets import Resets
-from safeconsumer.group.targets import Targets, targets_of
+from safeconsumer.group.resets import targets_of
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.resets import Resets, Targets
 from safeconsumer.holds.scope import Scope
 
 # Seconds between two log lines about unreadable records, however many come.

@@ -48,7 +48,7 @@ class TimedCall(Generic[T]):
         with self._lock:
             if not self._over.is_set():
                 self._is_left = True
-                message = f"no answer in {seconds:.1f} s"
+                message = "no answer in time"
                 raise TimeoutError(message)
         if self._error is not None:
             raise self._error

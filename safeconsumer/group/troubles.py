@@ -96,6 +96,7 @@ _TLS = "[SSL"
 # kafka-python raises a broker's error where the broker is silent; only a word differs.
 _CLIENT_TIMEOUT = "Request timed out after"
 _NETWORK = (ConnectionError, TimeoutError, socket.gaierror)
+_ACLS = "safeconsumer control acls prints the ACLs that are needed"
 _NO_TLS = _Judgement(
     Kind.REFUSED,
     "no secure connection to the broker",
@@ -107,45 +108,31 @@ _NO_ANSWER = _Judgement(
     "no answer from the broker",
     "check --bootstrap and, in --config, security.protocol",
 )
-_NO_CONTROLLER = _Judgement(
-    Kind.AWAY,
-    "no broker is known to be in charge of the cluster",
-    "try again",
-)
 _NOT_NOW = _Judgement(Kind.AWAY, "the broker cannot do it now", "try again")
 _BROKER_REFUSES = _Judgement(Kind.REFUSED, "the broker refuses")
 _SETTING = _Judgement(Kind.SETTING, "a setting is not acceptable")
-_TABLE: tuple[tuple[tuple[type[BaseException], ...], _Judgement], ...] = (
-    (
-        (ControlTopicError,),
-        _Judgement(
-            Kind.REFUSED, "a control topic is unfit", "safeconsumer control init"
-        ),
+_ERRORS: dict[tuple[type[BaseException], ...], tuple[Kind, str, str]] = {
+    (ControlTopicError,): (
+        Kind.REFUSED,
+        "a control topic is unfit",
+        "safeconsumer control init",
     ),
-    (
-        (kafka_errors.AuthorizationError,),
-        _Judgement(
-            Kind.REFUSED,
-            "the broker refuses",
-            "safeconsumer control acls prints the ACLs that are needed",
-        ),
+    (kafka_errors.AuthorizationError,): (Kind.REFUSED, "the broker refuses", _ACLS),
+    _LOGIN: (
+        Kind.REFUSED,
+        "the broker refuses the login",
+        "check sasl.mechanism, user and password in --config",
     ),
-    (
-        _LOGIN,
-        _Judgement(
-            Kind.REFUSED,
-            "the broker refuses the login",
-            "check sasl.mechanism, user and password in --config",
-        ),
+    _MISSING: (Kind.MISSING, "no such topic", "look for a typing error"),
+    (kafka_errors.IncompatibleBrokerVersion,): (
+        Kind.REFUSED,
+        "the broker cannot do that",
+        "use Apache Kafka 2.3 or newer",
     ),
-    (_MISSING, _Judgement(Kind.MISSING, "no such topic", "look for a typing error")),
-    (
-        (kafka_errors.IncompatibleBrokerVersion,),
-        _Judgement(
-            Kind.REFUSED,
-            "the broker cannot do that",
-            "use Apache Kafka 2.3 or newer",
-        ),
+    (kafka_errors.UnknownBrokerIdError,): (
+        Kind.AWAY,
+        "no broker is known to be in charge of the cluster",
+        "try again",
     ),
-    ((kafka_errors.UnknownBrokerIdError,), _NO_CONTROLLER),
-)
+}
+_TABLE = [(kinds, _Judgement(*row)) for kinds, row in _ERRORS.items()]

@@ -14,6 +14,11 @@ from safeconsumer.group.durations import words_of
 from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.holds.explain import counted
 
+CONTROL = "SafeConsumer(control=Control())"
+"""
+What a client needs to obey holds.
+"""
+
 
 class Level(StrEnum):
     """How much a verdict matters; the first is the worst."""
@@ -38,11 +43,13 @@ class Verdict:
         level: its importance for an operator.
         words: a text of two or three words, the same for each verdict of this kind.
         sentence: the reason; empty if the words say everything.
+        do: what to do about it; empty if looking again is enough.
     """
 
     level: Level
     words: str
     sentence: str = ""
+    do: str = ""
 
     @property
     def reason(self) -> str:
@@ -118,17 +125,20 @@ UNAVAILABLE = Verdict(
     Level.UNKNOWN,
     "unavailable",
     "cannot read the control topics, and keeps its last state",
+    do="search its log for control_unavailable",
 )
 SILENT = Verdict(
     Level.UNKNOWN,
     "does not report",
     "does not report: a plain client, which obeys no hold, or one whose last report is "
     "over a minute old",
+    do=f"give it {CONTROL}; or it may not write the status topic",
 )
 LOST = Verdict(
     Level.UNKNOWN,
     "does not report",
     "has not reported{for_}: it died, hangs, or cannot write its reports",
+    do="look whether its process runs, and what its log says",
 )
 STOPPED = Verdict(
     Level.UNKNOWN,
@@ -170,7 +180,7 @@ def of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
         row = UNAVAILABLE
         if report.kind == STREAM:
             said = STREAM_STATES.get(report.state, row.sentence)
-            return Verdict(row.level, row.words, said)
+            return evolve(row, sentence=said)
         return row
     if ends is None:
         return UNMEASURED
@@ -229,7 +239,7 @@ HOLDS_UNKNOWN = Verdict(
 # ---------------------------------------------------------------- checks
 
 
-@frozen(kw_only=True)
+@frozen
 class Finding:
     """
     One thing that was checked.

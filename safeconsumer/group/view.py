@@ -37,7 +37,7 @@ from safeconsumer.holds.explain import counted, utc
 
 _MANY, _FEW = 20, 5
 
-UNSEEN = "who assigns partitions itself and does not report is not seen"
+UNSEEN = "a consumer that assigns partitions itself and does not report is not seen"
 """
 What is never known of a group.
 """
@@ -181,6 +181,11 @@ class Member:
     def obeys(self) -> bool:
         """Whether it is known to obey everything."""
         return self.verdict == verdicts.OBEYS
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is a Spark stream that obeys the group, and no member for Kafka."""
+        return self.report is not None and self.report.kind == STREAM
 
     @property
     def is_behind(self) -> bool:
@@ -390,7 +395,7 @@ class Quietness:
         if self.view.unsettled:
             said = f"{self.view.unsettled}: who owns what is not known"
         elif not self.members:
-            said = f"the group has no members; {UNSEEN}"
+            said = f"no members: {UNSEEN}"
         elif not self.covers:
             said = "nothing that the group owns or has committed for is covered"
         else:
@@ -972,8 +977,7 @@ def _moved_text(move: Move) -> str:
 def _busy_of(one: Member) -> _Delivery:
     if one.is_lost:
         return Answer.UNKNOWN, one, one.verdict.sentence
-    is_stream = one.report is not None and one.report.kind == STREAM
-    return Answer.FLOWING, one, _IN_BATCH if is_stream else _IN_HAND
+    return Answer.FLOWING, one, _IN_BATCH if one.is_stream else _IN_HAND
 
 
 def _of_loud(tp: TopicPartition, one: Member) -> _Delivery:

@@ -4,8 +4,9 @@ import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from safeconsumer._kafka.resetting import Resets, Resetting
+from safeconsumer._kafka.resetting import Resetting
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.resets import Resets
 from safeconsumer.holds.scope import TopicPartition
 
 

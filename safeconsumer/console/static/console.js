@@ -6,8 +6,8 @@ const lost = document.getElementById("lost");
 const EVERY = 300; // milliseconds between two requests for the page
 const PATIENCE = 5000; // milliseconds until such a request is given up
 const OLD = 10; // seconds, as in the console itself: an older page says nothing about the present
-let shownAt = now();
-let ageThen = Number(document.getElementById("fresh").dataset.age);
+let shownAt, ageThen; // when an answer came, and how old its page was
+let nowThen, nowAt; // the broker's time in the page that is shown, and when that came
 let shownTag = null;
 
 // If the machine slept, one of its two clocks may have stood still.
@@ -15,19 +15,42 @@ function now() {
   return [performance.now(), Date.now()];
 }
 
-function words(seconds) {
-  const s = Math.floor(seconds);
-  if (s < 2) return "just now";
-  if (s < 120) return `${s} s ago`;
-  if (s < 7200) return `${Math.floor(s / 60)} min ago`;
-  return `${Math.floor(s / 3600)} h ago`;
+function secondsSince(then) {
+  return Math.max(...now().map((at, one) => at - then[one])) / 1000;
 }
 
-function showAge() {
-  const age = ageThen + Math.max(...now().map((at, one) => at - shownAt[one])) / 1000;
-  for (const one of document.querySelectorAll("#fresh .age")) one.textContent = words(age);
-  lost.querySelector(".age").textContent = words(age).replace(" ago", "");
+// A duration in its two largest units, as pages have it.
+function words(seconds) {
+  let left = Math.round(seconds);
+  const parts = [];
+  for (const [unit, size] of [["w", 604800], ["d", 86400], ["h", 3600], ["m", 60], ["s", 1]]) {
+    if (left >= size) parts.push(`${Math.floor(left / size)}${unit}`);
+    left %= size;
+  }
+  return parts.slice(0, 2).join("") || "0s";
+}
+
+function ago(seconds) {
+  return seconds < 2 ? "just now" : `${words(seconds)} ago`;
+}
+
+// Keeps what changes by itself: how old the page is, and what the time is until then.
+function showTimes() {
+  const age = ageThen + secondsSince(shownAt);
+  for (const one of document.querySelectorAll("#fresh .age")) one.textContent = ago(age);
+  lost.querySelector(".age").textContent = words(age);
   document.body.classList.toggle("old", age >= OLD);
+  if (nowThen === 0) return; // nobody tells the broker's time
+  for (const one of document.querySelectorAll("[data-at]")) {
+    const left = Number(one.dataset.at) - nowThen - secondsSince(nowAt);
+    if (Math.abs(left) < 1) one.textContent = "now";
+    else one.textContent = left > 0 ? `in ${words(left)}` : `${words(-left)} ago`;
+  }
+}
+
+function readTimes() {
+  const { age, now: told } = document.getElementById("fresh").dataset;
+  [ageThen, nowThen, shownAt, nowAt] = [Number(age), Number(told), now(), now()];
 }
 
 // Makes one element like another, and keeps what a person is using: focus, input, scroll.
@@ -74,7 +97,10 @@ async function look() {
       headers: { Accept: "text/html", ...(shownTag && { "If-None-Match": shownTag }) },
       signal: AbortSignal.timeout(PATIENCE),
     });
-    if (answer.status === 304) return lose(null);
+    if (answer.status === 304) {
+      [ageThen, shownAt] = [Number(answer.headers.get("X-Known-Age")), now()];
+      return lose(null);
+    }
     const text = await answer.text();
     if (!answer.ok) return lose(`The console answers: ${heading(text)}.`);
     show(text);
@@ -89,7 +115,7 @@ async function look() {
 function lose(why) {
   if (why !== null) lost.querySelector(".said").textContent = why;
   lost.hidden = why === null;
-  showAge();
+  showTimes();
 }
 
 function heading(text) {
@@ -101,8 +127,7 @@ function show(text) {
   const page = new DOMParser().parseFromString(text, "text/html");
   follow(live, page.getElementById("live"));
   document.title = page.title;
-  ageThen = Number(document.getElementById("fresh").dataset.age);
-  shownAt = now();
+  readTimes();
 }
 
 // Sends one short request after the other, and none while the page is hidden: a browser
@@ -112,11 +137,12 @@ async function keepLooking() {
     await new Promise((go) => setTimeout(go, EVERY));
     if (document.hidden) {
       await new Promise((go) => addEventListener("visibilitychange", go, { once: true }));
-      showAge();
+      showTimes();
     }
     await look();
   }
 }
 
-setInterval(showAge, 1000);
+readTimes();
+setInterval(showTimes, 1000);
 if (live.hasAttribute("data-live")) keepLooking();

@@ -37,7 +37,7 @@ def test_without_the_extra_it_says_how_to_install_it(package):
         timeout=60,
     )
     line = (
-        f"safeconsumer: the console needs {package}: "
+        f"safeconsumer: the command needs {package}: "
         "pip install 'safeconsumer[console]'\n"
     )
     assert (ended.returncode, ended.stderr) == (Status.USAGE, line)

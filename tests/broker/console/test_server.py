@@ -95,7 +95,7 @@ def test_a_dry_run_and_a_preview_are_one_document(team, served):
         until_settled(served, team.group, members=2, reporting=1)
         team.operator_holds(f"{team.topic}:0", owner="alice")
         team.operator_holds(f"{team.topic}:1", owner="bob")
-        wait_for(lambda: row_of(served, team.group)["holds"] == 2, "the holds")
+        wait_for(lambda: row_of(served, team.group)["hold_count"] == 2, "the holds")
         wish = {"group": team.group, "scopes": f"{team.topic}:0-2", "reason": "x"}
 
         def is_known():
@@ -119,7 +119,7 @@ def test_a_dry_run_and_a_preview_are_one_document(team, served):
 def test_the_broker_away_and_back(team, served):
     """The last snapshot stays, with its age; writes are refused; then all is well."""
     team.operator_holds(team.topic)
-    wait_for(lambda: row_of(served, team.group).get("holds"), "the hold")
+    wait_for(lambda: row_of(served, team.group).get("hold_count"), "the hold")
     team.broker.down()
     try:
         wait_for(lambda: served.state.snapshot().trouble is not None, "trouble", 20)
@@ -141,7 +141,7 @@ def test_the_broker_away_and_back(team, served):
     until_complete(served)
     assert asked(served, "/ready").text == "ready"
     assert served.get("/")["known"]["trouble"] is None
-    assert row_of(served, team.group)["holds"] == 1
+    assert row_of(served, team.group)["hold_count"] == 1
 
 
 # ---------------------------------------------------------------- what stands
@@ -171,7 +171,7 @@ def test_what_stands_is_read_before_it_is_replaced(team, committed, monkeypatch)
     with team.broker.hold("Fetch", "safeconsumer-console") as silence:
         silence.wait()
         team.operator_holds(team.topic, owner="alice")
-        assert row_of(committed, team.group)["holds"] == 0
+        assert row_of(committed, team.group)["hold_count"] == 0
         refused = committed.post("/place", **wish)
         assert refused.status_code == 409
         assert "Replace what you hold already" in refused.json()["detail"]

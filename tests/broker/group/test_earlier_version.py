@@ -115,3 +115,22 @@ def test_operators_are_obeyed_by_members_of_both_versions(team, earlier):
     assert held_now == {(one, "operator:alice") for one in (scope, f"{team.topic}:1")}
     assert team.partitions[0] not in got
     assert counted(old.said).keys() == {1, 2}
+
+
+@pytest.mark.contract("G1")
+def test_a_member_of_the_earlier_version_is_held_and_moves_nothing(team, earlier):
+    """``reset-offsets`` names it, and so does ``status`` where it was forced."""
+    group = ("--group", team.group, "--owner", "alice")
+    moved = ("reset-offsets", f"{team.topic}:1", "--to", "2", *group)
+    why = "old moves nothing: its client, settings or version cannot"
+    with old_member(team, earlier) as old:
+        wait_for(lambda: counted(old.said).get(1) == 5, "what it may read")
+        held = run(team, "pause", team.topic, *group, "--reason", "x", "--wait", "30s")
+        assert (held.exit_code, held.stderr) == (Status.DONE, "")
+        refused = run(team, *moved)
+        assert refused.exit_code == Status.FAILED
+        assert f"{team.topic}:1 would not be moved: {why}" in refused.stderr
+        assert run(team, *moved, "--force").exit_code == Status.DONE
+        shown = json.loads(run(team, "status", *group[:2], "-o", "json").stdout)
+        assert [one["why"] for one in shown["resets"]] == [why]
+        assert run(team, "resume", team.topic, *group).exit_code == Status.FAILED

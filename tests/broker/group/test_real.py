@@ -11,8 +11,7 @@ from kafka.errors import KafkaError
 from safeconsumer.errors import ControlWriteError
 from safeconsumer.group import clients, topics
 from safeconsumer.group import events as control_events
-from safeconsumer.group.board import history_of
-from safeconsumer.group.history import entries
+from safeconsumer.group.history import entries, history_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.holds.ledger import PauseLedger

@@ -59,7 +59,7 @@ def see_who_ignores_it(story):
     assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
     assert "plain does not report" in ignored.stderr
     listed = json.loads(story.run("alice", "status", "-o", "json").stdout)
-    (own,) = [one for one in listed if one["group"] == story.team.group]
+    (own,) = [one for one in listed["groups"] if one["group"] == story.team.group]
     assert "plain does not report" in own["sentence"]
 
 
@@ -102,6 +102,20 @@ def test_an_operators_story(story):
         (f"{topic}:0", True),
         (f"{topic}:1", True),
     ]
+
+
+def test_the_printed_rights_move_a_group_without_members(story):
+    """Its next owner moves nothing then: the command has committed."""
+    team, topic = story.team, story.team.topic
+    consumer = story.member("gone")
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    consumer.commit()
+    consumer.close()
+    ends_well(story, "pause", topic, "--reason", "x", *OWNER)
+    moved = ("reset-offsets", topic, "--to", "2", "--wait", "60s", *OWNER)
+    assert f"{topic}:0  5 -> 2   3 again" in ends_well(story, *moved)
+    ends_well(story, "resume", topic, *OWNER)
 
 
 def test_doctor_looks_at_settings_that_lose_holds(story):

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from html import unescape
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import cast
 
 import httpx2
 import pytest
 from attrs import define, evolve, field
+from kafka.admin import OffsetSpec
 from starlette.testclient import TestClient
 
 from safeconsumer.console import serve
@@ -234,9 +236,26 @@ class Writer:
     def retention(self, names):
         return dict.fromkeys(names)
 
+    @property
+    def admin(self):
+        return self
+
+    def list_partition_offsets(self, specs, *_, **__):
+        return {
+            tp: SimpleNamespace(offset=0 if one == OffsetSpec.EARLIEST else 2000)
+            for tp, one in specs.items()
+        }
+
+    def describe_topics(self, _):
+        return []
+
+    def look(self, group, **_):
+        return self.still.known.views[group]
+
     def holds(self, group):
         self.before()
-        return self.still.known.views[group].holds
+        view = self.still.known.views.get(group)
+        return () if view is None else view.holds
 
     def write(self, todo):
         self.written += todo

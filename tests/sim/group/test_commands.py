@@ -501,7 +501,7 @@ def test_groups_have_their_lag_and_that_of_what_is_held(team):
         if hold is not None:
             whose = ("--group", team.group, "--reason", "x")
             assert run(team, "pause", hold, *whose).exit_code == 0
-        (one,) = json.loads(run(team, "status", "-o", "json").stdout)
+        (one,) = json.loads(run(team, "status", "-o", "json").stdout)["groups"]
         assert (one["lag"], one["whole_lag"]) == (lag, 12)
 
 

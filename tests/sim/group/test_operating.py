@@ -18,6 +18,7 @@ from safeconsumer.audit.control import from_history
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import Status
+from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
 from tests.harness.group.team import past, run, where
 from tests.harness.polling import poll_until
@@ -279,6 +280,48 @@ def audit(*arguments):
     return CliRunner().invoke(safeconsumer, ["audit", *arguments])
 
 
+@played(leave, partitions=30)
+def test_many_holds_of_partitions_are_one_line(team):
+    """`pause orders:0-999 --replace` printed 2,003 lines."""
+    scope = f"{team.topic}:0-29"
+    assert pause(team, scope).exit_code == Status.DONE
+    refused = pause(team, scope, "--for", "2h")
+    assert f"held already: {scope} operator:alice since 2" in refused.stderr
+    ended = pause(team, scope, "--for", "2h", "--replace")
+    held = ("held", f"  {scope}", "instead of", f"  {scope}", "covers 30 partitions of")
+    lines = ended.stdout.splitlines()
+    assert [one[: len(begins)] for one, begins in zip(lines, held, strict=True)] == [
+        *held
+    ]
+    ended = by_alice(team, "resume", "--all")
+    assert ended.stdout.startswith(f"lifted {scope} operator:alice\ncovers 30 part")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("resume",), "4 partitions flow again: "),
+        (("extend", "--for", "3h"), "would last 3h, until 2"),
+    ],
+    ids=["resume", "extend"],
+)
+@played(work)
+def test_a_dry_run_of_what_changes_a_hold_writes_nothing(team, words, says):
+    """It says what pages say of it; refused it ends as the command does."""
+    assert pause(team, team.topic, "--for", "2h").exit_code == Status.DONE
+    ended = by_alice(team, *words, team.topic, "--dry-run")
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    assert says in ended.stdout
+    assert ended.stdout.endswith("nothing was changed\n")
+    document = json.loads(
+        by_alice(team, *words, "@all", "--dry-run", "-o", "json").stdout
+    )
+    assert document["dry_run"]
+    assert len(past(team)) == 1
+    ended = by_alice(team, "extend", "@all", "--for", "1h", "--dry-run")
+    assert (ended.exit_code, "@all is not held by alice" in ended.stderr) == (1, True)
+
+
 @played(work)
 def test_history_tells_what_was_done(team):
     pause(team, team.topic, "--for", "1h")
@@ -367,6 +410,28 @@ def test_a_history_is_followed(team, monkeypatch):
     assert last["at"] == first["expires_at"]
     told = past(team)[0]
     assert first == {**told, "has_expired": False, "may_have_expired": False}
+
+
+@played(work)
+def test_a_step_of_a_followed_history_costs_no_more_the_longer_it_is(team, monkeypatch):
+    """Each look judged all records of the topic anew."""
+    judged, is_over, costs = [], HoldRecord.is_over, []
+
+    def counted(self, now):
+        judged.append(now)
+        return is_over(self, now)
+
+    def step():
+        costs.append(len(judged))
+        pause(team, "@all", "--for", "1h")
+        by_alice(team, "resume", "@all")
+        judged.clear()
+
+    monkeypatch.setattr(HoldRecord, "is_over", counted)
+    pause(team, team.topic, "--for", "1h")
+    ended = followed(team, monkeypatch, *[step] * 8)
+    assert len(ended.stdout.splitlines()) == 1 + 2 * 7 + 2
+    assert costs[-1] == costs[2]
 
 
 @played(work)
@@ -475,9 +540,11 @@ def test_all_groups_at_a_glance(team):
     pause(team, "@all", "--group", later, "--future")
     for command in (("status", "--all"), ("status",)):
         found = json.loads(run(team, *command, "-o", "json").stdout)
-        by_name = {one["group"]: one for one in found}
+        assert found["unread"] == []
+        assert found["read_until"] >= found["now"]
+        by_name = {one["group"]: one for one in found["groups"]}
         own = by_name[team.group]
-        assert (own["members"], own["reporting"], own["holds"]) == (1, 1, 1)
+        assert (own["members"], own["reporting"], own["hold_count"]) == (1, 1, 1)
         assert (own["words"], own["sentence"]) == ("quiet", "1 of 1 members quiet")
         assert own["next_expiry"] is not None
         assert by_name[later]["state"] == "Dead"

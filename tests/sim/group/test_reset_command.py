@@ -9,7 +9,15 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.report_wire import (
+    STREAM,
+    Report,
+    encode_report,
+    encode_report_key,
+)
 from safeconsumer.group.reset_to import read_to
+from safeconsumer.testing import _codes
+from safeconsumer.testing._faults import Fault
 from tests.harness.group.team import run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
@@ -173,6 +181,38 @@ def test_resume_waits_until_it_is_done_unless_forced(team):
     team.broker.clear_faults()
 
 
+class OfTimes(Fault):
+    """Refuses to look up offsets by time."""
+
+    def takes(self, connection, message):
+        if message.api != "ListOffsets":
+            return False
+        (first, *_) = (one for topic in message.body.topics for one in topic.partitions)
+        return first.timestamp >= 0 and super().takes(connection, message)
+
+
+@played(work)
+def test_a_time_that_no_leader_looks_up_is_no_target(team):
+    """The end of the log was taken for it: the group passed over all that waits."""
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+    error = _codes.error_code("KAFKA_STORAGE_ERROR")
+    OfTimes(api="ListOffsets", error=error).begin(team.broker.lab.cluster)
+    ended = reset(team, team.topic, "--to", "2000-01-01")
+    assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")
+    assert resets(team) == []
+
+
+@played(leave)
+def test_who_may_not_commit_for_an_empty_group_is_told(team):
+    """It was said that running the command again does it at once."""
+    assert pause(team, team.topic).exit_code == Status.DONE
+    team.broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=10)
+    ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
+    assert ended.exit_code == Status.REFUSED
+    assert f"{team.topic}:0 of {team.group}: no right to commit it" in ended.stderr
+    assert ended.stderr.count("safeconsumer control acls") == 1
+
+
 @played(leave)
 def test_of_a_group_without_members_the_command_moves_it_itself(team):
     assert pause(team, team.topic).exit_code == Status.DONE
@@ -183,6 +223,28 @@ def test_of_a_group_without_members_the_command_moves_it_itself(team):
     consumer = team.subscribed("late")
     got = team.settled(consumer)
     poll_until(consumer, lambda: sum(map(len, got.values())) == 8, got=got)
+
+
+@played(leave)
+def test_of_a_group_that_only_a_stream_obeys_the_command_moves_it_itself(team):
+    """The stream goes on where its checkpoint is."""
+    stream = Report(
+        group=team.group,
+        member="stream-1",
+        client_id="stream",
+        kind=STREAM,
+        applied={team.settings.holds_topic: 0},
+        assigned={team.topic: ((0, 3),)},
+        quiet={},
+    )
+    key = encode_report_key(team.group, stream.member)
+    team.write_raw(team.settings.status_topic, key, encode_report(stream)).get(10)
+    assert pause(team, team.topic).exit_code == Status.DONE
+    ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    assert committed(team) == dict.fromkeys(range(4), 3)
+    looked = reset(team, team.topic, "--to", "2", "--dry-run").stdout
+    assert "stream is a stream: its offsets do not move" in looked
 
 
 @played()
@@ -246,5 +308,5 @@ def test_what_is_no_place_to_go_is_refused(text):
 
 
 def test_a_time_is_utc_unless_it_says_otherwise():
-    there = read_to("2026-11-27T10:00+01:00").value
-    assert read_to("2026-11-27T10:00").value - there == 3600
+    there = read_to("2026-11-27T10:00+01:00").at_ms
+    assert read_to("2026-11-27T10:00").at_ms - there == 3_600_000

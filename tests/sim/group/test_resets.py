@@ -1,5 +1,7 @@
 """G10: an operator moves the offsets of a running group, under a hold of it."""
 
+import asyncio
+
 import pytest
 from attrs import evolve
 from kafka import ConsumerRebalanceListener
@@ -283,9 +285,19 @@ def test_it_waits_until_the_program_has_nothing_in_hand(lab):
     one.stop()
 
 
-@pytest.mark.parametrize("order", ["partition", "key", "unordered"])
+@pytest.mark.parametrize(
+    ("order", "executor"),
+    [
+        ("partition", "thread"),
+        ("key", "thread"),
+        ("unordered", "thread"),
+        ("key", "asyncio"),
+    ],
+)
 @simulated(seeds=1, nightly=4)
-def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(lab, order):
+def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(
+    lab, order, executor
+):
     """A handler that runs is waited for, and what it has done is not committed over it."""
     operator = Resetting(lab)
     lab.topic("t", records=10)
@@ -293,6 +305,10 @@ def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(lab, order)
 
     def handle(record, _):
         lab.sleep(2)
+        done.append(int(record.value))
+
+    async def handle_in_a_task(record, _):
+        await asyncio.sleep(2)
         done.append(int(record.value))
 
     def live():
@@ -305,7 +321,8 @@ def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(lab, order)
         made.append(
             Worker(
                 consumer,
-                handle=handle,
+                handle=handle if executor == "thread" else handle_in_a_task,
+                executor=executor,
                 order=order,
                 concurrency=2,
                 on_event=dropped.append,

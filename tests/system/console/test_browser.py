@@ -1,8 +1,9 @@
-"""Three journeys of operators through the console, in Chromium."""
+"""Four journeys of operators through the console, in Chromium."""
 
 import re
 
 import pytest
+from kafka.structs import OffsetAndMetadata
 from playwright.sync_api import expect
 
 from tests.harness.console.browsing import (
@@ -65,6 +66,28 @@ def test_hold_with_preview(team, served, browser):
         check_readable(page, "history")
 
 
+def test_move_offsets_under_a_hold(team, served, browser):
+    """Hold, look what would be read again, move, see it moved, and lift."""
+    members = settled(team, "a")
+    with Polled(*members), opened(browser, served) as page:
+        until_settled(served, team.group, members=1, reporting=1)
+        members[0].commit({tp: OffsetAndMetadata(3, "", -1) for tp in team.partitions})
+        team.operator_holds(team.topic, owner="alice")
+        until_level(served, team.group, "quiet")
+        go(page, served, "/group", group=team.group)
+        page.get_by_role("link", name="Move to other offsets…").click()
+        fill_in(page, What=team.topic, To="-2")
+        page.get_by_role("button", name="Preview").click()
+        expect(page.get_by_role("cell", name="2", exact=True).first).to_be_visible()
+        check_accessible(page)
+        shoot(page, "reset")
+        page.get_by_role("button", name=f"Move {team.topic}").click()
+        expect(page.get_by_text("; moved to 1")).to_have_count(len(team.partitions))
+        page.get_by_role("link", name=f"Lift {team.topic} of alice").click()
+        page.get_by_role("button", name="Lift ").click()
+        expect(page.get_by_text("Nothing is held.")).to_be_visible()
+
+
 def test_lift_anothers_hold(team, served, browser):
     """One sees what the other does, and must type what he lifts of the other's."""
     members = settled(team, "a")
@@ -76,10 +99,10 @@ def test_lift_anothers_hold(team, served, browser):
             go(alice, served, "/place", **wish)
             alice.get_by_role("button", name="Hold ").click()
             bob.get_by_role("link", name=f"Lift {team.topic} of alice").click()
-            bob.get_by_label("alice placed this hold, not you").fill("no")
+            bob.get_by_label("not by you: type").fill("no")
             bob.get_by_role("button", name="Lift ").click()
             expect(bob.get_by_role("alert")).to_contain_text("is held by alice")
-            bob.get_by_label("alice placed this hold, not you").fill(team.topic)
+            bob.get_by_label("not by you: type").fill(team.topic)
             bob.get_by_role("button", name="Lift ").click()
             for one in (alice, bob):
                 said = one.get_by_text("Nothing is held.")

@@ -10,8 +10,7 @@ from kafka.errors import KafkaError
 
 from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import SafeConsumerError
-from safeconsumer.group.board import history_of
-from safeconsumer.group.history import entries, history_document
+from safeconsumer.group.history import entries, history_document, history_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control

@@ -15,7 +15,7 @@ from tests.unit.group.test_view import viewed
 
 
 def test_the_login_is_in_the_time(monkeypatch):
-    """On a broker that accepts and is silent a wait of 5 s took 9 s."""
+    """On a broker that accepts and is silent a wait of 5 s took 9 s, and said 1.5 s."""
     passed = [100.0]
     looks = []
 
@@ -37,6 +37,7 @@ def test_the_login_is_in_the_time(monkeypatch):
     ended = CliRunner().invoke(safeconsumer, asked)
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
     assert (looks, passed) == ([3.0], [105.0])
+    assert "no answer within 5s" in ended.stderr
 
 
 def test_a_wait_for_what_can_no_longer_be_ends_at_once(monkeypatch):

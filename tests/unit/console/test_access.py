@@ -320,7 +320,7 @@ def test_a_proxy_says_who_is_who():
     with alice, bob:
         assert "you are bob" in bob.get("/").text
         form = carried(bob.get("/lift", params=lift))
-        assert "placed this hold, not you" in alice.get("/lift", params=lift).text
+        assert "is held by bob, not by you" in alice.get("/lift", params=lift).text
         assert alice.post("/lift", data=form).status_code == 403
         mine = carried(alice.get("/lift", params=lift))
         assert alice.post("/lift", data=mine).status_code == 409

@@ -8,22 +8,23 @@ import time
 from html import unescape
 from threading import BoundedSemaphore
 from types import SimpleNamespace
+from urllib.parse import unquote
 
 import pytest
 from attrs import evolve
 from kafka import TopicPartition
 from starlette.responses import Response
 
-from safeconsumer.console import asking, lending
+from safeconsumer.console import asking, lending, pages
 from safeconsumer.console.app import create
 from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import NO_GROUP, GroupFacts
 from safeconsumer.group.follower import Trouble
-from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.report_wire import STREAM, Kept
 from safeconsumer.group.view import Times
-from safeconsumer.group.wire import ControlHold
+from safeconsumer.group.wire import ControlHold, Reset
 from tests.harness.console.harness import (
     FREE,
     HELD,
@@ -177,7 +178,7 @@ def test_several_holds_are_lifted_at_once():
     assert len(boxes) == 3
     with served.client() as client:
         asked = client.get("/lift", params={"group": HELD, "hold": boxes})
-        assert "bob, carol placed some of these holds, not you" in asked.text
+        assert "are held by bob, carol, not by you: type topic-005:1" in asked.text
         form = carried(asked)
         for typed in ("", "topic-005:1", "topic-005:2 topic-005:1"):
             refused = client.post("/lift", data={**form, "typed": typed})
@@ -202,7 +203,10 @@ def test_one_of_several_that_is_gone_is_named():
         assert "not held: topic-005:1 of alice" in asked.text
         refused = client.post("/lift", data=form)
         assert (refused.status_code, writer.written) == (409, [])
-        assert "Nothing was lifted; not held: topic-005:1 of alice." in refused.text
+        assert (
+            "Nothing was lifted; not held: topic-005:1 of alice: it was lifted"
+            in refused.text
+        )
         assert client.post("/lift", data=carried(refused)).status_code == 303
         assert [one.key.scope for one in writer.written] == ["topic-005:0"]
 
@@ -305,6 +309,24 @@ def test_a_history_that_is_cut_says_so(count):
     assert ("every record for 30 days" in shown) == (count == 1)
 
 
+def test_a_page_of_the_history_derives_no_others(monkeypatch):
+    """All entries were derived, ten thousand, to show a hundred."""
+    derived, known = [], alone(viewed(5, is_held=True))
+    record, entries = past(hold_of(HELD))[0], pages.entries
+    monkeypatch.setattr(
+        pages, "entries", lambda *some: derived.append(entries(*some)) or derived[-1]
+    )
+    known.known = evolve(known.known, records=(record,) * 950)
+    served, _ = writing(known)
+    for number, shown in (
+        ("1", "1 to 100\n"),
+        ("3", "201 to 300\n"),
+        ("10", "901 to 950\n"),
+    ):
+        assert shown in page(served, "/history", page=number)
+    assert [len(one) for one in derived] == [101, 301, 950]
+
+
 def test_what_waits_for_a_group_is_summed():
     served, _ = writing(held_by("alice"))
     assert "<dt>Lag</dt><dd>75</dd>" in page(served, "/group", group=HELD)
@@ -387,7 +409,7 @@ def test_a_lift_that_is_sent_twice_is_done_once():
         assert client.post("/lift", data=form).status_code == 303
         still.stand(HELD)
         assert client.post("/lift", data=form).status_code == 303
-        assert client.post("/lift", data={**form, "holds": named}).status_code == 404
+        assert client.post("/lift", data={**form, "hold": named}).status_code == 404
     again = served.post("/lift", **lifting(offset="0"))
     assert (again.status_code, again.json()["is_done_already"]) == (200, True)
     assert served.post("/lift", **lifting()).status_code == 404
@@ -505,6 +527,148 @@ def test_anothers_hold_is_lifted_by_typing_its_scope():
     assert served.post("/lift", **lifting(owner="carol")).status_code == 404
 
 
+def test_a_hold_that_only_members_keep_is_lifted():
+    """The page answered that it is not held, where resume lifts it."""
+    known = viewed(5, is_held=False)
+    lost = Kept(owner="operator:alice", scope="topic-005", line="topic-005 of alice")
+    first, *others = known.reports
+    reports = (evolve(first, kept=(lost,)), *others)
+    served, writer = writing(alone(evolve(known, reports=reports)))
+    with served.client() as client:
+        (link,) = re.findall(r'"(/lift[^"]*)"', page(served, "/group", group=HELD))
+        asked = client.get(unescape(link))
+        assert "Lift <code>topic-005</code>?" in asked.text
+        assert client.post("/lift", data=carried(asked)).status_code == 303
+    assert served.post("/lift", group=HELD, scope="topic-005").status_code == 200
+    assert [one.hold for one in writer.written] == [None, None]
+
+
+# ---------------------------------------------------------------- moving offsets
+
+
+BACK = {"group": HELD, "scopes": "topic-005:0-1", "to": "-100"}
+
+
+def resetting(*owners, resets=()):
+    """Make a held group; all but its first member carry out resets as this says."""
+    still = held_by(*owners)
+    view = still.known.views[HELD]
+    first, *others = view.reports
+    reports = (
+        evolve(first, resets=resets),
+        *(evolve(one, resets=()) for one in others),
+    )
+    still.known = evolve(still.known, views={HELD: evolve(view, reports=reports)})
+    return still
+
+
+def test_offsets_are_moved_by_a_form():
+    """What is shown partition by partition is done, once."""
+    still = resetting("alice", "alice")
+    served, writer = writing(still)
+    with served.client() as client:
+        assert "What this would do" not in client.get("/reset").text
+        asked = client.get("/reset", params=BACK)
+        cells = re.findall(r'<td class="n" data-name="([^"]*)">([^<]+)<', asked.text)
+        row = [("From", "1,000"), ("To", "900"), ("Records again", "100")]
+        assert cells == [*row, *row]
+        form = carried(asked)
+        edited = client.post("/reset", data={**form, "to": "-200"})
+        assert (edited.status_code, writer.written) == (409, [])
+        assert "This is not what was previewed." in edited.text
+        assert client.post("/reset", data=form).status_code == 303
+        moved = {one.key.scope: one.hold.reset.to for one in writer.written}
+        assert moved == {
+            f"topic-005:{one}": (("topic-005", one, 900),) for one in (0, 1)
+        }
+        holds = zip(still.known.views[HELD].holds, writer.written, strict=True)
+        still.stand(HELD, *(evolve(one, hold=made.hold) for one, made in holds))
+        view = still.known.views[HELD]
+        moved = evolve(view.facts, committed=dict.fromkeys(view.facts.committed, 900))
+        newer(still, views={HELD: evolve(view, facts=moved)})
+        assert client.post("/reset", data=form).status_code == 303
+        assert len(writer.written) == 2
+        assert "; moved to 900" in page(served, "/group", group=HELD)
+
+
+def test_offsets_are_moved_by_a_program_that_agrees_to_them():
+    """They were looked up for its preview: without that nobody has seen them."""
+    served, writer = writing(resetting("alice", "alice"))
+    told = served.get("/reset", **BACK)
+    assert [one["to"] for one in told["moves"]] == [900, 900]
+    refused = served.post("/reset", **BACK)
+    assert (refused.status_code, writer.written) == (409, [])
+    assert refused.json()["preview"]["agreement"] == told["agreement"]
+    done = served.post("/reset", **BACK, agreed=told["agreement"])
+    assert (done.status_code, done.json()["is_done_already"]) == (200, False)
+    assert len(writer.written) == 2
+
+
+def test_a_hold_under_which_offsets_are_not_moved_yet_is_not_lifted():
+    """The page offered it, and said nothing of that before it was clicked."""
+    still = resetting("alice")
+    (hold,) = still.known.views[HELD].holds
+    reset = Reset((("topic-005", 0, 900),), (), "-100")
+    still.stand(HELD, evolve(hold, hold=evolve(hold.hold, reset=reset, ttl_ms=None)))
+    served, writer = writing(still)
+    with served.client() as client:
+        (box,) = re.findall(
+            r"/lift\?group=group-005&amp;hold=([^\"]*)",
+            page(served, "/group", group=HELD),
+        )
+        asked = client.get("/lift", params={"group": HELD, "hold": unquote(box)})
+        assert "topic-005:0 is not moved yet: " in asked.text
+        sent = client.post("/lift", data=carried(asked))
+        assert (sent.status_code, writer.written) == (409, [])
+
+
+def test_a_lift_is_asked_about_the_hold_that_was_shown():
+    """Of another one, that was extended since, the page says so at once."""
+    still = held_by("alice", "bob")
+    served, _ = writing(still)
+    boxes = chosen(page(served, "/group", group=HELD))
+    query = {"group": HELD, "hold": boxes}
+    assert 'role="alert" id' not in page(served, "/lift", **query)
+    one, other = still.known.views[HELD].holds
+    still.stand(HELD, evolve(one, offset=30), other)
+    assert "the hold on topic-005:0 has changed" in page(served, "/lift", **query)
+
+
+def test_a_member_that_would_not_move_is_agreed_to():
+    served, writer = writing(resetting("alice", "alice", resets=None))
+    with served.client() as client:
+        asked = client.get("/reset", params=BACK)
+        said = "topic-005:0-1 would not be moved: group-005-0 moves nothing"
+        assert f'<li class="waiting">{said}' in asked.text
+        assert 'type="checkbox"' in asked.text
+        assert client.post("/reset", data=carried(asked)).status_code == 303
+    assert len(writer.written) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ({"scopes": "topic-005:0-1"}, 409, "topic-005:1 is not held by alice"),
+        ({"scopes": "topic-005:0", "to": "-2000"}, 409, "has offsets 0 to 2,000"),
+        ({"to": "soon"}, 400, "to: not &#39;soon&#39;: write earliest"),
+        ({"scopes": ""}, 400, "give a scope to move"),
+        ({"group": "typo"}, 409, "nothing of topic-005:0 topic-005:1 is consumed"),
+    ],
+)
+def test_offsets_that_cannot_be_moved(change, status, said):
+    served, writer = writing(resetting("alice", "bob"))
+    with served.client() as client:
+        form = {**BACK, **change}
+        sent = client.post("/reset", data={"form": form_token(served), **form})
+        assert (sent.status_code, writer.written) == (status, [])
+        assert said in sent.text
+        assert "What this would do" not in sent.text
+
+
+def form_token(served):
+    return served.state.auth.form_token("alice")
+
+
 # ---------------------------------------------------------------- programs
 
 
@@ -566,14 +730,70 @@ def test_what_is_held_is_unknown_where_the_topics_cannot_be_read():
     assert "What is held is unknown." in one
 
 
-def test_the_age_is_in_the_tag_of_a_page():
-    """A page is sent again only if it has changed, and one that got old has."""
+def newer(still, **changed):
+    """Let the follower publish another version."""
+    version = still.known.version + 1
+    still.known = evolve(still.known, version=version, **changed)
+
+
+def test_a_page_that_did_not_change_is_not_sent_again():
+    """Each survey made a version, and every open page was sent anew each second."""
+    still = groups()
+    with console_of(still).client() as client:
+        first = client.get("/group", params={"group": HELD})
+        again = {"if-none-match": first.headers["etag"]}
+        still.age = 3.0
+        newer(still, times=evolve(still.known.times, now=still.known.times.now + 3))
+        unchanged = client.get(f"/group?group={HELD}", headers=again)
+        assert (unchanged.status_code, unchanged.text) == (304, "")
+        assert float(unchanged.headers["x-known-age"]) >= 3
+        still.stand(HELD)
+        assert client.get(f"/group?group={HELD}", headers=again).status_code == 200
+
+
+def test_a_page_that_got_old_is_sent_again():
     still = groups()
     with console_of(still).client() as client:
         again = {"if-none-match": client.get("/").headers["etag"]}
-        assert client.get("/", headers=again).status_code == 304
         still.age = follower.OLD_AFTER
         assert client.get("/", headers=again).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", f"/group?group={HELD}", "/history"])
+def test_viewers_of_one_version_share_a_page(monkeypatch, path):
+    """Rendering is most of what a page costs; each viewer had it done anew."""
+    still, rendered = groups(), []
+    template = pages.templates().get_template
+    monkeypatch.setattr(
+        pages,
+        "templates",
+        lambda: SimpleNamespace(
+            get_template=lambda name: rendered.append(name) or template(name)
+        ),
+    )
+    served = console_of(still)
+    with served.client() as one, served.client() as other:
+        assert one.get(path).text == other.get(path).text
+        assert len(rendered) == 1
+        newer(still)
+        one.get(path)
+        assert len(rendered) == 2
+
+
+def test_a_shared_page_has_the_times_of_when_it_is_sent():
+    still = groups()
+    served, _ = writing(still)
+    (hold,) = still.known.views[HELD].holds
+
+    def shown():
+        text = page(served, "/group", group=HELD)
+        (until,) = re.findall(r'data-at="[^"]*">(in [^<]*)<', text)
+        return until, re.findall(r'<span class="age">([^<]*)<', text)[0]
+
+    for passed, until in ((0, "in 1h"), (1800, "in 30m"), (3595, "in 5s")):
+        still.known = evolve(still.known, times=Times(hold.at + passed))
+        still.age = passed and 5.0
+        assert shown() == (until, "5s ago" if passed else "just now")
 
 
 # ---------------------------------------------------------------- text

@@ -329,6 +329,43 @@ def test_reports_are_published_together_and_holds_at_once(following):
     assert (names(view.reports), len(view.holds)) == (["a", "b", "c"], 1)
 
 
+def test_a_version_stands_for_what_is_shown(following, monkeypatch):
+    """A console rendered its page each second, for reports that said the same."""
+
+    def version(**said):
+        following.fed.at += 1
+        following.fed.report("a", **said)
+        following.follower._publish_at = 0.0
+        return following.turn()
+
+    first = version()
+    for _ in range(3):
+        assert version() == first
+    (report,) = following.follower.snapshot().views["g"].reports
+    assert report.at_ms == int(following.fed.at * 1000)
+    assert version(quiet={}) == first + 1
+    for _ in range(2):
+        following.follower._lose(following.follower._ask, module.Trouble("away", ""))
+    assert following.follower.snapshot().version == first + 2
+    monkeypatch.setattr(module, "_RENEW_EVERY", 0.0)
+    assert version(quiet={}) == first + 3
+
+
+def test_how_long_somebody_has_not_reported_is_told_anew(following):
+    """It stood still while nothing else changed."""
+    one = following.follower
+    following.fed.report("b")
+    following.turn()
+    told = []
+    for seconds in (SILENT_AFTER + 1, 10):
+        following.fed.at += seconds
+        with one._lock:
+            one._publish()
+        (member,) = one.snapshot().views["g"].members
+        told.append(member.verdict.sentence[:25])
+    assert told == ["has not reported for 16 s", "has not reported for 26 s"]
+
+
 def test_who_was_not_listened_to_is_not_silent(following):
     """The reader is in trouble, the survey goes on: reports stay as they were."""
     one = following.follower

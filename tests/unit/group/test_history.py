@@ -53,6 +53,14 @@ def test_records_without_a_time():
     assert whats(at(None, "1", ttl=1), at(99, None)) == ["held", "lifted"]
 
 
+@pytest.mark.parametrize("most", range(5))
+def test_the_latest_entries_are_the_end_of_all(most):
+    several = [at(0, "1", ttl=60), at(1, "1"), at(3, None), at(4, None), at(5, "2")]
+    found = entries(several, SKEW)
+    assert len(found) == 4
+    assert entries(several, SKEW, most=most) == found[4 - most :]
+
+
 def test_until_when_it_was_held_and_what_expired():
     """What was lifted or extended before its end did not expire."""
     first = at(0, "1", ttl=60)
@@ -71,23 +79,23 @@ def test_until_when_it_was_held_and_what_expired():
 
 def test_news_are_told_once():
     """And the end of a hold that no record tells, as soon as it is known."""
-    news, first = News(), at(0, "1", ttl=60)
+    news, first = News(SKEW), at(0, "1", ttl=60)
 
     def told(*records, proven=None, here=None):
-        found = news.of(entries(records, SKEW, proven, here))
+        found = news.of(records, proven, here)
         return [(one.what, one.at) for one in found]
 
     assert told(first) == [("held", 0)]
-    assert told(first, proven=59) == []
-    assert told(first, here=61) == [("may have ended", 60)]
-    assert told(first, here=62) == []
-    assert told(first, proven=61) == []
-    assert told(first, proven=91) == [("expired", 60)]
+    assert told(proven=59) == []
+    assert told(here=61) == [("may have ended", 60)]
+    assert told(first, here=62) == []  # the topic is read from its beginning again
+    assert told(proven=61) == []
+    assert told(proven=91) == [("expired", 60)]
     lifted = evolve(at(95, None), offset=1)
     again = evolve(at(100, "2", ttl=1), offset=2)
-    assert told(first, lifted, again, proven=100) == [("held", 100)]
+    assert told(lifted, again, proven=100) == [("held", 100)]
     gone = evolve(at(100.5, None), offset=3)
-    assert told(first, lifted, again, gone, proven=120) == [("lifted", 100.5)]
+    assert told(gone, proven=120) == [("lifted", 100.5)]
 
 
 @pytest.mark.parametrize(
@@ -95,11 +103,11 @@ def test_news_are_told_once():
 )
 def test_a_hold_that_a_record_changes_in_its_skew_is_not_told_as_expired(later, what):
     """The history says of it afterwards that it was lifted or extended, too."""
-    news, first = News(), at(0, "1", ttl=60)
+    news, first = News(SKEW), at(0, "1", ttl=60)
     changed = evolve(at(80, later, ttl=60), offset=1)
-    (held,) = news.of(entries([first], SKEW, 70))
+    (held,) = news.of([first], 70)
     assert (held.what, held.ending) == ("held", "until 1970-01-01 00:01:00Z")
-    assert [one.what for one in news.of(entries([first, changed], SKEW, 80))] == [what]
+    assert [one.what for one in news.of([changed], 80)] == [what]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +121,7 @@ def test_a_hold_that_a_record_changes_in_its_skew_is_not_told_as_expired(later, 
 )
 def test_news_begin_at_a_moment(since, whats):
     several = [at(0, "1", ttl=60), evolve(at(None, "2", owner="bob"), offset=1)]
-    found = News(since).of(entries(several, SKEW, 91.0))
+    found = News(SKEW, since).of(several, 91.0)
     assert [one.what for one in found] == whats
 
 

@@ -1,5 +1,6 @@
 """Options of the commands that need no broker."""
 
+import json
 import socket
 import time
 
@@ -200,6 +201,19 @@ def test_who_replays_dead_letters_may_note_what_is_sent():
         "--allow-principal User:alice --operation Read --group safeconsumer-replay- "
         "--resource-pattern-type prefixed\n"
     ) in ended.stdout
+
+
+def test_who_resets_a_group_without_members_may_commit_for_it():
+    """The broker asks for Read of the group and of its topics."""
+    found = json.loads(
+        run("control", "acls", "--group=g", "--topic=t", "-o", "json").stdout
+    )
+    reading = {
+        (one["resource_type"], one["name"])
+        for one in found
+        if one["operations"] == ["Read"] and one["principal"] == "User:OPERATOR"
+    }
+    assert reading >= {("group", "g"), ("topic", "t")}
 
 
 def test_everybody_is_a_principal():

@@ -1,12 +1,14 @@
 """What placing, extending and lifting would do, from one view: unknown is said."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve, frozen
 from kafka import TopicPartition
 
-from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
+from safeconsumer.errors import ScopeSyntaxError
+from safeconsumer.group import scopes
 from safeconsumer.group.facts import NO_GROUP, GroupFacts, HoldRecord
 from safeconsumer.group.plan import (
     LACKED,
@@ -14,20 +16,16 @@ from safeconsumer.group.plan import (
     Extend,
     Lift,
     Named,
-    ResetTo,
-    extend,
     flowing,
-    lift,
-    place,
-    reset,
+    plan_of,
     wish_of,
 )
 from safeconsumer.group.publisher import new_hold
 from safeconsumer.group.report_wire import STREAM, Kept, Report
-from safeconsumer.group.reset_to import Place
+from safeconsumer.group.reset_to import Place, ResetTo
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import Times
-from safeconsumer.group.wire import ControlKey, Reset
+from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
 from tests.unit.group.test_view import ENDS, PLAIN, facts, report, viewed
 
@@ -73,7 +71,7 @@ HOLD, GONE = record("orders:0"), record("orders:1")
 def placed(*texts, view=VIEW, asked=None, **changed):
     given = {"owner": "alice", "reason": "x", "for_": None, **changed}
     wish = wish_of(texts=texts, **{"group": view.group, **given})
-    return place(view, wish, asked or Asked())
+    return plan_of(view, wish, asked or Asked())
 
 
 def seen(one, asked=None):
@@ -179,6 +177,30 @@ def test_what_covers_nothing_and_a_group_that_is_none():
     ]
 
 
+def test_a_thousand_mistyped_scopes_are_looked_up_once(monkeypatch):
+    """Each was compared with all partitions and names, though five are shown."""
+    searched, looked = [], []
+    monkeypatch.setattr(scopes, "near", lambda *one: searched.append(one) or "?")
+
+    class Consumed(tuple):
+        __slots__ = ()
+
+        def __iter__(self):
+            looked.append(1)
+            return super().__iter__()
+
+    view = SimpleNamespace(group="billing", consumed=Consumed((ZERO, ONE)))
+    few, many = (scopes_of(map("t{}".format, range(n)), "billing") for n in (9, 900))
+    counts = []
+    for several in (few, many):
+        said = scopes.mistakes(view, several, tuple)
+        assert said.endswith(f"and {len(several) - 5} more scopes")
+        counts.append((len(searched), len(looked)))
+        searched.clear()
+        looked.clear()
+    assert counts[0] == counts[1]
+
+
 def test_everything_is_agreed_to():
     told = seen(placed("@all"))
     assert told.to_agree == "Hold all 2 partitions of billing"
@@ -246,7 +268,7 @@ def test_another_hold_that_is_over_is_no_obstacle():
 
 
 def lifted(view, *holds, by=None):
-    return lift(view, Lift(group=view.group, holds=holds, by=by))
+    return plan_of(view, Lift(group=view.group, holds=holds, by=by), Asked())
 
 
 def named(one, **changed):
@@ -326,6 +348,76 @@ def test_others_holds_are_lifted_by_typing_their_scopes():
     assert need.why == "orders:1 orders:0 are held by bob, carol"
 
 
+KEPT = Kept(owner="operator:bob", scope="orders:0", line="orders:0 of bob")
+
+
+@pytest.mark.parametrize(
+    ("by", "needs"),
+    [
+        (None, []),
+        ("bob", []),
+        ("alice", [(Consent.TYPED, "orders:0 is held by bob")]),
+    ],
+)
+def test_what_only_members_keep_is_lifted_as_a_hold_is(by, needs):
+    """A page said that there is no such hold, where the command lifts it."""
+    view = evolve(VIEW, reports=(evolve(VIEW.reports[0], kept=(KEPT,)),))
+    told = lifted(view, Named(scope="orders:0", owner="bob"), by=by)
+    assert (told.kept, told.is_done, against(told)) == ((KEPT,), False, needs)
+    assert said(told)[:2] == [
+        "kept by members, as the holds topic has lost it: orders:0 of bob",
+        "1 partition flows again: orders:0",
+    ]
+
+
+# ---------------------------------------------------------------- later versions
+
+V2 = {"key": ControlKey("billing", "alice", "orders", ("x",), 2)}
+
+
+@pytest.mark.parametrize(
+    "changed", [V2, {"hold": ControlHold(version=2)}], ids=["key", "value"]
+)
+def test_a_hold_that_a_later_version_wrote_is_not_extended(changed):
+    """It was said that alice does not hold it, or that it has no end."""
+    (need,) = extended(evolve(VIEW, holds=(evolve(record("orders"), **changed),))).needs
+    assert (need.why, need.ask) == ("a later version holds orders", "upgrade first")
+
+
+def test_no_reset_is_written_into_a_hold_that_a_later_version_wrote():
+    """What that version wrote besides would be lost, and its key covers who knows what."""
+    later = evolve(record("orders"), hold=ControlHold(version=2))
+    ((consent, why),) = against(
+        moved({ZERO: 5}, view=evolve(MOVER, holds=(later,)), holds=())
+    )
+    assert (consent, why) == (Consent.NONE, "a later version holds orders")
+    unknown = evolve(record("orders"), **V2)
+    ((_, why),) = against(
+        moved({ZERO: 5}, view=evolve(MOVER, holds=(unknown,)), holds=())
+    )
+    assert why == "orders:0 is not held by alice"
+
+
+# ---------------------------------------------------------------- a thousand holds
+
+
+def test_a_thousand_holds_of_partitions_are_one_range():
+    """Refusals and sentences had each of them."""
+    many = [f"orders:{number}" for number in range(1000)]
+    view = evolve(
+        VIEW,
+        holds=tuple(map(record, many)),
+        facts=evolve(
+            VIEW.facts, committed={TopicPartition("orders", n): 0 for n in range(1000)}
+        ),
+    )
+    (need,) = placed("orders:0-999", view=view, for_="2h").needs
+    assert need.why.startswith("held already: orders:0-999 operator:alice since 2027")
+    assert need.ask == "Replace what you hold already: orders:0-999"
+    same = [one for one in said(placed("orders:0-999", view=view)) if "stays" in one]
+    assert [one.split()[7] for one in same] == ["orders:0-999"]
+
+
 # ---------------------------------------------------------------- done already
 
 
@@ -386,7 +478,7 @@ def extended(view, seconds=7200.0, offset=None):
     wish = Extend(
         group="billing", owner="alice", scopes=scopes, seconds=seconds, offset=offset
     )
-    return extend(view, wish)
+    return plan_of(view, wish, Asked())
 
 
 def test_an_extension_that_was_shown_is_done_once():
@@ -524,7 +616,7 @@ def moved(to, *, view=VIEW, owner="alice", holds=("orders",), topic="orders"):
         places={tp: Place(start=0, end=100, offset=at) for tp, at in to.items()},
         topic_ids={topic: "id"},
     )
-    return reset(evolve(view, holds=(*view.holds, *held)), wish)
+    return plan_of(evolve(view, holds=(*view.holds, *held)), wish, Asked())
 
 
 MOVER = viewed(
@@ -602,26 +694,30 @@ def outlived(*holds):
     return evolve(VIEW, holds=holds, incarnation=1)
 
 
-def test_a_hold_that_the_topic_has_lost_is_renewed():
+def extended_of_lost(for_, seconds=7200.0):
+    return extended(outlived(record("orders", for_=for_)), seconds)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        placed("orders", view=outlived(record("orders"))),
+        placed("orders", view=outlived(record("orders", for_=3600)), for_="1h"),
+        extended_of_lost(60),
+    ],
+    ids=["the same, no end", "the same, an end", "an extension"],
+)
+def test_a_hold_that_the_topic_has_lost_is_written_again(plan):
     """It was "done already", and a member that started then consumed what is held."""
-    for for_ in (None, "1h"):
-        hold = record("orders:0", for_=None if for_ is None else 3600)
-        plan = placed("orders:0", for_=for_, view=outlived(hold))
-        assert (plan.is_done, plan.unchanged, plan.renewed) == (False, (), (hold,))
-        assert [one.key for one in plan.changes] == [hold.key]
-        assert any(
-            text.startswith(f"would be renewed, as {LACKED}: orders:0 ")
-            for text in said(plan)
-        )
-        again = evolve(hold, incarnation=1)
-        assert placed("orders:0", for_=for_, view=outlived(again)).is_done
+    assert (plan.is_done, plan.unchanged, plan.renewed) == (False, (), plan.own)
+    assert [one.key for one in plan.changes] == [one.key for one in plan.own]
+    says = f"would be renewed, as {LACKED}: orders "
+    assert [one.startswith(says) for one in said(plan)].count(True) == 1
 
 
-def test_a_hold_that_the_topic_has_lost_is_extended_on_it():
-    hold = record("orders", for_=60)
-    plan = extended(outlived(hold))
-    assert [one.key for one in plan.changes] == [hold.key]
-    assert any(f"would be written again, as {LACKED}" in text for text in said(plan))
+def test_a_hold_that_is_on_the_topic_again_is_unchanged():
+    again = evolve(record("orders"), incarnation=1)
+    assert placed("orders", view=outlived(again)).is_done
 
 
 def test_an_extension_that_the_topic_has_lost_is_not_done():
@@ -632,22 +728,19 @@ def test_an_extension_that_the_topic_has_lost_is_not_done():
 
 @pytest.mark.parametrize("for_", [None, 7200], ids=["no end", "a later end"])
 def test_what_stands_longer_is_not_said_of_a_hold_that_the_topic_has_lost(for_):
-    with pytest.raises(HoldSettingError, match=f"{LACKED}: pause places it again"):
-        extended(outlived(record("orders", for_=for_)), 3600.0)
+    (need,) = extended_of_lost(for_, 3600.0).needs
+    assert need.why == f"orders would end earlier, and {LACKED}"
+    assert need.ask == "pause places it again"
 
 
 def test_a_hold_that_the_topic_has_lost_is_lifted_by_a_tombstone():
     """Members that were there before obey it until they read that."""
-    named = Named(scope="orders:0", owner="alice", offset=HOLD.offset)
-    wish = Lift(group="billing", holds=(named,))
-    plan = lift(outlived(HOLD), wish)
+    plan = lifted(outlived(HOLD), named(HOLD))
     assert (plan.is_done, len(plan.changes), against(plan)) == (False, 1, [])
 
 
 def test_a_lift_is_not_done_while_members_keep_what_the_topic_has_lost():
-    named = Named(scope="orders:0", owner="alice", offset=HOLD.offset)
-    wish = Lift(group="billing", holds=(named,))
-    assert lift(VIEW, wish).is_done
-    kept = (Kept(owner="operator:alice", scope="orders:0", line="orders:0"),)
-    (member,) = VIEW.reports
-    assert not lift(evolve(VIEW, reports=(evolve(member, kept=kept),)), wish).is_done
+    assert lifted(VIEW, named(HOLD)).is_done
+    kept = evolve(KEPT, owner="operator:alice")
+    view = evolve(VIEW, reports=(evolve(VIEW.reports[0], kept=(kept,)),))
+    assert not lifted(view, named(HOLD)).is_done

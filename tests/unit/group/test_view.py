@@ -148,38 +148,9 @@ def test_who_was_closed_is_neither_dead_nor_a_plain_client():
     assert told.rank == "note"
 
 
-def test_what_a_member_does_not_know_yet_is_not_said_to_flow():
-    """Kafka's word and a member's are of two moments: a rebalance comes in between."""
-    found = quietness(A, B, report("a", 0), report("b"))
-    assert not found.is_reached
-    assert (found.loud[ONE].answer, len(found.missing)) == (Answer.UNKNOWN, 1)
-    assert "flowing" not in found.sentence()
-    busy = quietness(A, B, report("a", 0), report("b", busy={"t": ((1, 1),)}))
-    assert busy.loud[ONE].answer is Answer.FLOWING
-
-
-@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
-def test_in_a_rebalance_nobody_knows(state):
-    nobody = evolve(A, assigned=frozenset())
-    found = quietness(nobody, report("a", 0), state=state)
-    assert not found.is_reached
-    assert "quiet" not in found.sentence()
-
-
 def moved_by_silent(*seen):
     moved = {ONE: Move(5, 9)}
     return evolve(viewed(A, B, report("a", 0), *seen), moves=moved)
-
-
-def test_a_plain_client_commits_what_is_held():
-    """It delivers it all the same, and that is known."""
-    seen = moved_by_silent()
-    row = seen.row(ONE)
-    assert row.answer is Answer.FLOWING
-    assert row.reason == "b delivers it: its committed offset went on from 5 to 9"
-    assert seen.row(ZERO).answer is Answer.QUIET
-    found = seen.quietness([Everything()])
-    assert found.sentence() == f"1 of 2 members quiet; b {PLAIN}; flowing: t:1"
 
 
 def test_a_partition_does_not_repeat_what_its_member_says():
@@ -192,13 +163,7 @@ def test_a_partition_does_not_repeat_what_its_member_says():
     assert seen.row(ONE).own_reason == ""
     moved = moved_by_silent().row(ONE)
     assert moved.own_reason == moved.verdict.sentence
-
-
-def test_a_silent_member_that_delivers_is_an_alarm_and_has_no_other_name():
-    """It was silent for status, did not report for doctor, and did not obey for a page."""
-    seen = evolve(moved_by_silent(), holds=(HELD,))
-    (member,) = [one for one in seen.members if one.name == "b"]
-    assert (member.verdict.level, member.verdict.words) == ("alarm", "does not report")
+    assert moved.reason == "b delivers it: its committed offset went on from 5 to 9"
 
 
 def stream(**changed):
@@ -211,161 +176,6 @@ REBALANCES = "PreparingRebalance"
 LOUD = report("a", 0, quiet={})
 HANDLES = report("a", 0, busy={"t": ((1, 1),)})
 GONE = report("z", 0, quiet={}, member_id="z-1", generation=6)
-EMPTY = viewed(state="Empty")
-
-
-@pytest.mark.contract("G8")
-@pytest.mark.parametrize(
-    ("seen", "is_reached", "said"),
-    [
-        pytest.param(
-            viewed(A, facts("plain", ONE), report("a", 0), report("b", 1)),
-            False,
-            f"1 of 2 members quiet; plain {PLAIN}; unknown: t:1",
-            id="a plain client reads what a killed member had",
-        ),
-        pytest.param(
-            viewed(A, evolve(B, member_id="b-2"), report("a", 0), report("b", 1)),
-            False,
-            "1 of 2 members quiet",
-            id="a killed member's successor has its client id",
-        ),
-        pytest.param(
-            viewed(A, B, report("a", 0), report("b", 1, generation=6)),
-            False,
-            "b has reported for generation 6",
-            id="a report is of an earlier generation",
-        ),
-        pytest.param(
-            viewed(evolve(A, assigned=frozenset()), LOUD, state=REBALANCES),
-            False,
-            "flowing: t:0",
-            id="a partition flows in a rebalance",
-        ),
-        pytest.param(
-            viewed(A, B, HANDLES, report("b", 1)),
-            False,
-            "1 of 2 members quiet; a still works on records that it got of it; "
-            "flowing: t:1",
-            id="a handler works on what was taken away",
-        ),
-        pytest.param(
-            viewed(ALONE, state="Empty"),
-            True,
-            "1 of 1 members quiet",
-            id="a member assigned itself",
-        ),
-        pytest.param(
-            viewed(A, report("a", 0), evolve(ALONE, quiet={})),
-            False,
-            "1 of 2 members quiet; flowing: t:0",
-            id="a member assigned itself and delivers",
-        ),
-        pytest.param(
-            viewed(A, report("a", 0), GONE),
-            False,
-            "z is not in the group any more, and may still deliver it",
-            id="a member that was thrown out delivers",
-        ),
-        pytest.param(
-            evolve(EMPTY, facts=evolve(EMPTY.facts, has_committed=False)),
-            False,
-            "cannot be read",
-            id="offsets of a group without members cannot be read",
-        ),
-        pytest.param(
-            viewed(A, report("a", 0), stream()),
-            True,
-            "2 of 2 members quiet",
-            id="a stream beside a member",
-        ),
-        pytest.param(
-            viewed(stream(), state="Dead"),
-            True,
-            "1 of 1 members quiet",
-            id="a stream alone",
-        ),
-        pytest.param(
-            viewed(stream(quiet={}, busy={"t": ((0, 0),)}), state="Dead"),
-            False,
-            "still reads it in a batch that was planned before",
-            id="a batch was planned before the hold",
-        ),
-        *(
-            pytest.param(
-                viewed(stream(state=state), state="Dead"), False, said, id=said
-            )
-            for state, said in (
-                ("starting", "has not planned a batch yet"),
-                ("deciding", "has not decided on its next batch"),
-                ("unavailable", "cannot read what is held"),
-            )
-        ),
-    ],
-)
-def test_whether_everybody_is_quiet(seen, is_reached, said):
-    found = seen.quietness([Everything()])
-    assert (found.is_reached, said in found.sentence()) == (is_reached, True), found
-
-
-@pytest.mark.contract("G8")
-@pytest.mark.parametrize(
-    ("seen", "tp", "answer", "owner"),
-    [
-        pytest.param(
-            viewed(A, B, HANDLES, report("b", 1)),
-            ONE,
-            Answer.FLOWING,
-            "a",
-            id="a handler works on what was taken away",
-        ),
-        pytest.param(
-            viewed(A, report("a", 0), GONE),
-            ZERO,
-            Answer.FLOWING,
-            "z",
-            id="a member that was thrown out delivers",
-        ),
-        pytest.param(
-            moved_by_silent(report("b", 1)),
-            ONE,
-            Answer.QUIET,
-            "b",
-            id="what it committed may have been in hand before it reported",
-        ),
-        pytest.param(
-            evolve(moved_by_silent(), is_heard=False),
-            ONE,
-            Answer.UNKNOWN,
-            "b",
-            id="a member that cannot be heard may obey",
-        ),
-        pytest.param(
-            evolve(EMPTY, reports=(evolve(ALONE, is_partial=True, **NOTHING),)),
-            ZERO,
-            Answer.UNKNOWN,
-            "m",
-            id="a member assigned itself and cannot list what",
-        ),
-        pytest.param(
-            viewed(A, report("a", None, assigned=TWO, quiet={"t": ((0, 0),)})),
-            ONE,
-            Answer.FLOWING,
-            "a",
-            id="between a cooperative member's join and its revoking",
-        ),
-        pytest.param(
-            viewed(stream(quiet={}, busy={"t": ((0, 0),)}), state="Dead"),
-            ZERO,
-            Answer.FLOWING,
-            "stream nightly",
-            id="a batch was planned before the hold",
-        ),
-    ],
-)
-def test_who_delivers_a_partition(seen, tp, answer, owner):
-    found = seen.row(tp)
-    assert (found.answer, found.deliverer) == (answer, owner)
 
 
 def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted():
@@ -516,14 +326,6 @@ def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
     assert missing == ({} if why is None else {"b": why})
 
 
-@pytest.mark.parametrize("state", ["Assigning", "Reconciling"])
-def test_nothing_is_quiet_while_the_broker_assigns(state):
-    two = (evolve(A, epoch=7), evolve(B, epoch=7))
-    view = viewed(*two, report("a", 0), report("b", 1), state=state)
-    assert view.unsettled == f"the group rebalances ({state})"
-    assert not view.quietness([Everything()]).is_reached
-
-
 def test_without_a_list_and_without_reports_nothing_is_known():
     """That nobody reports is not that nobody is there."""
     unlisted = viewed(state="Unknown")
@@ -564,10 +366,3 @@ def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, given):
 def test_a_silent_member_that_commits_on_is_not_quiet():
     view = after_a_kill(DIED_QUIET, B, moves={ONE: Move(3, 9)})
     assert view.row(ONE).answer is Answer.FLOWING
-
-
-@pytest.mark.contract("G8")
-def test_what_is_worked_on_and_nobody_owns_any_more_is_not_quiet():
-    """Members left a topic, and nothing of it is committed: a thread works on it."""
-    view = evolve(viewed(A, report("a", 0, busy={"u": ((0, 0),)})), holds=(HELD,))
-    assert not view.quietness([Everything()]).is_reached

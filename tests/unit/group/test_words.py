@@ -72,7 +72,7 @@ def test_members_that_nobody_lists_are_no_number():
 def test_holds_that_cannot_be_read_are_not_none_at_all():
     """A script that counts them must not take an unreadable topic for an empty one."""
     read = viewed(A, report("a", 0))
-    names = ("holds", "held", "quiet", "flowing")
+    names = ("hold_count", "held", "quiet", "flowing")
     assert [group_document(read)[name] for name in names] == [0, 0, 0, []]
     assert (status_document(read)["holds"], status_document(read)["by_partition"]) == (
         [],
@@ -81,7 +81,7 @@ def test_holds_that_cannot_be_read_are_not_none_at_all():
     unread = evolve(read, ends=None, unread=("no holds topic",))
     assert [group_document(unread)[name] for name in names] == [None] * 4
     told = status_document(unread)
-    assert [told[name] for name in (*names, "by_partition")] == [None] * 5
+    assert [told[name] for name in (*names, "holds", "by_partition")] == [None] * 6
     before = group_document(evolve(held(A, PLAIN), ends=None))
     assert [before[name] for name in names] == [None, None, None, []]
 
@@ -94,23 +94,6 @@ def test_names_forge_no_lines(capsys):
     Output().lines(lines)
     assert len(capsys.readouterr().out.splitlines()) == len(lines)
     assert any(r"m\nbilling-9" in one for one in lines)
-
-
-def test_status_names_who_has_gone_and_whose_report_is_old():
-    stale, new = report("a", 0), report("b", 1, generation=8)
-    lines = status(held(A, B, stale, new))
-    assert any("has reported for generation 7" in one for one in lines)
-    assert any("left the group" in one for one in status(held(PLAIN, KILLED)))
-
-
-def test_pages_and_commands_agree_on_what_covers_nothing():
-    """``wait`` ended with 0, and called members quiet that deliver all they have."""
-    loud = report("a", 0, quiet={})
-    seen = held(A, loud, scope="ordres")
-    assert seen.verdict.words == "covers nothing"
-    is_quiet, said = waiting.is_quiet(seen, seen.holds)
-    assert not is_quiet
-    assert "quiet" not in said
 
 
 @pytest.mark.contract("G8")

@@ -1,0 +1,169 @@
+"""
+Renders templates as pages, which viewers share.
+
+A page is rendered once for each version of what is known. What changes by itself, an age or
+the time until a hold ends, is not part of it: a mark stands there, which is replaced when
+the page is sent. In a browser the script goes on counting.
+"""
+
+import re
+from collections.abc import Callable, Hashable
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.responses import HTMLResponse
+
+from safeconsumer.group.durations import words_of
+from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.report_wire import kept_text
+from safeconsumer.group.verdicts import gone_text
+from safeconsumer.holds.explain import utc
+
+STATIC = Path(__file__).parent / "static"
+_JUST_NOW = 2.0
+# Pages of one version that are kept; each search and each page of a list is another one.
+_MOST_KEPT = 64
+# No text of others has this character, and no page may.
+_MARK = re.compile("\0([^\0]*)\0")
+
+
+class Page(HTMLResponse):
+    """
+    A page as it is sent.
+
+    Args:
+        text: the page with its marks.
+        known: what is known now, which tells what to put in their place.
+        status: the HTTP status.
+
+    Attributes:
+        text: the page with its marks.
+    """
+
+    def __init__(self, text: str, known: Snapshot, status: int = 200) -> None:
+        self.text = text
+        super().__init__(_MARK.sub(lambda mark: _moment(mark[1], known), text), status)
+
+    @property
+    def tag(self) -> str:
+        """The entity tag, which changes if anything but times by themselves changes."""
+        return f'W/"{_token(self.text)}"'
+
+
+def _moment(mark: str, known: Snapshot) -> str:
+    if mark == "age":
+        return ago(known.age)
+    if mark == "seconds":
+        return f"{known.age:.1f}"
+    now = known.times.now
+    if mark == "now":
+        return "" if now is None else f"{now:.1f}"
+    return "" if now is None else _distance(float(mark), now)
+
+
+class SharedPages:
+    """
+    The pages of the newest version of what is known, as their viewers share them.
+
+    Thread rules: any; one page is rendered at a time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._version: Hashable = None
+        self._pages: dict[Hashable, Page] = {}
+
+    def of(self, version: Hashable, key: Hashable, render: Callable[[], Page]) -> Page:
+        """Return a page, which is rendered if this version of it was not yet."""
+        with self._lock:
+            if version != self._version or len(self._pages) >= _MOST_KEPT:
+                self._version, self._pages = version, {}
+            if key not in self._pages:
+                self._pages[key] = render()
+            return self._pages[key]
+
+
+@cache
+def templates() -> Environment:
+    """Return the templates, with the filters that they use."""
+    found = Environment(
+        loader=PackageLoader("safeconsumer.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(
+        asset=_asset,
+        clock=_clock,
+        gone_text=gone_text,
+        kept_text=kept_text,
+        linked=_linked,
+        mark=lambda text: Markup("\0{}\0").format(text),
+        number="{:,}".format,
+        token=_token,
+        utc=utc,
+        words=words_of,
+    )
+    return found
+
+
+def _token(text: str) -> str:
+    return sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+@cache
+def _asset(name: str) -> str:
+    made = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?{made}"
+
+
+def _shown(value: object) -> object:
+    # Names come from other people, whose invisible characters could mislead a reader.
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return _printable(str(value)) if is_text else value
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+# A link shows where it goes: neither what is invisible nor what looks alike is part of it.
+_URL = re.compile(r"https?://[!#-;=?-~]*[A-Za-z0-9/=]")
+
+
+def _linked(text: str) -> Markup:
+    """Return text in which addresses of pages are links; no page learns whence they came."""
+    parts, at = [], 0
+    for found in _URL.finditer(text):
+        url = escape(found[0])
+        link = Markup('<a href="{0}" rel="noreferrer">{0}</a>').format(url)
+        parts += [escape(_printable(text[at : found.start()])), link]
+        at = found.end()
+    return Markup().join([*parts, escape(_printable(text[at:]))])
+
+
+def ago(seconds: float) -> str:
+    """Return an age as text."""
+    return "just now" if seconds < _JUST_NOW else f"{words_of(seconds)} ago"
+
+
+def _clock(at: float) -> str:
+    then, now = datetime.fromtimestamp(at, UTC), datetime.now(UTC)
+    same_day = then.date() == now.date()
+    return then.strftime("%H:%M:%S UTC" if same_day else "%Y-%m-%d %H:%M UTC")
+
+
+def _distance(at: float, now: float) -> str:
+    if abs(at - now) < 1:
+        return "now"
+    said = words_of(abs(at - now))
+    return f"in {said}" if at > now else f"{said} ago"

@@ -1,0 +1,122 @@
+"""
+Knows to which offsets a group's partitions are to be moved, for one member of it.
+
+A reset is a field of a hold's record, and stands exactly as long as the hold. While it does
+nothing is delivered, so that an owner that moves a partition once more is never noticed;
+once the hold is lifted nobody moves it. Whether a partition was moved is not kept anywhere:
+it was if the group has committed the target.
+
+From the record on this member holds the partitions of a reset itself, by an owner of its
+own, until it has moved them:
+
+=======================  ==================================================================
+The hold                 What the member does with a partition that it owns
+=======================  ==================================================================
+stands                   moves it, commits the target, and lifts its own hold
+is lifted, not moved     asks Kafka for the committed offset, and lifts its own hold: an
+                         owner that the group has expelled, and that does not know it
+                         yet, must not go on where it was, as another one has moved it
+=======================  ==================================================================
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from attrs import field, frozen
+
+from safeconsumer.holds.hold import RESET, Hold
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import Partition, TopicPartition
+
+_WHY = "an operator moves it to another offset, and this member has not done so yet"
+
+
+@frozen(kw_only=True)
+class Target:
+    """
+    Where a partition is moved, and by which hold; two of one placing are equal.
+
+    Attributes:
+        offset: the offset of the next record to be read.
+        topic_id: the id that its topic had, as Kafka writes it; None: any.
+        owner: the owner of the hold, as ``operator:alice``.
+        hold_id: the id of the hold.
+        record: the offset of its record on the holds topic, which changes if the hold is
+            written again; two targets that differ in it are equal.
+    """
+
+    offset: int
+    topic_id: str | None
+    owner: str
+    hold_id: str
+    record: int = field(default=-1, eq=False)
+
+
+Targets = Mapping[TopicPartition, Target]
+
+
+class Resets:
+    """
+    The resets of a group that stand, and what this member has not moved yet.
+
+    Thread rules: any thread; :meth:`end` and :meth:`begin` one at a time.
+
+    Args:
+        ledger: gets this member's own holds.
+        unread: returns the partitions whose gates were opened before the holds topic
+            was read: they may be held, and moved, by what is not known yet.
+
+    Attributes:
+        targets: where partitions are moved, replaced as a whole.
+        troubles: why partitions are not moved yet, as text for people, replaced as a
+            whole by the client that moves them.
+        on_change: called when there is something to do.
+    """
+
+    def __init__(
+        self,
+        ledger: PauseLedger,
+        unread: Callable[[], Collection[TopicPartition]] = tuple,
+    ) -> None:
+        self._ledger = ledger
+        self.unread = unread
+        self.targets: Targets = {}
+        self.troubles: Mapping[TopicPartition, str] = {}
+        self.on_change: Callable[[], object] = tuple
+
+    def end(self, wanted: Targets) -> None:
+        """Forget the targets that stand no more, before their holds are lifted."""
+        known = self.targets
+        self.targets = {tp: one for tp, one in known.items() if wanted.get(tp) == one}
+
+    def begin(self, wanted: Targets) -> None:
+        """Hold what is new, and make it a target, once operators' holds cover it."""
+        new = [tp for tp, one in wanted.items() if self.targets.get(tp) != one]
+        self.hold(new)
+        self.targets = wanted
+        if wanted or self.pending():
+            self.on_change()
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Keep partitions quiet until :meth:`release`, also if other holds are lifted."""
+        at = self._ledger.now()[1]
+        self._ledger.follow(
+            [
+                Hold(scope=Partition(*tp), owner=RESET, reason=_WHY, placed_at=at)
+                for tp in partitions
+            ],
+            (),
+        )
+
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let partitions flow again, as far as this member's own holds of them go."""
+        pending = self.pending()
+        keys = [(Partition(*tp), RESET) for tp in partitions if tuple(tp) in pending]
+        self._ledger.follow((), keys)
+
+    def pending(self) -> frozenset[TopicPartition]:
+        """Return the partitions that this member holds until it has moved them."""
+        return frozenset(
+            (one.scope.topic, one.scope.partition)
+            for one in self._ledger.view().holds
+            if one.owner == RESET and isinstance(one.scope, Partition)
+        )

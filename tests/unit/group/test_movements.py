@@ -1,0 +1,91 @@
+"""G10: what is moved, as `status`, `wait moved` and `resume` judge it."""
+
+import pytest
+from attrs import evolve
+
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.movements import is_moved, movements
+from safeconsumer.group.report_wire import (
+    MOST_KEPT,
+    STREAM,
+    decode_report,
+    encode_report,
+)
+from safeconsumer.group.reports import unmoved_of
+from safeconsumer.group.wire import ControlHold, ControlKey, Reset
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.resets import Resets
+from tests.unit.group.test_view import ONE, ZERO, facts, report, viewed
+
+
+def under_a_reset(*seen, committed=4, **known):
+    """Return a view of a group whose partitions 0 and 1 are moved to 4."""
+    hold = ControlHold("h", "x", reset=Reset((("t", 0, 4), ("t", 1, 4)), (), "4"))
+    record = HoldRecord(key=ControlKey("g", "alice", "t"), hold=hold, at=1.0, offset=1)
+    view = viewed(*seen)
+    there = dict.fromkeys((ZERO, ONE), committed)
+    known = {"holds": (record,), "facts": evolve(view.facts, committed=there), **known}
+    return evolve(view, **known)
+
+
+def whys(view):
+    return {one.tp.partition: one.why for one in movements(view)}
+
+
+OWNER = facts("a", ZERO, ONE)
+BOTH = {"assigned": {"t": ((0, 1),)}, "quiet": {"t": ((0, 1),)}}
+
+
+@pytest.mark.parametrize(
+    ("committed", "changed", "why"),
+    [
+        (4, {"resets": ()}, ""),
+        (5, {"resets": ()}, "a has not committed it yet"),
+        (4, {"resets": ("t:0 waits: x", "t:1 waits: x")}, "at a it waits: x"),
+        (4, {"resets": (), "applied": {"ops": 1}}, "a has not read the reset yet"),
+        (
+            4,
+            {"resets": None},
+            "a moves nothing: its client, settings or version cannot",
+        ),
+    ],
+    ids=["done", "uncommitted", "named", "unread", "cannot"],
+)
+def test_a_partition_is_moved_if_kafka_and_its_owner_say_so(committed, changed, why):
+    one = report("a", **BOTH, **changed)
+    assert whys(under_a_reset(OWNER, one, committed=committed)) == {0: why, 1: why}
+
+
+def test_what_a_full_report_leaves_out_is_not_moved():
+    """A member that owns more names a hundred of them."""
+    lines = tuple(f"t:{number} waits: x" for number in range(1, 1 + MOST_KEPT))
+    one = report("a", **BOTH, resets=lines)
+    left = "a has not moved so many others that it does not name it"
+    assert whys(under_a_reset(OWNER, one)) == {0: left, 1: "at a it waits: x"}
+    assert not is_moved(under_a_reset(OWNER, one), ())[0]
+
+
+def test_a_stream_that_obeys_the_group_neither_moves_nor_is_waited_for():
+    """Its offsets are in its checkpoint, and the group's are its members'."""
+    stream = report("s", kind=STREAM, member_id=None, generation=None, **BOTH)
+    done = under_a_reset(OWNER, report("a", **BOTH, resets=()), stream)
+    assert whys(done) == {0: "", 1: ""}
+    alone = under_a_reset(stream, committed=5)
+    assert "run reset-offsets again" in whys(alone)[0]
+
+
+def test_a_plain_client_is_named():
+    why = whys(under_a_reset(OWNER))[0]
+    assert why.startswith("a does not report")
+
+
+def test_a_report_names_what_its_member_owns_and_has_not_moved():
+    """An error of several lines is printed on one: readers pass over the others."""
+    ledger = PauseLedger()
+    resets = Resets(ledger)
+    resets.hold([("t", 0), ("t", 1), ("t", 2)])
+    resets.troubles = {("t", 1): "waits: an error\nof two lines"}
+    lines = unmoved_of(resets, {ZERO, ONE})
+    assert lines == ("t:0 is being moved", r"t:1 waits: an error\nof two lines")
+    read = decode_report(encode_report(report("a", resets=lines)))
+    assert read.resets == lines
