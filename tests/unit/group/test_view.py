@@ -326,17 +326,6 @@ def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
     assert missing == ({} if why is None else {"b": why})
 
 
-def test_without_a_list_and_without_reports_nothing_is_known():
-    """That nobody reports is not that nobody is there."""
-    unlisted = viewed(state="Unknown")
-    assert unlisted.everybody == ()
-    assert unlisted.row(ONE).answer is Answer.UNKNOWN
-    found = unlisted.quietness([Everything()])
-    assert (found.is_reached, found.verdict.words) == (False, "unknown")
-    said = " ".join(one.what for one in member_findings(unlisted))
-    assert "not in the group" not in said
-
-
 @pytest.mark.contract("G8")
 def test_a_member_that_closed_while_its_threads_work_is_not_quiet():
     stopped = report("b", state="stopped", busy={"t": ((1, 1),)}, at_ms=99_000)
