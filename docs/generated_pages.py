@@ -91,6 +91,10 @@ _ROOMS = {
         "On confluent-kafka",
         {"safeconsumer.clients.confluent": ["Consumer"]},
     ),
+    "aiokafka": (
+        "On aiokafka",
+        {"safeconsumer.clients.aiokafka": ["AIOKafkaConsumer"]},
+    ),
     "worker": ("Workers", {"safeconsumer.worker": worker.__all__}),
     "errors": ("Errors", {"safeconsumer.errors": errors.__all__}),
     "prometheus": (

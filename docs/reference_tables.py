@@ -361,6 +361,7 @@ _COMPATIBILITY = """# Compatibility
 | Spark | {spark}, on Java {java} or newer |
 
 Another kafka-python fails with `UnsupportedKafkaPythonError`, which names what was found and what is supported: when `SafeConsumer` is imported or constructed.
+Another aiokafka fails with `UnsupportedAiokafkaError`, when a consumer on it is constructed.
 
 ## Extras
 

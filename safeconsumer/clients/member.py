@@ -119,15 +119,13 @@ class Member:
 
     # ------------------------------------------------------------ its consumer tells
 
-    def obey(self, control: Control, clients: ControlClients) -> None:
+    def control_of(self, control: Control, clients: ControlClients) -> GroupControl:
         """
-        Obey the holds of the group from now on, and report; nothing is assigned yet.
+        Return what :meth:`obey` starts.
 
         Raises:
             ControlSettingError: ``control`` is no ``Control``, has settings that are
                 for kafka-python, or there is no group.
-            ControlTopicError: the settings of the holds topic would let Kafka delete
-                holds; no thread is left running.
         """
         if not isinstance(control, Control):
             message = f"control takes a Control(), not {control!r}"
@@ -138,9 +136,25 @@ class Member:
                 "control topics with its own client's settings; leave them out"
             )
             raise ControlSettingError(message)
-        attached = GroupControl(control, self, clients)
+        return GroupControl(control, self, clients)
+
+    def obey(self, control: Control, clients: ControlClients) -> None:
+        """
+        Obey the holds of the group from now on, and report; nothing is assigned yet.
+
+        Raises:
+            ControlSettingError: as :meth:`control_of`.
+            ControlTopicError: the settings of the holds topic would let Kafka delete
+                holds; no thread is left running.
+        """
+        attached = self.control_of(control, clients)
         attached.start()
         self._control = attached
+
+    @property
+    def obeys(self) -> bool:
+        """Whether it obeys holds of the group, and reports."""
+        return self._control is not None
 
     def own(
         self, gained: Iterable[TopicPartition], cause: Cause, *, all_: bool

@@ -72,6 +72,15 @@ class UnsupportedKafkaPythonError(SafeConsumerError, ImportError):
     """
 
 
+class UnsupportedAiokafkaError(SafeConsumerError, ImportError):
+    """
+    The installed aiokafka is not a version that this package supports.
+
+    It is raised when a consumer is constructed, before any thread is started or socket
+    is opened.
+    """
+
+
 class TimestampError(SafeConsumerError, ValueError):
     """
     A time to look offsets up for is not a number of milliseconds that Kafka knows.

@@ -1,4 +1,4 @@
-"""Rounds of holds on confluent-kafka, while members join, leave and are killed."""
+"""Rounds of holds on other clients, while members join, leave and are killed."""
 
 import random
 import signal
@@ -8,9 +8,11 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
+from tests.harness.group.aiokafka import ASSIGNORS
 from tests.harness.group.confluent import NEWER, settings_of
 from tests.harness.group.team import run
 from tests.harness.waiting import wait_for
@@ -20,8 +22,8 @@ pytestmark = [pytest.mark.nightly, pytest.mark.any_broker]
 SECONDS = 120.0  # of rounds, of each protocol
 WAIT = "120s"  # of a member that was killed nothing is known for a minute
 
-# Writes each record down before it asks for the next, and ends at SIGTERM.
-PROGRAM = """
+# Each writes a record down before it asks for the next, and ends at SIGTERM.
+CONFLUENT = """
 import ast, signal, sys, time
 from safeconsumer import Control
 from safeconsumer.clients.confluent import Consumer
@@ -41,14 +43,73 @@ with Consumer(ast.literal_eval(settings), control=control, log=False) as consume
                 if one is not None and one.error() is None:
                     file.write(f"{time.time()} {one.partition()} {one.offset()}\\n")
 """
+AIOKAFKA = """
+import ast, asyncio, importlib, signal, sys, time
+from safeconsumer import Control
+from safeconsumer.clients.aiokafka import AIOKafkaConsumer
+from tests.harness.group.aiokafka import ASSIGNORS
+
+settings, prefix, topic, path = sys.argv[1:]
+
+async def main():
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+    configs = ast.literal_eval(settings)
+    configs["partition_assignment_strategy"] = [ASSIGNORS[configs.pop("assignor")]]
+    control = Control.prefixed(prefix, status_interval=0.5)
+    consumer = AIOKafkaConsumer(topic, control=control, log=False, **configs)
+    with open(path, "a", buffering=1) as file:
+        async with consumer:
+            turn = 0
+            while not over.is_set():
+                turn += 1
+                if turn % 2:
+                    found = await consumer.getmany(timeout_ms=200, max_records=20)
+                else:
+                    found = {}
+                    try:
+                        one = await asyncio.wait_for(consumer.getone(), 0.3)
+                        found = {0: [one]}
+                    except TimeoutError:
+                        pass
+                for records in found.values():
+                    for one in records:
+                        file.write(f"{time.time()} {one.partition} {one.offset}\\n")
+
+asyncio.run(main())
+"""
+
+
+def confluent_of(team, protocol, name):
+    """Return the settings of a member on confluent-kafka."""
+    # What is committed soon is so before a member is killed, as nothing flows then.
+    settings = settings_of(team, name, protocol)
+    settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 300}
+    if protocol != NEWER:
+        settings |= {"session.timeout.ms": 6000}
+    return settings
+
+
+def aiokafka_of(team, assignor, name):
+    """Return the same of a member on aiokafka, with the assignor by its name."""
+    return {
+        "assignor": assignor,
+        "auto_commit_interval_ms": 300,
+        "auto_offset_reset": "earliest",
+        "bootstrap_servers": team.broker.client_config["bootstrap_servers"],
+        "client_id": name,
+        "group_id": team.group,
+        "heartbeat_interval_ms": 300,
+        "session_timeout_ms": 6000,
+    }
 
 
 class Rounds:
     """Members of a team as processes, a producer, and what the members wrote down."""
 
-    def __init__(self, team, protocol, folder, closing):
-        self.team, self._protocol, self._folder = team, protocol, folder
-        self._closing = closing
+    def __init__(self, team, program, settings_of, folder, closing):
+        self.team, self._program, self._settings_of = team, program, settings_of
+        self._folder, self._closing = folder, closing
         self._over = threading.Event()
         self.sent = 5
         self._thread = threading.Thread(target=self._produce, daemon=True)
@@ -70,12 +131,9 @@ class Rounds:
             self.sent += 1
 
     def member(self, name):
-        # What is committed soon is so before a member is killed, as nothing flows then.
-        settings = settings_of(self.team, name, self._protocol)
-        settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 300}
-        if self._protocol != NEWER:
-            settings |= {"session.timeout.ms": 6000}
-        command = [sys.executable, "-c", PROGRAM, repr(settings), self.team.prefix]
+        settings = self._settings_of(name)
+        command = [sys.executable, "-c", self._program, repr(settings)]
+        command += [self.team.prefix]
         command += [self.team.topic, str(self._folder / name)]
         process = subprocess.Popen(command)  # noqa: S603 - our own code
         self._closing.callback(process.wait)
@@ -94,8 +152,8 @@ class Rounds:
     def command(self, *arguments):
         return run(self.team, *arguments, "--group", self.team.group)
 
-    def play(self, scope, number):
-        """Hold a scope while another member joins, and ends; return whether it was killed."""
+    def play(self, scope, number, *, is_killed):
+        """Hold a scope while another member joins, and ends."""
         held = {1} if scope.endswith(":1") else {0, 1, 2, 3}
         owner = ("--owner", "alice")
         asked = ("pause", scope, *owner, "--reason", f"{number}", "--future")
@@ -106,7 +164,6 @@ class Rounds:
         wait_for(
             lambda: f"c{number}" in self.command("status").output, "the third member"
         )
-        is_killed = number % 6 == 5
         third.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
         quiet = self.command("wait", "quiet", scope, "--timeout", WAIT)
         assert quiet.exit_code == 0, quiet.output
@@ -120,28 +177,43 @@ class Rounds:
         assert self.command("resume", scope, *owner).exit_code == 0
         flowing = self.command("wait", "flowing", scope, "--timeout", "60s")
         assert flowing.exit_code == 0, flowing.output
-        return is_killed
+
+
+ROUNDS = [
+    (CONFLUENT, confluent_of, "range"),
+    (CONFLUENT, confluent_of, "cooperative-sticky"),
+    pytest.param(CONFLUENT, confluent_of, NEWER, marks=pytest.mark.real_broker),
+    *((AIOKAFKA, aiokafka_of, assignor) for assignor in ASSIGNORS),
+]
+IDS = [
+    *("confluent-range", "confluent-cooperative-sticky", "confluent-consumer"),
+    *(f"aiokafka-{assignor}" for assignor in ASSIGNORS),
+]
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "protocol",
-    ["range", "cooperative-sticky", pytest.param(NEWER, marks=pytest.mark.real_broker)],
-)
-def test_nothing_leaks_is_lost_or_comes_twice(team, protocol, tmp_path):
+@pytest.mark.parametrize(("program", "settings", "protocol"), ROUNDS, ids=IDS)
+def test_nothing_leaks_is_lost_or_comes_twice(
+    team, program, settings, protocol, tmp_path
+):
     """Also across those that leave: by then each has committed what it wrote down."""
     chance = random.Random(protocol)  # noqa: S311 - a game
     scopes = [team.topic, f"{team.topic}:1", f"re:{team.topic[:-1]}.*", "@all"]
     killed = 0
     with ExitStack() as closing:
-        rounds = closing.enter_context(Rounds(team, protocol, tmp_path, closing))
+        of = partial(settings, team, protocol)
+        rounds = closing.enter_context(Rounds(team, program, of, tmp_path, closing))
         for name in "ab":
             rounds.member(name)
         wait_for(lambda: len(rounds.written()) >= 20, "some records")
         began, number = time.monotonic(), 0
         while time.monotonic() - began < SECONDS:
             number += 1
-            killed += rounds.play(chance.choice(scopes), number)
+            # Of what flows a member that is killed leaves records that were not committed.
+            is_killed = number % 6 == 5
+            killed += is_killed
+            scope = "@all" if is_killed else chance.choice(scopes)
+            rounds.play(scope, number, is_killed=is_killed)
         rounds.end_producing()
         everything = {(p, n) for p in range(4) for n in range(rounds.sent)}
         wait_for(

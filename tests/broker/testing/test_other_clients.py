@@ -122,6 +122,19 @@ def test_aiokafka_forgets_pauses_in_a_rebalance(broker, write):
     assert asyncio.run(asyncio.wait_for(play(), LIMIT))
 
 
+def test_aiokafka_asks_for_a_missing_topic_to_be_created(broker):
+    """As its consumers and producers do by default: a broker that may then creates it."""
+
+    async def play():
+        settings = {"bootstrap_servers": broker.bootstrap, "metadata_max_age_ms": 100}
+        async with aiokafka.AIOKafkaConsumer(**settings) as consumer:
+            consumer.assign([aiokafka.TopicPartition("missing", 0)])
+            while "missing" not in await consumer.topics():
+                pass
+
+    asyncio.run(asyncio.wait_for(play(), LIMIT))
+
+
 def test_only_confluent_kafka_has_the_consumer_protocol():
     """KIP-848's ``group.protocol``, which a consumer of aiokafka refuses."""
     confluent_kafka.Consumer(

@@ -63,6 +63,7 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
     TargetTypeError,
     UnansweredBatchError,
+    UnsupportedAiokafkaError,
     UnsupportedKafkaPythonError,
     WorkerSettingError,
 )
@@ -215,6 +216,7 @@ def errors() -> None:
         NotOwnedError,
         ScopeSyntaxError,
         TargetTypeError,
+        UnsupportedAiokafkaError,
         UnsupportedKafkaPythonError,
     ]
     values: list[type[ValueError]] = [
@@ -225,7 +227,11 @@ def errors() -> None:
     not_here: type[NotConsumedError] = IllegalTargetError
     runtime: type[RuntimeError] = BlockingCallInListenerError
     wrong_type: type[TypeError] = TargetTypeError
-    imports: list[type[ImportError]] = [MissingExtraError, UnsupportedKafkaPythonError]
+    imports: list[type[ImportError]] = [
+        MissingExtraError,
+        UnsupportedAiokafkaError,
+        UnsupportedKafkaPythonError,
+    ]
     use(ours, values, not_here, runtime, wrong_type, imports)
 
 

@@ -1,0 +1,429 @@
+"""``AIOKafkaConsumer``, one of aiokafka whose pauses hold, and whose group's do."""
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from safeconsumer.clients.aiokafka_control import (
+    AiokafkaClients,
+    ConsumerRebalanceListener,
+    ConsumerRecord,
+    LoopCalls,
+    TopicPartition,
+    UpstreamConsumer,
+    require_supported,
+)
+from safeconsumer.clients.member import Member, OtherPartition, Target
+from safeconsumer.events.dispatch import Hook
+from safeconsumer.group.settings import Control
+from safeconsumer.holds.hold import APP, Hold, Lifetime
+from safeconsumer.holds.ownership import Cause
+
+__all__ = ["AIOKafkaConsumer"]
+
+_NONE: frozenset[TopicPartition] = frozenset()
+_Weak = weakref.WeakMethod[Callable[[], None]]
+# Seconds; the timer looks again at least so often, so no timer is too long for the loop.
+_LONGEST = 3600.0
+
+
+class AIOKafkaConsumer(UpstreamConsumer):
+    """
+    An ``aiokafka.AIOKafkaConsumer`` that delivers nothing a hold covers.
+
+    A hold (:meth:`hold`) keeps a partition, a topic, the topics of a pattern or the
+    whole consumer quiet, through rebalances, until its owner lifts it. :meth:`pause`
+    and :meth:`resume` are aiokafka's, and a pause now lasts through rebalances that
+    give its partition back. With ``control=`` the consumer also obeys what operators
+    hold for its group, and reports it, from :meth:`start` to :meth:`stop`.
+
+    Everything else is aiokafka's.
+
+    Args:
+        topics: topics to subscribe to; as aiokafka's.
+        control: a :class:`~safeconsumer.Control` makes this member obey operators'
+            holds; None starts no control thread. The control topics are read and
+            written in this event loop, with clients of the same settings: addresses,
+            login, ``ssl_context``, ``sasl_oauth_token_provider``.
+            ``client_configs=`` must not be set.
+        hooks: functions that take every event (``safeconsumer.events``), quickly and on
+            any thread.
+        log: whether events become structlog lines, or lines of the logger
+            ``safeconsumer``.
+        configs: aiokafka's settings, all of them.
+
+    Raises:
+        MissingExtraError: aiokafka is not installed; the import raises it.
+        UnsupportedAiokafkaError: it is another version than this package supports.
+        ControlSettingError, HookTypeError: an argument is not acceptable.
+
+    Thread rules: ``hold``, ``lift``, ``pause``, ``resume``, ``holds``, ``explain``,
+    ``paused`` and ``quiet`` on any thread; everything else in the event loop. One task
+    at a time asks for records, or :attr:`busy` says what the others have.
+    """
+
+    busy: Callable[[], Iterable[OtherPartition]] | None = None
+    """
+    Returns the partitions of whose records other tasks of the program have some.
+
+    With ``control=`` a held partition is not reported quiet while it is among them, nor
+    before the call for records after the one that returned some of it. It is asked on
+    another thread, with each report; if it raises, all assigned ones count.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        control: Control | None = None,
+        hooks: Iterable[Hook] = (),
+        log: bool = True,
+        **configs: Any,  # noqa: ANN401 - upstream's settings
+    ) -> None:
+        require_supported()
+        weak = weakref.ref(self)
+        self._member = Member(
+            client_id=configs.get("client_id"),
+            group_id=configs.get("group_id"),
+            hooks=hooks,
+            log=log,
+            elsewhere=partial(_busy_of, weak),
+        )
+        self._calls = LoopCalls()
+        self._clients = AiokafkaClients(configs, self._calls)
+        self._control = control
+        if control is not None:
+            self._member.control_of(control, self._clients)  # or it raises
+        self._attaching: asyncio.Future[None] | None = None
+        # The assignment that the ledger knows, as aiokafka's own object, and whether it
+        # was revoked since.
+        self._known = _NONE
+        self._is_revoked = False
+        # The quiet partitions that aiokafka was told to pause; None: it must be told.
+        self._applied: frozenset[tuple[str, int]] | None = None
+        self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+        # Without a group aiokafka calls no listener, and asks for metadata at once.
+        has_group = configs.get("group_id") is not None
+        super().__init__(*(() if has_group else topics), **configs)
+        if has_group and topics:
+            self.subscribe(topics)
+        # Weakly: what is never stopped can be collected, and aiokafka warns of it then.
+        look_now = weakref.WeakMethod(self._look_now)
+        self._look_soon = partial(_call_soon, look_now, asyncio.get_running_loop())
+        self._member.ledger.lookers.append(self._look_soon)
+
+    @property
+    def hook_failures(self) -> Mapping[str, int]:
+        """How often each hook raised, by its ``repr``; empty if none did. Any thread."""
+        return dict(self._member.ledger.dispatcher.failures)
+
+    # ------------------------------------------------------------ pausing
+
+    def hold(
+        self,
+        *targets: Target,
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+    ) -> None:
+        """
+        Hold the targets: once this has returned, none of their records is delivered.
+
+        A hold lasts through rebalances, lost membership and changed subscriptions until
+        its owner lifts it. It covers what is assigned later, too, and never moves a
+        position. With no targets nothing is held; after an exception nothing has
+        changed.
+
+        Args:
+            targets: partitions, scopes as text (``orders:3``, ``orders``,
+                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
+                holds, :data:`safeconsumer.ALL`.
+            owner: whose hold it is; only the same owner's :meth:`lift` lifts it.
+            reason: text for people, up to 1,024 bytes.
+            for_: seconds, or a timedelta, until it ends by itself; never early.
+
+        Raises:
+            TargetTypeError: a target is of another type.
+            ScopeSyntaxError: a text or pattern is not acceptable.
+            HoldSettingError: owner, reason or duration is not acceptable.
+        """
+        self._member.place(targets, owner=owner, reason=reason, for_=for_)
+
+    def lift(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
+        """
+        Lift this owner's holds of exactly these targets.
+
+        A hold of a wider scope, or of another owner, stays. Lifting what is not held is
+        no error. A waiting call returns records of what flows now after a fetch; those
+        that were put back come first.
+
+        Returns:
+            The holds that still cover the targets or parts of them.
+
+        Raises:
+            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
+            HoldSettingError: the owner is not acceptable, or is an operator.
+        """
+        return self._member.lift(targets, owner)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """
+        Pause partitions; as aiokafka's, but it lasts through rebalances.
+
+        It ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
+        a hold by the owner ``app``, and is among :meth:`holds`.
+        """
+        try:
+            super().pause(*partitions)  # or it raises
+            self._member.place(partitions, lifetime=Lifetime.PLAIN)
+        finally:
+            self._applied = None
+            self._look()
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Resume partitions; as aiokafka's. What else is held stays quiet."""
+        try:
+            super().resume(*partitions)  # or it raises
+            self._member.lift(partitions, APP)
+        finally:
+            self._applied = None
+            self._look()
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the assigned partitions that the program itself has paused or holds."""
+        found = self._member.ledger.view().held_by(APP)
+        return {TopicPartition(*tp) for tp in found}
+
+    def holds(self) -> tuple[Hold, ...]:
+        """Return every hold, also those that cover nothing assigned here now."""
+        return self._member.holds()
+
+    def explain(self, tp: Target) -> tuple[str, ...]:
+        """
+        Return why a partition is quiet: one line per hold, and no line if it flows.
+
+        Raises:
+            HoldSettingError: it is not one partition.
+            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
+        """
+        return self._member.explain(tp)
+
+    def quiet(self) -> set[TopicPartition]:
+        """Return the assigned partitions that a hold or a closed gate covers now."""
+        return {TopicPartition(*tp) for tp in self._member.quiet()}
+
+    # ------------------------------------------------------------ records
+
+    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
+        """Return the next record of a partition that no hold covers; as aiokafka's."""
+        self._member.begin_call()
+        while True:
+            self._look()
+            record = await super().getone(*partitions)
+            # From here on nothing else runs in the loop until this returns or waits.
+            tp = TopicPartition(record.topic, record.partition)
+            if self._may_give({tp: [record]}):
+                return record
+
+    async def getmany(
+        self,
+        *partitions: TopicPartition,
+        timeout_ms: float = 0,
+        max_records: int | None = None,
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Return records of partitions that no hold covers; as aiokafka's."""
+        self._member.begin_call()
+        until = time.monotonic() + timeout_ms / 1000
+        while True:
+            self._look()
+            left = max(0.0, until - time.monotonic()) * 1000
+            found: dict[TopicPartition, list[ConsumerRecord]] = await super().getmany(
+                *partitions, timeout_ms=left, max_records=max_records
+            )
+            free = self._may_give(found)
+            if free or time.monotonic() >= until:
+                return {tp: found[tp] for tp in found if tp in free}
+
+    def _may_give(
+        self, found: Mapping[TopicPartition, list[ConsumerRecord]]
+    ) -> frozenset[tuple[str, int]]:
+        """Put back what is quiet by now; return the partitions of the rest."""
+        self._notice_assignment()
+        free = self._member.may_give(found.keys())
+        for tp, records in found.items():
+            if tp not in free:
+                # Nothing was committed of it: no task has run since it was taken.
+                self.seek(tp, records[0].offset)
+        self._member.gave(free)
+        return free
+
+    # ------------------------------------------------------------ the assignment
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """
+        Subscribe to topics, or to those of a pattern; as aiokafka's.
+
+        Held partitions are paused before ``on_partitions_assigned`` is called.
+        """
+        if listener is None or isinstance(listener, ConsumerRebalanceListener):
+            revoked = weakref.WeakMethod(self._on_revoked)
+            assigned = weakref.WeakMethod(self._on_assigned)
+            listener = _Listener(revoked, assigned, listener)
+        super().subscribe(topics, pattern=pattern, listener=listener)
+        self._notice_assignment()
+
+    def unsubscribe(self) -> None:
+        """End the subscription; as aiokafka's. Pauses end, holds stay."""
+        super().unsubscribe()
+        self._own(Cause.UNSUBSCRIBED)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Assign partitions instead of others; as aiokafka's."""
+        super().assign(partitions)
+        self._own(Cause.ASSIGNED)
+
+    def _notice_assignment(self) -> None:
+        # aiokafka has an object for each assignment. The next one is decided if there is
+        # none now: by a changed subscription.
+        now = super().assignment() or _NONE
+        if now is not self._known:
+            self._own(Cause.JOINED if now else Cause.PASSING)
+
+    def _own(self, cause: Cause) -> None:
+        self._known = super().assignment() or _NONE
+        self._is_revoked, self._applied = cause is Cause.PASSING, None
+        self._identify()
+        owned = [(tp.topic, tp.partition) for tp in self._known]
+        self._member.own(owned, cause, all_=True)
+        self._look()
+
+    def _on_revoked(self) -> None:
+        _, generation = self._identify()
+        self._is_revoked = True
+        cause = Cause.LOST if generation < 0 else Cause.PASSING
+        self._member.own((), cause, all_=True)
+
+    def _on_assigned(self) -> None:
+        if self._is_revoked or super().assignment() is not self._known:
+            self._own(Cause.JOINED)
+        self._identify()
+
+    def _identify(self) -> tuple[str, int]:
+        # Members without a group, and before start(), have no such coordinator.
+        member_id = getattr(self._coordinator, "member_id", "")
+        generation = getattr(self._coordinator, "generation", -1)
+        self._member.identify(member_id, generation)
+        return member_id, generation
+
+    def _look(self) -> None:
+        """Pause and resume in aiokafka what has become quiet, or flows."""
+        self._notice_assignment()
+        quiet = self._member.quiet()
+        if quiet is self._applied:
+            return
+        wanted, paused = {tp for tp in self._known if tp in quiet}, super().paused()
+        super().pause(*(wanted - paused))
+        super().resume(*(paused - wanted))
+        self._applied = quiet
+
+    def _look_now(self) -> None:
+        """Look, deliver events, and look again when the next hold ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._is_over:
+            self._look()
+            ledger = self._member.ledger
+            ledger.deliver()
+            left = max(0.0, min(ledger.seconds_to_next_expiry(), _LONGEST))
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(left, self._look_soon)
+
+    # ------------------------------------------------------------ start and end
+
+    async def start(self) -> None:
+        """
+        Read the holds of the group, and join it; as aiokafka's.
+
+        After an exception it may be called again. :meth:`stop` ends its threads.
+
+        Raises:
+            ControlTopicError: the settings of the holds topic would let Kafka delete
+                holds.
+        """
+        if self._control is not None and not self._member.obeys:
+            obeying = asyncio.to_thread(self._member.obey, self._control, self._clients)
+            # A task that is cancelled does not end its thread: stop() waits for it.
+            self._attaching = asyncio.ensure_future(obeying)
+            await asyncio.shield(self._attaching)
+        await super().start()
+
+    async def stop(self) -> None:
+        """Leave the group and stop; as aiokafka's. Control threads end, too."""
+        try:
+            # First, or Kafka would list a member for a while that has reported its end.
+            await super().stop()
+        finally:
+            if not self._is_over:
+                self._is_over = True
+                await self._end()
+
+    async def _end(self) -> None:
+        self._look_now()  # its timer ends
+        try:
+            if self._attaching is not None:
+                await asyncio.wait([self._attaching])
+            await asyncio.to_thread(self._member.end_control)
+        finally:
+            await self._calls.end()
+            self._member.close()
+
+
+class _Listener(ConsumerRebalanceListener):
+    # The program's own is called last in what begins, and first in what ends.
+
+    def __init__(
+        self,
+        revoked: _Weak,
+        assigned: _Weak,
+        theirs: ConsumerRebalanceListener | None,
+    ) -> None:
+        self._revoked, self._assigned, self._theirs = revoked, assigned, theirs
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        try:
+            if self._theirs is not None:
+                called = self._theirs.on_partitions_revoked(revoked)
+                if asyncio.iscoroutine(called):
+                    await called
+        finally:
+            if (call := self._revoked()) is not None:
+                call()
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        if (call := self._assigned()) is not None:
+            call()
+        if self._theirs is not None:
+            called = self._theirs.on_partitions_assigned(assigned)
+            if asyncio.iscoroutine(called):
+                await called
+
+
+def _busy_of(consumer: "weakref.ref[AIOKafkaConsumer]") -> Iterable[OtherPartition]:
+    one = consumer()
+    return () if one is None or one.busy is None else one.busy()
+
+
+def _call_soon(weak: _Weak, loop: asyncio.AbstractEventLoop) -> None:
+    if (call := weak()) is not None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(call)

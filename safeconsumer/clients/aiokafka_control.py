@@ -1,0 +1,476 @@
+"""Reads and writes the control topics with aiokafka, out of a member's settings."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from safeconsumer.errors.base import MissingExtraError, UnsupportedAiokafkaError
+from safeconsumer.group import topics
+from safeconsumer.group.barrier import Offsets
+from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.fold import NO_TIME_MS, Written
+from safeconsumer.group.topics import Facts
+
+try:
+    from aiokafka import AIOKafkaConsumer as UpstreamConsumer
+    from aiokafka import (
+        AIOKafkaProducer,
+        ConsumerRebalanceListener,
+        ConsumerRecord,
+        TopicPartition,
+        __version__,
+        errors,
+    )
+    from aiokafka.admin import AIOKafkaAdminClient
+    from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+except ImportError as error:
+    _MESSAGE = (
+        "safeconsumer.clients.aiokafka needs aiokafka: "
+        "pip install 'safeconsumer[aiokafka]'"
+    )
+    raise MissingExtraError(_MESSAGE) from error
+
+__all__ = [
+    "AiokafkaClients",
+    "ConsumerRebalanceListener",
+    "ConsumerRecord",
+    "LoopCalls",
+    "TopicPartition",
+    "UpstreamConsumer",
+    "require_supported",
+]
+
+log = logging.getLogger("safeconsumer.group")
+
+# A member asks for one private name, `_coordinator`, with `member_id` and `generation`.
+_SUPPORTED = ("0.13", "0.14")
+# The settings of a member that say where the cluster is and how to log in; its group, its
+# records and its timeouts are its own.
+_COPIED = ("bootstrap_servers", "connections_max_idle_ms", "sasl_", "security_", "ssl_")
+_ASK_SECONDS = 5
+_ASK_MS = _ASK_SECONDS * 1000
+_WRITE_SECONDS = 10
+_WRITE_MS = _WRITE_SECONDS * 1000
+_FETCH_MS = 500
+# Seconds without knowing that everything was read, after which the topic counts as
+# unreachable, and between two questions about it.
+_SILENCE = 5.0
+_ASK_EVERY = 1.0
+# Seconds between two looks whether the topic was created again. aiokafka has no topic ids:
+# the last record that was read is read again.
+_LOOK_EVERY = 30.0
+_REFUSED = (
+    errors.ClusterAuthorizationFailedError,
+    errors.TopicAuthorizationFailedError,
+)
+
+
+def require_supported() -> None:
+    """
+    Refuse an unsupported aiokafka.
+
+    Raises:
+        UnsupportedAiokafkaError: the message names the version found and the others.
+    """
+    if not __version__.startswith(tuple(f"{one}." for one in _SUPPORTED)):
+        message = (
+            f"aiokafka {__version__} is not supported (this package was not tested with "
+            "it, and it may differ inside): install 'aiokafka>=0.13,<0.15'"
+        )
+        raise UnsupportedAiokafkaError(message)
+
+
+class LoopCalls:
+    """
+    Has the control threads' coroutines run in the member's event loop, and their clients.
+
+    Clients of aiokafka belong to one loop, and so may a program's token provider. While
+    that loop is blocked nothing is read or reported, and nothing delivered either.
+
+    Thread rules: any thread, but for :meth:`end`, which is the loop's; :meth:`run` never
+    on the loop's.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._running = set[asyncio.Task[Any]]()
+        # Each client that was started, and the task that stops it, if there is one.
+        self._clients: dict[Any, asyncio.Future[None] | None] = {}
+        self._is_over = False
+
+    def start(self, call: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """
+        Start a coroutine; it does not block.
+
+        Raises:
+            RuntimeError: the loop is closed, or the member.
+        """
+        work = self._noted(call)
+        try:
+            if not self._is_over:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            pass
+        work.close()
+        call.close()
+        message = "the member or its event loop is closed"
+        raise RuntimeError(message)
+
+    async def _noted(self, call: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what it returns
+        task: asyncio.Task[Any] = asyncio.ensure_future(call)
+        self._running.add(task)
+        try:
+            return await task
+        finally:
+            self._running.discard(task)
+
+    def run(self, call: Coroutine[Any, Any, Any], seconds: float) -> Any:  # noqa: ANN401 - what it returns
+        """Run a coroutine, at most so long; return what it returns, or raise its error."""
+        future = self.start(call)
+        try:
+            return future.result(seconds)
+        except TimeoutError:
+            future.cancel()
+            raise
+
+    async def open(self, client: Any) -> None:  # noqa: ANN401 - a consumer or producer
+        """Start a client; :meth:`close` stops it, or :meth:`end`."""
+        self._clients[client] = None
+        await client.start()
+
+    def close(self, client: Any) -> None:  # noqa: ANN401 - likewise
+        """Stop a client, without waiting for that."""
+        with suppress(RuntimeError):  # at the end all are stopped
+            self.start(self._stop(client))
+
+    async def _stop(self, client: Any) -> None:  # noqa: ANN401 - likewise
+        stopping = self._clients[client]
+        if stopping is None:
+            self._clients[client] = stopping = asyncio.ensure_future(client.stop())
+        await asyncio.wait([stopping])  # whoever is cancelled meanwhile
+        if stopping.exception() is not None:
+            log.debug("a client ended with an error", exc_info=stopping.exception())
+        self._clients.pop(client, None)
+
+    async def end(self) -> None:
+        """Cancel what runs, and stop all clients."""
+        self._is_over = True
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+        for client in tuple(self._clients):
+            await self._stop(client)
+
+
+class AiokafkaClients:
+    """
+    Makes the control clients of a member out of its own settings.
+
+    Args:
+        settings: the member's, as its constructor takes them.
+        calls: runs coroutines in the member's loop.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], calls: LoopCalls) -> None:
+        self.group_id: str | None = settings.get("group_id")
+        self.client_id = str(settings.get("client_id") or "")
+        copied = {k: v for k, v in settings.items() if k.startswith(_COPIED)}
+        client_id = self.client_id or "safeconsumer"
+        self._base = {**copied, "client_id": f"{client_id}-control"}
+        self._calls = calls
+
+    def holds_topic(self, name: str) -> "HoldsTopic":
+        """Return what reads the holds topic."""
+        return HoldsTopic(self._base, name, self._calls)
+
+    def status_topic(self, name: str) -> "StatusTopic":
+        """Return what writes the status topic."""
+        return StatusTopic(self._base, name, self._calls)
+
+
+class HoldsTopic:
+    """
+    Reads the holds topic with a consumer by ``assign``, and asks with another one.
+
+    A fetch keeps a consumer's connection busy for half a second, so that what has to be
+    answered at once is asked over another one. Neither joins a group.
+
+    Args:
+        base: how to reach the cluster.
+        name: the topic.
+        calls: runs coroutines in the member's loop.
+    """
+
+    def __init__(self, base: Mapping[str, Any], name: str, calls: LoopCalls) -> None:
+        more = {"auto_offset_reset": "none", "request_timeout_ms": _ASK_MS}
+        self._base, self._name, self._calls = {**base, **more}, name, calls
+        self._admin_base = {**base, "request_timeout_ms": _ASK_MS}
+        self._partition = TopicPartition(name, 0)
+        self._reader: UpstreamConsumer | None = None
+        self._asker: UpstreamConsumer | None = None
+        self._turning: Future[Any] | None = None
+        self._last: ConsumerRecord | None = None
+        self._position = self._end = 0
+        self._waited = self._asked_at = self._looked_at = 0.0
+        self._spoilt: Exception | None = None
+
+    @property
+    def positions(self) -> Offsets:
+        """The offset below which everything was returned."""
+        return {(self._name, 0): self._position}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has read up to where the topic ended at its beginning."""
+        return self._position >= self._end
+
+    def facts(self) -> Facts:
+        """Return the topic's settings; raise if it is missing or may not be read."""
+        found: Facts = self._calls.run(self._facts(), 2 * _ASK_SECONDS)
+        return found
+
+    async def _facts(self) -> Facts:
+        admin = AIOKafkaAdminClient(**self._admin_base)
+        try:
+            await admin.start()
+            resource = ConfigResource(ConfigResourceType.TOPIC, self._name)
+            (answer,) = await admin.describe_configs([resource])
+            code, _, _, _, entries = answer.resources[0]
+            error = errors.for_code(code)
+            if code and not issubclass(error, _REFUSED):
+                is_missing = issubclass(error, errors.UnknownTopicOrPartitionError)
+                raise error(*([topics.absent(self._name)] if is_missing else ()))
+            settings = None if code else {one[0]: str(one[1]) for one in entries}
+            partitions = await _partitions_of(admin, self._name, is_there=not code)
+            return Facts(self._name, partitions, settings)
+        finally:
+            await admin.close()
+
+    # ------------------------------------------------------------ reading
+
+    def begin(self) -> tuple[Remade, ...]:
+        """Connect; return the topic if it was made again."""
+        remade: tuple[Remade, ...] = self._calls.run(self._begin(), 4 * _ASK_SECONDS)
+        self._waited, self._asked_at = 0.0, time.monotonic()
+        self._looked_at, self._spoilt = self._asked_at, None
+        return remade
+
+    async def _begin(self) -> tuple[Remade, ...]:
+        tp = self._partition
+        self._asker = asker = UpstreamConsumer(**self._base)
+        self._reader = reader = UpstreamConsumer(**self._base)
+        reader.assign([tp])
+        await self._calls.open(asker)
+        await self._calls.open(reader)
+        first = (await asker.beginning_offsets([tp]))[tp]
+        self._end = end = (await asker.end_offsets([tp]))[tp]
+        remade: tuple[Remade, ...] = ()
+        if end < self._position or await self._is_other(reader, first):
+            remade = (Remade(self._name, self._position, end),)
+            self._position, self._last = 0, None
+        self._position = max(self._position, first)
+        reader.seek(tp, self._position)
+        return remade
+
+    async def _is_other(self, reader: UpstreamConsumer, first: int) -> bool:
+        last = self._last
+        if last is None or last.offset < first:
+            return False
+        reader.seek(self._partition, last.offset)
+        waiting = {"timeout_ms": _ASK_MS, "max_records": 1}
+        found = await reader.getmany(self._partition, **waiting)
+        return any(_differs(one, last) for one in found.get(self._partition, ()))
+
+    def turn(self, wait_ms: float) -> Sequence[Written]:
+        """Return the next records."""
+        began = time.monotonic()
+        self._turning = self._calls.start(self._turn(min(wait_ms, _FETCH_MS)))
+        try:
+            found: list[Written] = self._turning.result(_ASK_SECONDS)
+        except CancelledError:  # by wake()
+            found = []
+        except TimeoutError:
+            self._turning.cancel()
+            raise
+        now = time.monotonic()
+        # While its caller was busy, or this process stood still, nothing was awaited.
+        self._waited += min(now - began, _FETCH_MS / 1000)
+        if now - self._asked_at >= _ASK_EVERY:
+            self._asked_at = now
+            self.ask_end(partial(self._told_end, self._position))
+        if self._spoilt is not None:
+            raise self._spoilt
+        if self._waited > _SILENCE:
+            message = f"no answer about {self._name} for {_SILENCE:.0f} s"
+            raise errors.KafkaConnectionError(message)
+        return found
+
+    async def _turn(self, wait_ms: float) -> list[Written]:
+        tp, reader = self._partition, self._reader
+        if reader is None:
+            raise errors.ConsumerStoppedError
+        if time.monotonic() - self._looked_at >= _LOOK_EVERY and self._last is not None:
+            self._looked_at = time.monotonic()
+            reader.seek(tp, self._last.offset)
+        try:
+            found = await reader.getmany(tp, timeout_ms=wait_ms)
+        except errors.TopicAuthorizationFailedError as error:
+            message = f"no right to read {self._name}: {topics.ACLS}"
+            raise errors.TopicAuthorizationFailedError(message) from error
+        written = [one for record in found.get(tp, ()) if (one := self._new(record))]
+        # Past what is no record, such as the end of a transaction.
+        self._position = max(self._position, await reader.position(tp))
+        return written
+
+    def _new(self, record: ConsumerRecord) -> Written | None:
+        if record.offset < self._position:
+            if self._last is not None and _differs(record, self._last):
+                message = f"{self._name} was made again"
+                raise errors.UnknownTopicOrPartitionError(message)
+            return None
+        self._last, self._position = record, record.offset + 1
+        at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
+        return Written(record.key, record.value, record.offset, at_ms)
+
+    def _told_end(self, position: int, ends: Offsets | None) -> None:
+        end = None if ends is None else ends[self._name, 0]
+        if end is not None and end < position:
+            message = f"{self._name} lost its end, or was made again"
+            self._spoilt = errors.OffsetOutOfRangeError(message)
+        elif end is not None and self._position >= end:
+            # Everything was read that was written before the question.
+            self._waited = 0.0
+
+    # ------------------------------------------------------------ asking
+
+    def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
+        """Ask where the topic ends now."""
+        self._calls.start(self._ask_end(answer))
+
+    async def _ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
+        ends = None
+        try:
+            if (asker := self._asker) is not None:
+                (end,) = (await asker.end_offsets([self._partition])).values()
+                ends = {(self._name, 0): int(end)}
+        except errors.KafkaError:
+            pass
+        finally:
+            answer(ends)
+
+    def wake(self) -> None:
+        """End the wait of a turn under way."""
+        if (turning := self._turning) is not None:
+            turning.cancel()
+
+    def close(self) -> None:
+        """Close the clients; it does not wait for that."""
+        clients, self._reader, self._asker = (self._reader, self._asker), None, None
+        for client in clients:
+            if client is not None:
+                self._calls.close(client)
+
+
+class StatusTopic:
+    """
+    Writes a member's reports, and waits for each.
+
+    Args:
+        base: how to reach the cluster.
+        name: the topic.
+        calls: runs coroutines in the member's loop.
+    """
+
+    def __init__(self, base: Mapping[str, Any], name: str, calls: LoopCalls) -> None:
+        self._base, self._name, self._calls = base, name, calls
+        self._producer: AIOKafkaProducer | None = None
+        self._is_closed = False
+
+    def send(
+        self,
+        key: bytes,
+        value: bytes,
+        at_ms: int,
+        acknowledged: Callable[[int, float], object],
+        failed: Callable[[BaseException], object],
+    ) -> None:
+        """Send a report, and wait until it is acknowledged, refused or given up."""
+        del failed  # it is raised
+        sent = time.monotonic()
+        try:
+            written = self._calls.run(self._send(key, value, at_ms), _WRITE_SECONDS + 1)
+        except BaseException:
+            self.drop()  # the topic may be gone: the next report looks
+            raise
+        acknowledged(written.timestamp, sent)
+
+    async def _send(self, key: bytes, value: bytes, at_ms: int) -> Any:  # noqa: ANN401 - aiokafka's, untyped
+        producer = self._producer or await self._connected()
+        return await producer.send_and_wait(
+            self._name, value, key, partition=0, timestamp_ms=at_ms
+        )
+
+    async def _connected(self) -> AIOKafkaProducer:
+        if self._is_closed:  # a report that comes late must leave no client behind
+            raise errors.ProducerClosed
+        admin = AIOKafkaAdminClient(**self._base)
+        try:
+            # A producer would ask for a missing topic, and a broker might create it.
+            await admin.start()
+            await _partitions_of(admin, self._name)
+        finally:
+            await admin.close()
+        self._producer = producer = AIOKafkaProducer(
+            **self._base,
+            acks="all",
+            compression_type="gzip",
+            request_timeout_ms=_WRITE_MS,
+        )
+        await self._calls.open(producer)
+        return producer
+
+    def is_missing(self, error: BaseException) -> bool:
+        """Tell whether an error says that there is no such topic."""
+        return isinstance(error, errors.UnknownTopicOrPartitionError)
+
+    def is_refused(self, error: BaseException) -> bool:
+        """Tell whether an error says that this client may not write it."""
+        return isinstance(error, _REFUSED)
+
+    def drop(self) -> None:
+        """Give up the producer, if there is one; it does not wait for its end."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            self._calls.close(producer)
+
+    def close(self, until: float) -> None:
+        """Give up the producer: every report was waited for, or is late already."""
+        del until
+        self._is_closed = True
+        self.drop()
+
+
+async def _partitions_of(
+    admin: AIOKafkaAdminClient, name: str, *, is_there: bool = False
+) -> int:
+    # Asked for by its name, a missing topic would be created where brokers do that.
+    found = await admin.describe_topics([name] if is_there else None)
+    described = {one["topic"]: one for one in found}
+    if not (partitions := described.get(name, {}).get("partitions")):
+        raise errors.UnknownTopicOrPartitionError(topics.absent(name))
+    return len(partitions)
+
+
+def _differs(one: ConsumerRecord, other: ConsumerRecord) -> bool:
+    is_same_place = one.offset == other.offset
+    return is_same_place and (one.timestamp, one.key, one.value) != (
+        other.timestamp,
+        other.key,
+        other.value,
+    )
