@@ -127,11 +127,11 @@ class Consumer(UpstreamConsumer):
         # since an earlier ownership, which it remembers, and the quiet ones then.
         self._told = self._unsure = frozenset[Pair]()
         self._applied: frozenset[Pair] | None = None
-        # The quiet set with which a call needs no more than the last look, and the time
-        # until which it does not, either.
+        # While the ledger's quiet set is this one, and until that time, a call only
+        # fetches and looks at the set once more.
         self._clear, self._due = _NONE_OF_THEM, 0.0
-        # What the last call gave; the one up to which offsets are stored; whether some of
-        # earlier ones are not. Of the partitions in doubt librdkafka may still
+        # What the last call gave; the same if its offsets are stored; whether those of
+        # earlier calls are still to be. Of the partitions in doubt librdkafka may still
         # have the position of an earlier ownership.
         self._hand: Message | Sequence[Message] | None = None
         self._stored: Message | Sequence[Message] | None = None
@@ -287,8 +287,7 @@ class Consumer(UpstreamConsumer):
                 ):
                     return found
                 self._keep(found)
-        fetch = self._upstream_consume
-        return self._given(num_messages, timeout, fetch)
+        return self._given(num_messages, timeout, self._upstream_consume)
 
     def _given(
         self,
