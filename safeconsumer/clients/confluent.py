@@ -552,6 +552,7 @@ class Consumer(UpstreamConsumer):
     def close(self) -> None:
         """Leave the group and close; as confluent-kafka's. Control threads end, too."""
         if not self._is_closing:
+            self._end_clear_calls()
             self._store_given()
             self._is_closing = True
             self._member.end_control()
@@ -560,7 +561,6 @@ class Consumer(UpstreamConsumer):
         finally:
             self._kept.clear()
             self._notices.clear()
-            self._hand = self._stored = None
             self._member.close()
 
     def __enter__(self) -> Self:

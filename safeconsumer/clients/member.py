@@ -304,7 +304,8 @@ class Member:
 
         A program that closes its consumer has done with the records that it had.
         """
-        self._in_hand, self.is_closed = _NONE, True
+        self.is_closed = True
+        self._in_hand = _NONE
         if self._control is not None:
             self._control.close()
 

@@ -460,6 +460,23 @@ def test_what_was_given_is_busy_until_the_next_call(team, member, one):
     assert set(consumer._member.busy()) == set()
 
 
+def test_a_last_report_says_busy_of_nothing(team, member, monkeypatch):
+    """A program that closes its consumer has done with the records that it had."""
+    consumer, busy = member(control=team.quick), []
+    alone(team, consumer)
+    taken(consumer, count(2))
+    shared = consumer._member
+    end = shared.end_control
+
+    def ended():
+        end()
+        busy.append(set(shared.busy()))
+
+    monkeypatch.setattr(shared, "end_control", ended)
+    consumer.close()
+    assert busy == [set()]
+
+
 @ONE
 def test_what_is_handed_over_is_busy_before_the_last_look(team, member, upstream, one):
     """So a report says busy, or the hold that it shows is obeyed."""
