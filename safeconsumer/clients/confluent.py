@@ -2,13 +2,13 @@
 
 import math
 import sys
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import Any, Self
 
 from safeconsumer.clients.librdkafka import (
@@ -28,7 +28,8 @@ from safeconsumer.holds.scope import TopicPartition as Pair
 __all__ = ["Consumer"]
 
 # Seconds; a poll waits in steps of this length, so a partition flows no later than this
-# after its last hold was lifted. librdkafka has no call that ends a wait.
+# after its last hold was lifted. librdkafka has no call that ends a wait. Calls that need
+# not wait do no more than look at the holds, but for one in each step.
 _SLICE = 0.1
 # Seconds between two questions for the generation, which the protocol of KIP-848 may
 # change without a rebalance.
@@ -37,6 +38,8 @@ _IDENTIFY_EVERY = 1.0
 # bits in the machine's order, and more (rd_kafka_consumer_group_metadata_write).
 _MARK = b"CGMDv2:"
 _TRUE = {"true", "t", "1"}
+# Stands for no set of quiet partitions: not even for one that is to be made again.
+_NONE_OF_THEM = frozenset({("", -1)})
 
 Callback = Callable[[Any, list[Any]], object]
 
@@ -87,6 +90,10 @@ class Consumer(UpstreamConsumer):
     asked on another thread, with each report; if it raises, all assigned ones count.
     """
 
+    # As they are, so that a call costs no more than it must.
+    _upstream_poll = UpstreamConsumer.poll
+    _upstream_consume = UpstreamConsumer.consume
+
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,
@@ -105,7 +112,9 @@ class Consumer(UpstreamConsumer):
             hooks=hooks,
             log=log,
             elsewhere=partial(_busy_of, weakref.ref(self)),
+            given=partial(_in_hand_of, weakref.ref(self)),
         )
+        self._ledger = self._member.ledger
         # librdkafka would commit what it has handed over, also what is kept back here.
         stores = settings.get("enable.auto.offset.store", True)
         self._stores = str(stores).lower() in _TRUE
@@ -118,6 +127,16 @@ class Consumer(UpstreamConsumer):
         # since an earlier ownership, which it remembers, and the quiet ones then.
         self._told = self._unsure = frozenset[Pair]()
         self._applied: frozenset[Pair] | None = None
+        # While the ledger's quiet set is this one, and until that time, a call only
+        # fetches and looks at the set once more.
+        self._clear, self._due = _NONE_OF_THEM, 0.0
+        # What the last call gave; the same if its offsets are stored; whether those of
+        # earlier calls are still to be. Of the partitions in doubt librdkafka may still
+        # have the position of an earlier ownership.
+        self._hand: Message | Sequence[Message] | None = None
+        self._stored: Message | Sequence[Message] | None = None
+        self._is_unstored = False
+        self._in_doubt = frozenset[Pair]()
         # Why the assignment changes in the callback under way, and whether the
         # program's part of it has changed it.
         self._cause: Cause | None = None
@@ -135,7 +154,7 @@ class Consumer(UpstreamConsumer):
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """How often each hook raised, by its ``repr``; empty if none did. Any thread."""
-        return dict(self._member.ledger.dispatcher.failures)
+        return dict(self._ledger.dispatcher.failures)
 
     # ------------------------------------------------------------ pausing
 
@@ -227,14 +246,23 @@ class Consumer(UpstreamConsumer):
         Args:
             timeout: seconds to wait; negative or None for no limit.
         """
-        fetch = super().poll
-
-        def one(_: int, seconds: float) -> Sequence[Message]:
-            message = fetch(seconds)
-            return () if message is None else (message,)
-
-        found = self._given(1, timeout, one)
+        ledger = self._ledger
+        if ledger.settled is self._clear and monotonic() < self._due:
+            message: Message | None = self._upstream_poll(0)
+            if message is not None:
+                self._hand = message  # before the look, as in Member.may_give
+                quiet = ledger.settled
+                if quiet is self._clear and (
+                    not quiet or _pair_of(message) not in quiet
+                ):
+                    return message
+                self._keep((message,))
+        found = self._given(1, timeout, self._fetch_one)
         return found[0] if found else None
+
+    def _fetch_one(self, _: int, seconds: float) -> Sequence[Message]:
+        message = self._upstream_poll(seconds)
+        return () if message is None else (message,)
 
     def consume(
         self, num_messages: int = 1, timeout: float | None = -1
@@ -246,7 +274,20 @@ class Consumer(UpstreamConsumer):
             num_messages: the most that it returns.
             timeout: seconds to wait for so many; negative or None for no limit.
         """
-        return self._given(num_messages, timeout, super().consume)
+        ledger = self._ledger
+        if ledger.settled is self._clear and monotonic() < self._due:
+            found: list[Message] = self._upstream_consume(num_messages, 0)
+            if found:
+                self._hand = tuple(found)  # the list is the program's
+                quiet = ledger.settled
+                if (
+                    (len(found) == num_messages or timeout == 0)
+                    and quiet is self._clear
+                    and (not quiet or quiet.isdisjoint(map(_pair_of, found)))
+                ):
+                    return found
+                self._keep(found)
+        return self._given(num_messages, timeout, self._upstream_consume)
 
     def _given(
         self,
@@ -254,29 +295,48 @@ class Consumer(UpstreamConsumer):
         timeout: float | None,
         fetch: Callable[[int, float], Sequence[Message]],
     ) -> list[Message]:
-        self._member.begin_call()
+        if most < 1:
+            return list(fetch(most, 0))  # none, or upstream's refusal
+        self._end_clear_calls()
         has_end = timeout is not None and timeout >= 0
-        until = time.monotonic() + timeout if has_end else math.inf  # type: ignore[operator]  # it is a number then
+        until = monotonic() + timeout if has_end else math.inf  # type: ignore[operator]  # it is a number then
         while True:
-            now = time.monotonic()
+            now = monotonic()
+            self._due = now + _SLICE
+            self._member.begin_call()
+            self._store_given()
             if now >= self._identify_at:
                 self._identify()
             self._apply()
             if (missing := most - self._count()) > 0:
                 self._keep(fetch(missing, max(0.0, min(_SLICE, until - now))))
-            is_over = time.monotonic() >= until
+            is_over = monotonic() >= until
             if is_over or self._count() >= most:
                 found = self._take(most)
                 if found or is_over:
+                    self._look_whether_clear()
                     return found
 
+    def _look_whether_clear(self) -> None:
+        self._in_doubt = self._in_doubt and self._with_position(self._in_doubt)
+        if self._applied is not None and not self._in_doubt and not self._count():
+            self._clear = self._applied
+
+    def _end_clear_calls(self) -> None:
+        self._clear = _NONE_OF_THEM
+        if self._hand is not None:
+            self._member.gave(_pairs_of(self._hand))
+            self._is_unstored |= self._hand is not self._stored
+            self._hand = self._stored = None
+
     def _keep(self, messages: Iterable[Message]) -> None:
-        owned = self._member.ledger.owned()
+        owned = self._ledger.owned()
         for one in messages:
             if one.error() is not None:
                 self._notices.append(one)
-            elif (tp := (str(one.topic()), int(one.partition() or 0))) in owned:
+            elif (tp := _pair_of(one)) in owned:
                 self._kept.setdefault(tp, deque()).append(one)
+                self._in_doubt -= {tp}
 
     def _count(self) -> int:
         """Return how many messages could be given now."""
@@ -288,40 +348,64 @@ class Consumer(UpstreamConsumer):
 
     def _take(self, most: int) -> list[Message]:
         found: list[Message] = []
+        # In hand before the look.
+        free = self._member.may_give(self._kept.keys())
         while self._notices and len(found) < most:
             found.append(self._notices.popleft())
-        given: list[Pair] = []
-        free = self._member.may_give(self._kept.keys())
         for tp in [one for one in self._kept if one in free]:
             several = self._kept[tp]
             while several and len(found) < most:
                 found.append(last := several.popleft())
                 if not several or len(found) == most:
-                    given.append(tp)
                     self._store(last)
             if not several:
                 del self._kept[tp]
-        self._member.gave(given)
+        self._hand = self._stored = tuple(found)
+        self._member.gave(())
         return found
+
+    # ------------------------------------------------------------ positions
 
     def _store(self, last: Message) -> None:
         # Of what was taken away meanwhile nothing is to be committed.
         if self._stores:
             with suppress(KafkaException):
-                self.store_offsets(message=last)
+                UpstreamConsumer.store_offsets(self, message=last)
 
-    # ------------------------------------------------------------ positions
+    def _store_given(self) -> None:
+        """Store the offsets after what calls gave that did no more than look."""
+        if self._stores and (self._is_unstored or self._hand is not self._stored):
+            self._is_unstored, self._stored = False, self._hand
+            owned = _theirs(self._ledger.owned().keys() - self._in_doubt)
+            with suppress(KafkaException):
+                found = [one for one in self.position(owned) if one.offset >= 0]
+                UpstreamConsumer.store_offsets(self, offsets=found)
+
+    def _with_position(self, partitions: Iterable[Pair]) -> frozenset[Pair]:
+        found = super().position(_theirs(partitions))
+        return frozenset(_pair(one) for one in found if one.offset >= 0)
+
+    def store_offsets(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
+        """Store offsets for a later commit; as confluent-kafka's."""
+        self._store_given()  # or it would be done later, on top of these
+        super().store_offsets(*args, **kwargs)
+
+    def commit(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's
+        """Commit offsets; as confluent-kafka's."""
+        self._store_given()
+        return super().commit(*args, **kwargs)
 
     def seek(self, partition: TopicPartition) -> None:
         """Set the position of a partition to its ``offset``; as confluent-kafka's."""
+        self._store_given()
         super().seek(partition)
-        self._kept.pop((partition.topic, partition.partition), None)
+        self._kept.pop(_pair(partition), None)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the offsets of the next messages; as confluent-kafka's."""
         found: list[TopicPartition] = super().position(partitions)
         for one in found:
-            if kept := self._kept.get((one.topic, one.partition)):
+            if kept := self._kept.get(_pair(one)):
                 one.offset = int(kept[0].offset() or 0)
         return found
 
@@ -354,46 +438,52 @@ class Consumer(UpstreamConsumer):
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions instead of others; as confluent-kafka's."""
+        self._store_given()
         super().assign(partitions)
-        self._kept.clear()
-        self._told, self._unsure = frozenset(), frozenset(map(_pair, partitions))
-        self._member.own(self._unsure, self._why(), all_=True)
-        self._reassigned()
+        self._reassigned(partitions, departed=None)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions besides others; as confluent-kafka's."""
         super().incremental_assign(partitions)
-        self._unsure = frozenset(map(_pair, partitions))
-        self._member.own(self._unsure, self._why(), all_=False)
-        self._reassigned()
+        self._reassigned(partitions, departed=())
 
     def unassign(self) -> None:
         """End the assignment; as confluent-kafka's."""
+        self._store_given()
         super().unassign()
-        self._kept.clear()
-        self._told = self._unsure = frozenset()
-        self._member.own((), self._why(), all_=True)
-        self._reassigned()
+        self._reassigned((), departed=None)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take partitions out of the assignment; as confluent-kafka's."""
+        self._store_given()
         super().incremental_unassign(partitions)
-        departed = frozenset(map(_pair, partitions))
-        for tp in departed:
+        self._reassigned((), departed=map(_pair, partitions))
+
+    def _reassigned(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        departed: Iterable[Pair] | None,
+    ) -> None:
+        """Take over an assignment that librdkafka has; None: everything departed."""
+        gained = frozenset(map(_pair, partitions))
+        gone = frozenset(self._ledger.owned() if departed is None else departed)
+        self._clear = _NONE_OF_THEM
+        for tp in gone:
             self._kept.pop(tp, None)
-        self._told -= departed
-        self._unsure -= departed
-        self._member.leave(departed, self._why())
-        self._reassigned()
-
-    def _why(self) -> Cause:
-        return Cause.ASSIGNED if self._cause is None else self._cause
-
-    def _reassigned(self) -> None:
-        self._has_assigned, self._applied = True, None
-        if not self._is_closing:  # librdkafka answers no more, and still revokes
+        self._told -= gone
+        self._in_doubt -= gone
+        self._unsure = (self._unsure - gone) | gained
+        cause = self._cause or Cause.ASSIGNED
+        is_open = not self._is_closing  # else librdkafka answers no more, and revokes
+        if is_open:
+            self._in_doubt |= self._with_position(gained)
             self._identify()
+        self._member.own(gained, cause, departed=gone)
+        self._has_assigned, self._applied = True, None
+        if is_open:
             self._apply()
+        self._applied = None  # what is fetched in the call under way is looked at
 
     def _on_assign(self, call: Callback | None, _: object, parts: list[Any]) -> None:
         self._cause, self._has_assigned = Cause.JOINED, False
@@ -447,7 +537,7 @@ class Consumer(UpstreamConsumer):
     def _identify(self) -> None:
         # On this thread only: confluent-kafka lets one thread at a time into a client,
         # and another one would starve beside a poll.
-        self._identify_at = time.monotonic() + _IDENTIFY_EVERY
+        self._identify_at = monotonic() + _IDENTIFY_EVERY
         metadata = self.consumer_group_metadata()
         generation = -1
         if metadata.startswith(_MARK):
@@ -462,6 +552,8 @@ class Consumer(UpstreamConsumer):
     def close(self) -> None:
         """Leave the group and close; as confluent-kafka's. Control threads end, too."""
         if not self._is_closing:
+            self._end_clear_calls()
+            self._store_given()
             self._is_closing = True
             self._member.end_control()
         try:
@@ -483,6 +575,11 @@ def _busy_of(consumer: "weakref.ref[Consumer]") -> Iterable[OtherPartition]:
     return () if one is None or one.busy is None else one.busy()
 
 
+def _in_hand_of(consumer: "weakref.ref[Consumer]") -> Iterable[Pair]:
+    one = consumer()
+    return () if one is None else _pairs_of(one._hand)  # noqa: SLF001 - the same module's
+
+
 def _is_cooperative(settings: Mapping[str, Any]) -> bool:
     # librdkafka refuses a mixture of eager and cooperative assignors.
     strategy = str(settings.get("partition.assignment.strategy", ""))
@@ -492,6 +589,15 @@ def _is_cooperative(settings: Mapping[str, Any]) -> bool:
 
 def _pair(one: OtherPartition) -> Pair:
     return one.topic, one.partition
+
+
+def _pair_of(message: Message) -> Pair:
+    return str(message.topic()), int(message.partition() or 0)
+
+
+def _pairs_of(given: Message | Iterable[Message] | None) -> list[Pair]:
+    several = (given,) if isinstance(given, Message) else given or ()
+    return [_pair_of(one) for one in several if one.error() is None]
 
 
 def _theirs(partitions: Iterable[Pair]) -> list[TopicPartition]:

@@ -1,6 +1,6 @@
 """Keeps what members on other clients share: a ledger, what they own, and have in hand."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -9,6 +9,7 @@ from safeconsumer.errors.base import (
     HoldSettingError,
     HookTypeError,
 )
+from safeconsumer.events.consumer import RebalanceCompleted
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event, prepare
 from safeconsumer.group.control_clients import ControlClients
@@ -28,6 +29,7 @@ from safeconsumer.holds.hold import (
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import Partition, Scope, TopicPartition
+from safeconsumer.holds.table import rebalanced
 
 
 class OtherPartition(Protocol):
@@ -58,16 +60,21 @@ class Member:
         hooks: functions that take every event.
         log: whether events are logged, too.
         elsewhere: returns the partitions of which threads of the program have records.
+        given: returns the partitions of what its consumer gave last, if that did not
+            tell it with :meth:`gave`; on any thread.
 
     Attributes:
         ledger: has the holds.
+        client_id: as above.
+        group_id: likewise.
+        is_closed: whether it has ended.
 
     Thread rules: any thread, but for :meth:`own`, :meth:`leave`, :meth:`identify`,
     :meth:`begin_call`, :meth:`may_give` and :meth:`gave`, which are the polling
     thread's.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as a consumer has settings
         self,
         *,
         client_id: str | None,
@@ -75,6 +82,7 @@ class Member:
         hooks: Iterable[Hook],
         log: bool,
         elsewhere: Callable[[], Iterable[OtherPartition]],
+        given: Callable[[], Iterable[TopicPartition]] = tuple,
     ) -> None:
         if callable(hooks) or not isinstance(hooks, Iterable):
             message = (
@@ -84,10 +92,13 @@ class Member:
         if log:
             prepare()
         hooks = (*([log_event] if log else ()), *hooks)
+        self.client_id, self.group_id = client_id, group_id
+        self.is_closed = False
         self.ledger = PauseLedger(hooks, client_id=client_id, group_id=group_id)
-        self._elsewhere = elsewhere
+        self._elsewhere, self._given = elsewhere, given
         self._identity = ("", -1)
         self._in_hand = _NONE
+        self._polled_at: float | None = None
         self._after_joins: list[Callable[[], object]] = []
         self._control: GroupControl | None = None
 
@@ -99,7 +110,8 @@ class Member:
 
     def busy(self) -> Collection[TopicPartition]:
         """Return the partitions of the records that the last call gave to the program."""
-        return self._in_hand
+        # In this order: its consumer says what it gave before it ends may_give's claim.
+        return self._in_hand.union(self._given())
 
     def busy_elsewhere(self) -> Iterable[TopicPartition]:
         """Return the partitions that the program's threads work on; it may raise anything."""
@@ -116,6 +128,19 @@ class Member:
     def carry_out(self, _resets: object) -> bool:
         """Return False: only kafka-python's members move to the offsets of a reset."""
         return False
+
+    # ------------------------------------------------------------ metrics ask
+
+    def polled_at(self) -> float | None:
+        """Return when its consumer last asked for records, since the epoch, or nearly so."""
+        at = self._polled_at
+        now, wall = self.ledger.now()
+        return None if at is None else wall - (now - at)
+
+    @property
+    def is_caught_up(self) -> bool | None:
+        """Whether the holds topic is read to its end; None: it obeys none."""
+        return None if self._control is None else self._control.is_caught_up
 
     # ------------------------------------------------------------ its consumer tells
 
@@ -157,24 +182,39 @@ class Member:
         return self._control is not None
 
     def own(
-        self, gained: Iterable[TopicPartition], cause: Cause, *, all_: bool
+        self,
+        gained: Iterable[TopicPartition],
+        cause: Cause,
+        *,
+        all_: bool = False,
+        departed: Collection[TopicPartition] = (),
     ) -> None:
         """
         Note ownerships that begin; those under control are quiet until holds are read.
+
+        The event of a completed join has the identity of the last :meth:`identify`.
 
         Args:
             gained: their partitions.
             cause: why.
             all_: whether nothing else is owned now.
+            departed: the partitions of ownerships that have ended.
         """
-        kept: Mapping[TopicPartition, object] = {} if all_ else self.ledger.owned()
+        before = self.ledger.table()
+        kept = (
+            {}
+            if all_
+            else {tp: one for tp, one in before.owned.items() if tp not in departed}
+        )
         self.ledger.assign({**kept, **{tp: object() for tp in gained}}, cause)
-        self.ledger.deliver()
-
-    def leave(self, departed: Collection[TopicPartition], cause: Cause) -> None:
-        """Note ownerships that have ended."""
-        owned = self.ledger.owned().items()
-        self.ledger.assign({tp: one for tp, one in owned if tp not in departed}, cause)
+        if cause is Cause.JOINED:
+            member_id, generation = self._identity
+            self.ledger.emit(
+                RebalanceCompleted,
+                member_id=member_id,
+                generation=generation,
+                **rebalanced(before, self.ledger.table()),
+            )
         self.ledger.deliver()
 
     def identify(self, member_id: str, generation: int) -> None:
@@ -191,7 +231,8 @@ class Member:
         return self.ledger.quiet()
 
     def begin_call(self) -> None:
-        """Note that the program asks for records: it has done with those it had."""
+        """Note that the program asks for records, or waits on: it needs no earlier ones."""
+        self._polled_at, _ = self.ledger.now()
         done, self._in_hand = self._in_hand, _NONE
         if done and not done.isdisjoint(self.quiet()) and self._control is not None:
             self._control.report_soon()
@@ -277,6 +318,7 @@ class Member:
 
         A program that closes its consumer has done with the records that it had.
         """
+        self.is_closed = True
         self._in_hand = _NONE
         if self._control is not None:
             self._control.close()

@@ -4,7 +4,7 @@ import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from kafka.metrics import AnonMeasurable
 
@@ -25,6 +25,23 @@ Value: TypeAlias = (
 """
 One number, or one for each value of a label or of two; None: no value now.
 """
+
+
+@runtime_checkable
+class OtherMember(Protocol):
+    """What the consumers of ``safeconsumer.clients`` have for metrics; any thread."""
+
+    ledger: PauseLedger
+    client_id: str | None
+    group_id: str | None
+    is_closed: bool
+
+    @property
+    def is_caught_up(self) -> bool | None:
+        """Whether the holds topic is read to its end; None: it obeys none."""
+
+    def polled_at(self) -> float | None:
+        """Return when records were last asked for, in seconds since the epoch."""
 
 
 class Figures:
@@ -124,12 +141,45 @@ class Figures:
         return by_kind
 
 
+class OtherFigures(Figures):
+    """
+    Reads the values of a consumer of another library; it has none of what that hides.
+
+    Args:
+        member: what the consumer has for metrics.
+    """
+
+    def __init__(self, member: OtherMember) -> None:
+        self._member, self._ledger = member, member.ledger
+
+    def read(self, name: str) -> Value:
+        """Return the value of a metric; None if its library does not tell it."""
+        return None if name in _KAFKA_PYTHONS else super().read(name)
+
+    def _is_control_ready(self) -> bool | None:
+        return self._member.is_caught_up
+
+    def _polled_at(self) -> float | None:
+        return self._member.polled_at()
+
+    def _caught_up(self) -> float | None:
+        return None if self._member.is_closed else float(bool(self._is_control_ready()))
+
+
+# They are of data that was fetched, which other libraries keep to themselves.
+_KAFKA_PYTHONS = {
+    "parked_bytes",
+    "purged_bytes_total",
+    "parked_dropped_bytes_total",
+    "deleted_unread_offsets_total",
+}
+
 _READ: dict[str, Callable[[Figures], Value]] = {
     "consumer_assigned_partitions": lambda one: sum(
         map(len, one._view().assigned.values())
     ),
     "consumer_quiet_partitions": lambda one: len(one._view().quiet),
-    "consumer_last_poll_timestamp_seconds": Figures._polled_at,
+    "consumer_last_poll_timestamp_seconds": lambda one: one._polled_at(),
     "parked_bytes": Figures._parked,
     "holds": Figures._holds,
     "hold_changes_total": lambda one: one._counts().hold_changes,
@@ -140,7 +190,7 @@ _READ: dict[str, Callable[[Figures], Value]] = {
     "deleted_unread_offsets_total": lambda one: one._counts().deleted_unread,
     "alarms_total": lambda one: one._counts().alarms,
     "hook_failures_total": Figures._hook_failures,
-    "control_ready": Figures._caught_up,
+    "control_ready": lambda one: one._caught_up(),
     "control_gated_partitions": Figures._gated,
     "control_skipped_records_total": lambda one: one._counts().control_skipped,
     "control_resets_total": lambda one: one._counts().control_resets,

@@ -41,7 +41,8 @@ class Collector(Base):
     removed; of two with the same names the second is ``client_id#2``.
 
     Args:
-        sources: consumers, and workers, each of which adds its consumer.
+        sources: consumers, also those of ``safeconsumer.clients``, and workers, each of
+            which adds its consumer.
 
     Raises:
         MetricsSourceError: a source has another type.

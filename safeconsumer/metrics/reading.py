@@ -12,7 +12,7 @@ from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors.base import MetricsSourceError
 from safeconsumer.metrics import table
-from safeconsumer.metrics.figures import Figures
+from safeconsumer.metrics.figures import Figures, OtherFigures, OtherMember
 from safeconsumer.metrics.table import CONSUMER_LABELS, Metric
 from safeconsumer.worker import Pump, Stats, Worker
 from safeconsumer.worker.durations import Histogram
@@ -70,7 +70,7 @@ class _Member:
         worker: the worker or pump that works on it, if one was given.
     """
 
-    consumer: SafeConsumer
+    consumer: object
     figures: Figures
     labels: Mapping[str, str]
     worker: Worker | Pump | None = None
@@ -104,7 +104,8 @@ class Readings:
     systems expect of a restart. A forked process starts without its parent's sources.
 
     Args:
-        sources: consumers; and workers and pumps, each of which adds its consumer.
+        sources: consumers, also those of ``safeconsumer.clients``; and workers and
+            pumps, each of which adds its consumer.
 
     Attributes:
         metrics: the possible metrics, whether or not they have a value now.
@@ -184,28 +185,40 @@ def _forget_all() -> None:
 run_in_child(_forget_all)
 
 
-def _checked(source: object) -> tuple[SafeConsumer, Worker | Pump | None]:
+def _checked(source: object) -> tuple[object, Worker | Pump | None]:
     worker = source if isinstance(source, Worker | Pump) else None
     consumer = source if worker is None else worker.consumer
-    if not isinstance(consumer, SafeConsumer):
+    if not isinstance(consumer, SafeConsumer) and _other(consumer) is None:
         message = (
-            f"metrics come from a SafeConsumer, a Worker or a Pump, not from {source!r}"
+            "metrics come from a SafeConsumer, a consumer of safeconsumer.clients, "
+            f"a Worker or a Pump, not from {source!r}"
         )
         raise MetricsSourceError(message)
     return consumer, worker
 
 
+def _other(consumer: object) -> OtherMember | None:
+    member = getattr(consumer, "_member", None)
+    return member if isinstance(member, OtherMember) else None
+
+
 def _member(
-    consumer: SafeConsumer, worker: Worker | Pump | None, members: Iterable[_Member]
+    consumer: Any,  # noqa: ANN401 - checked already
+    worker: Worker | Pump | None,
+    members: Iterable[_Member],
 ) -> _Member:
-    # kafka-python gives all clients the same name by default.
-    client_id = str(consumer.config["client_id"] or "")
-    group = str(consumer.config["group_id"] or "")
+    other = _other(consumer)
+    if other is None:
+        # kafka-python gives all clients the same name by default.
+        names = consumer.config["client_id"], consumer.config["group_id"]
+    else:
+        names = other.client_id, other.group_id
+    client_id, group = (str(one or "") for one in names)
     taken = [one.labels for one in members]
     for number in itertools.count(1):
         name = client_id if number == 1 else f"{client_id}#{number}"
         labels = dict(zip(CONSUMER_LABELS, (name, group), strict=True))
         if labels not in taken:
             break
-    figures = Figures(consumer)
+    figures = Figures(consumer) if other is None else OtherFigures(other)
     return _Member(consumer=consumer, figures=figures, labels=labels, worker=worker)

@@ -16,6 +16,7 @@ ROWS = {
         *("holds", "import", "no-op", "resident"),
     ),
     "group": ("obeying", "starting", "reporting"),
+    "members": ("poll", "poll-held", "consume", "consume-held"),
     "spark": (
         *("read-100", "read-100-lz4", "read-1000", "read-1000-lz4"),
         *("defaults", "small"),

@@ -1,5 +1,5 @@
 """Fixtures that tests of several folders share."""
 
-from tests.harness.group.fixtures import secured, story, team, time_to_look
+from tests.harness.group.fixtures import team
 
-__all__ = ["secured", "story", "team", "time_to_look"]
+__all__ = ["team"]

@@ -3,8 +3,10 @@
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from functools import partial
+from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
@@ -33,6 +35,7 @@ from tests.harness.group.confluent import (
     settings_of,
 )
 from tests.harness.group.team import run
+from tests.harness.metrics.scraping import text_of, values
 from tests.harness.waiting import looks, wait_for
 
 pytestmark = pytest.mark.any_broker
@@ -276,6 +279,7 @@ def test_a_member_is_asked_who_it_is_on_its_own_thread_alone(team, member):
 # ---------------------------------------------------------------- its own pauses
 
 
+@pytest.mark.contract("P6", "G9")
 @CLASSIC
 def test_a_pause_lasts_through_rebalances_that_give_its_partition_back(
     team, member, protocol
@@ -331,6 +335,7 @@ def test_a_pause_ends_with_resume_and_nothing_is_lost_or_twice(team, member):
     assert sorted(came) == [(p, n) for p in range(4) for n in range(5, 9)]
 
 
+@pytest.mark.contract("P2", "P5", "G9")
 def test_holds_have_owners_reasons_and_ends(team, member):
     consumer = member()
     consumer.hold("re:.*", owner="db", reason="migration")
@@ -355,55 +360,232 @@ def test_a_hold_by_name_ends_by_itself(team, member):
     assert len(taken(consumer, count(20))) == 20
 
 
-class HoldingAtTheEnd(Consumer):
-    """Something else holds a partition after a message was taken out of librdkafka."""
+@pytest.fixture
+def upstream(monkeypatch):
+    """Stand between members and librdkafka: ``handed`` is called with what that gave."""
+    made = SimpleNamespace(handed=lambda _: None)
 
-    held = None
+    def poll(self, timeout):
+        message = confluent_kafka.Consumer.poll(self, timeout)
+        if message is not None:
+            made.handed([message])
+        return message
 
-    def _keep(self, messages):
-        super()._keep(messages)
-        if self.held is not None and self._kept:
-            self.hold(self.held)
+    def consume(self, most, timeout):
+        found = confluent_kafka.Consumer.consume(self, most, timeout)
+        if found:
+            made.handed(found)
+        return found
+
+    monkeypatch.setattr(Consumer, "_upstream_poll", poll)
+    monkeypatch.setattr(Consumer, "_upstream_consume", consume)
+    return made
 
 
-def test_what_was_taken_as_a_hold_arrived_is_first_after_it(team, member):
+def committed(consumer, partition):
+    """Commit what is stored, and return the offset of a partition; None: nothing is."""
+    try:
+        found = consumer.commit(asynchronous=False)
+    except confluent_kafka.KafkaException as error:
+        if error.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET:
+            raise
+        return None
+    offsets = {one.partition: one.offset for one in found if one.offset >= 0}
+    return offsets.get(partition)
+
+
+def alone(team, consumer, partition=0):
+    """Subscribe, with holds of all but one partition."""
+    others = [tp.partition for tp in team.partitions if tp.partition != partition]
+    consumer.hold(*[f"{team.topic}:{n}" for n in others], owner="others")
+    consumer.subscribe([team.topic])
+
+
+ONE = pytest.mark.parametrize(
+    "one",
+    [lambda it: it.poll(0.1), lambda it: (it.consume(1, 0.1) or [None])[0]],
+    ids=["poll", "consume"],
+)
+BEFORE = pytest.mark.parametrize("before", [0, 2], ids=["at first", "in a row"])
+
+
+@pytest.mark.contract("P1", "P8", "G9")
+@ONE
+@BEFORE
+def test_what_was_taken_as_a_hold_arrived_is_first_after_it(
+    team, member, upstream, before, one
+):
     """Neither committed meanwhile, nor counted as given, nor in the position."""
-    consumer = member(kind=HoldingAtTheEnd)
-    consumer.subscribe([team.topic])
-    consumer.hold(*[f"{team.topic}:{n}" for n in (1, 2, 3)], owner="others")
-    assert taken(consumer, count(2)) == [(0, 0), (0, 1)]
-    consumer.held = f"{team.topic}:0"
-    assert consumer.poll(0.5) is None
+    consumer = member()
+    alone(team, consumer)
+    assert taken(consumer, count(before)) == [(0, n) for n in range(before)]
+    zero = f"{team.topic}:0"
+    upstream.handed = lambda _: consumer.hold(zero)
+    while consumer.quiet()[:1] != [TopicPartition(team.topic, 0)]:
+        assert one(consumer) is None
+    upstream.handed = lambda _: None
     assert consumer.consume(10, 0.2) == []
-    assert [len(one) for one in consumer._kept.values()] == [1]
-    zero = TopicPartition(team.topic, 0)
-    assert [one.offset for one in consumer.position([zero])] == [2]
-    (committed,) = [
-        one for one in consumer.commit(asynchronous=False) if one.partition == 0
-    ]
-    assert committed.offset == 2
-    consumer.held = None
-    consumer.lift(f"{team.topic}:0")
-    assert taken(consumer, count(3), by=10) == [(0, 2), (0, 3), (0, 4)]
-    (committed,) = [
-        one for one in consumer.commit(asynchronous=False) if one.partition == 0
-    ]
-    assert committed.offset == 5
+    assert consumer.poll(0) is None
+    place = consumer.position([TopicPartition(team.topic, 0)])
+    assert [one.offset for one in place] == [before]
+    assert committed(consumer, 0) == (before or None)
+    consumer.lift(zero)
+    rest = [(0, n) for n in range(before, 5)]
+    assert taken(consumer, count(len(rest)), by=10) == rest
+    assert committed(consumer, 0) == 5
 
 
-def test_a_seek_drops_what_was_kept_back(team, member):
-    consumer = member(kind=HoldingAtTheEnd)
-    consumer.subscribe([team.topic])
-    consumer.hold(*[f"{team.topic}:{n}" for n in (1, 2, 3)], owner="others")
+def test_a_seek_drops_what_was_kept_back(team, member, upstream):
+    consumer = member()
+    alone(team, consumer)
     taken(consumer, count(2))
-    consumer.held = f"{team.topic}:0"
+    upstream.handed = lambda _: consumer.hold(f"{team.topic}:0")
     consumer.poll(0.5)
-    consumer.held = None
+    upstream.handed = lambda _: None
     consumer.seek(TopicPartition(team.topic, 0, 1))
     consumer.lift(f"{team.topic}:0")
     assert taken(consumer, count(4)) == [(0, n) for n in (1, 2, 3, 4)]
 
 
+@ONE
+def test_what_was_given_is_busy_until_the_next_call(team, member, one):
+    consumer = member()
+    alone(team, consumer)
+    for _ in range(2):
+        wait_for(partial(one, consumer), "a record")
+    assert set(consumer._member.busy()) == {(team.topic, 0)}
+    consumer.hold(f"{team.topic}:0")
+    assert set(consumer._member.busy()) == {(team.topic, 0)}
+    assert consumer.poll(0) is None
+    assert set(consumer._member.busy()) == set()
+
+
+def test_a_last_report_says_busy_of_nothing(team, member, monkeypatch):
+    """A program that closes its consumer has done with the records that it had."""
+    consumer, busy = member(control=team.quick), []
+    alone(team, consumer)
+    taken(consumer, count(2))
+    shared = consumer._member
+    end = shared.end_control
+
+    def ended():
+        end()
+        busy.append(set(shared.busy()))
+
+    monkeypatch.setattr(shared, "end_control", ended)
+    consumer.close()
+    assert busy == [set()]
+
+
+@ONE
+def test_what_is_handed_over_is_busy_before_the_last_look(team, member, upstream, one):
+    """So a report says busy, or the hold that it shows is obeyed."""
+    said = []
+
+    class Looking:
+        """The ledger, which is asked what is settled once more after a fetch."""
+
+        def __init__(self, ledger):
+            self._ledger = ledger
+
+        def __getattr__(self, name):
+            if name == "settled" and handed:
+                said.append(set(consumer._member.busy()))
+            return getattr(self._ledger, name)
+
+    consumer, handed = member(), []
+    alone(team, consumer)
+    taken(consumer, count(2))
+    upstream.handed = handed.append
+    consumer._hand = consumer._stored = None  # as if what it has were another's
+    consumer._ledger = Looking(consumer._ledger)
+    wait_for(partial(one, consumer), "a record")
+    assert said[0] == {(team.topic, 0)}
+
+
+def test_librdkafka_commits_what_was_given_by_itself(team, member):
+    consumer = member(auto_commit_interval_ms=100, enable_auto_commit=True)
+    consumer.subscribe([team.topic])
+    taken(consumer, count(20))
+    zero = [TopicPartition(team.topic, 0)]
+
+    def is_committed(_):
+        return consumer.committed(zero, 5)[0].offset == 5
+
+    taken(consumer, is_committed, "a commit by librdkafka")
+
+
+def test_offsets_that_the_program_stores_are_not_replaced(team, member):
+    """As in confluent-kafka, where what is given is stored before it can be."""
+    consumer = member()
+    alone(team, consumer)
+    taken(consumer, count(3))
+    consumer.store_offsets(offsets=[TopicPartition(team.topic, 0, 1)])
+    assert consumer.poll(0.2) is not None
+    consumer.store_offsets(offsets=[TopicPartition(team.topic, 0, 2)])
+    assert committed(consumer, 0) == 2
+
+
+def test_a_seek_leaves_what_was_given_before_stored(team, member):
+    consumer = member()
+    alone(team, consumer)
+    taken(consumer, count(3))
+    consumer.seek(TopicPartition(team.topic, 0, 0))
+    assert committed(consumer, 0) == 3
+
+
+def test_a_commit_has_what_was_given_just_before(team, member):
+    consumer = member()
+    alone(team, consumer)
+    taken(consumer, count(3))
+    assert committed(consumer, 0) == 3
+
+
+@pytest.mark.parametrize("by", ["subscribe", "assign"])
+def test_what_was_given_is_committed_as_the_member_leaves(team, member, by):
+    """Of its last calls too, which did not store anything themselves."""
+    first = member(enable_auto_commit=True)
+    everything = [TopicPartition(*tp) for tp in team.partitions]
+    first.subscribe([team.topic]) if by == "subscribe" else first.assign(everything)
+    taken(first, count(20))
+    first.close()
+    found = member().committed(everything, 5)
+    assert {one.offset for one in found} == {5}
+
+
+class LateToForget(Consumer):
+    """Librdkafka has the last position of a partition until it fetches for the next one."""
+
+    def __init__(self, *args, **kwargs):
+        self.last = None
+        super().__init__(*args, **kwargs)
+
+
+class Late(confluent_kafka.Consumer):
+    def position(self, partitions):
+        found = super().position(partitions)
+        for one in found:
+            if one.partition == 0 and one.offset < 0 and self.last is not None:
+                one.offset = self.last
+        return found
+
+
+def test_an_assignment_made_again_stores_no_position_of_the_last_one(team, member):
+    consumer = member(kind=type("Mine", (LateToForget, Late), {}))
+    consumer.assign([TopicPartition(team.topic, n, 0) for n in range(4)])
+    taken(consumer, count(20))
+    consumer.hold(f"{team.topic}:0")
+    consumer.last = 5
+    consumer.assign([TopicPartition(team.topic, n, 0) for n in range(4)])
+    assert committed(consumer, 0) is None
+    taken(consumer, count(15))
+    assert committed(consumer, 0) is None
+    consumer.lift(f"{team.topic}:0")
+    taken(consumer, count(2))
+    assert committed(consumer, 0) == 2
+
+
+@pytest.mark.contract("P6", "P7", "G9")
 def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
     """Librdkafka forgets or keeps its paused flags there; nobody trusts them."""
     consumer = member()
@@ -424,23 +606,33 @@ def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
     )
 
 
-def test_a_poll_never_waits_longer_than_a_lift_may(team, member):
+@pytest.mark.contract("P10", "G9")
+def test_a_poll_never_waits_longer_than_a_lift_may(team, member, monkeypatch):
     """Each wait in librdkafka is at most 100 ms, and the rest is ours."""
     asked = []
 
-    def noting(self, timeout=-1):
+    def noting(self, timeout):
         asked.append(timeout)
         return confluent_kafka.Consumer.poll(self, timeout)
 
-    middle = type("Noting", (confluent_kafka.Consumer,), {"poll": noting})
-    kind = type("Mine", (Consumer, middle), {})
-    consumer = member(kind=kind)
+    monkeypatch.setattr(Consumer, "_upstream_poll", noting)
+    consumer = member()
     consumer.hold(ALL)
     consumer.subscribe([team.topic])
     threading.Timer(0.5, partial(consumer.lift, ALL)).start()
     assert consumer.poll() is not None
     assert max(asked) <= module._SLICE == 0.1
     assert consumer.poll(0) is not None
+
+
+def test_a_number_of_messages_is_confluent_kafkas_to_judge(team, member):
+    """It returns at once if none are asked for."""
+    consumer = member()
+    consumer.subscribe([team.topic])
+    assert consumer.consume(0) == []
+    for wrong in (-1, 2_000_000):
+        with pytest.raises(ValueError, match="num_messages"):
+            consumer.consume(wrong)
 
 
 def test_callbacks_are_the_programs_and_may_assign(team, member):
@@ -467,6 +659,7 @@ def test_callbacks_are_the_programs_and_may_assign(team, member):
     assert consumer.quiet() == []
 
 
+@pytest.mark.contract("P14", "G9")
 def test_what_a_hook_hears(team, member):
     told = []
     consumer = member(control=team.quick, hooks=[told.append])
@@ -476,6 +669,36 @@ def test_what_a_hook_hears(team, member):
     assert sum(len(one.flowing) for one in opened) == 4
     assert {one.client_id for one in told} == {"a"}
     assert consumer.hook_failures == {}
+
+
+@pytest.mark.contract("P14", "G9")
+def test_a_collector_shows_what_is_known_of_a_member(team, member):
+    """What librdkafka does not tell is left out; after the end the counters stay."""
+    consumer = member(control=team.quick)
+    consumer.subscribe([team.topic])
+    began = time.time()
+    taken(consumer, count(20))
+    consumer.hold(f"{team.topic}:0")
+    found = values(consumer)
+    unknown = {"parked_bytes", "purged_bytes_total", "deleted_unread_offsets_total"}
+    assert found.keys() & {*unknown, "parked_dropped_bytes_total"} == set()
+    assert (found["consumer_assigned_partitions"], found["control_ready"]) == (4, 1)
+    assert found["consumer_quiet_partitions"] == found['holds{kind="local"}'] == 1
+    assert found['partition_moves_total{how="gained"}'] == 4
+    assert found["rebalances_total"] >= 1
+    assert found["consumer_last_poll_timestamp_seconds"] >= began
+    labels = f'client_id="a",group="{team.group}"'
+    assert f"safeconsumer_control_gated_partitions{{{labels}}} 0" in text_of(consumer)
+    consumer.close()
+    after = values(consumer)
+    assert "control_ready" not in after
+    assert after['hold_changes_total{change="placed",kind="local"}'] == 1
+
+
+def test_a_member_without_control_has_no_figures_of_control(member):
+    found = values(member())
+    assert not {name for name in found if name.startswith("control_")}
+    assert "consumer_last_poll_timestamp_seconds" not in found
 
 
 # ---------------------------------------------------------------- refusals, settings
@@ -514,6 +737,7 @@ def test_a_topic_that_would_lose_holds_is_refused(team):
     ("target", "error"),
     [("or:ders:x", ScopeSyntaxError), (7, TargetTypeError), ("*", ScopeSyntaxError)],
 )
+@pytest.mark.contract("P4", "G9")
 def test_a_bad_target_changes_nothing(team, member, target, error):
     consumer = member()
     with pytest.raises(error):
@@ -538,32 +762,6 @@ def test_it_needs_no_kafka_python(team):
         "consumer.close()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)  # noqa: S603 - our own code
-
-
-@pytest.mark.nightly
-@pytest.mark.java_brokers
-def test_a_member_needs_its_own_login_and_the_rights_of_a_member(story):
-    """Its control clients have its login, by librdkafka's names, and ask for no more."""
-    team = story.team
-    login = story.team.broker.client_of("member")
-    settings = {
-        **settings_of(team),
-        "security.protocol": login["security_protocol"],
-        "sasl.mechanisms": login["sasl_mechanism"],
-        "sasl.username": login["sasl_plain_username"],
-        "sasl.password": login["sasl_plain_password"],
-    }
-    told = []
-    with Consumer(settings, control=team.settings, log=False) as consumer:
-        consumer.subscribe([team.topic])
-        taken(consumer, count(20))
-        asked = ("pause", team.topic, "--reason", "x", "--wait", "30s")
-        thread = threading.Thread(target=lambda: told.append(story.alice(*asked)))
-        thread.start()
-        while thread.is_alive():
-            consumer.poll(0.05)
-        assert len(consumer.quiet()) == 4
-    assert told[0].exit_code == 0, told[0].output
 
 
 class Token:

@@ -81,3 +81,14 @@ class ConfluentMember:
             one = self.consumer.poll(0.05)
             if one is not None and one.error() is None:
                 self.came.append((one.partition(), one.offset()))
+
+
+def login_of(story):
+    """Return the login of members by librdkafka's names."""
+    login = story.team.broker.client_of("member")
+    return {
+        "security.protocol": login["security_protocol"],
+        "sasl.mechanisms": login["sasl_mechanism"],
+        "sasl.username": login["sasl_plain_username"],
+        "sasl.password": login["sasl_plain_password"],
+    }

@@ -1,5 +1,5 @@
-"""Fixtures of tests that start brokers, and of those with commands."""
+"""Fixtures that tests of several folders share."""
 
-from tests.harness.group.fixtures import time_to_look
+from tests.harness.group.fixtures import secured, story, time_to_look
 
-__all__ = ["time_to_look"]
+__all__ = ["secured", "story", "time_to_look"]

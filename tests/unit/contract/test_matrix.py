@@ -74,6 +74,43 @@ def test_every_mark_names_a_promise():
     assert sorted(matrix.proofs().keys() - matrix.promises().keys()) == []
 
 
+def test_a_member_on_another_client_proves_what_the_table_says_it_keeps():
+    """In the rows that do not say no; and nobody proves what they do say no to."""
+    for said, proof in KEPT.items():
+        keeps = {
+            promise
+            for promise, cell in kept_by(said).items()
+            if not cell.startswith("no")
+        }
+        proved = {
+            promise
+            for promise, tests in matrix.proofs().items()
+            if any(re.match(proof, one) for one in tests)
+        }
+        assert keeps == proved & kept_by(said).keys(), said
+
+
+KEPT = {
+    "on confluent-kafka": r"tests/(broker/clients|system/group)/test_confluent\.py",
+}
+"""By the table's column: where its tests are."""
+
+
+def kept_by(client):
+    """Return the table's cells of a client, by promise, whose title it has."""
+    text = (matrix.ROOT / "design" / "conformance.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("\n| promise |")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in rest.partition("\n\n")[0].splitlines()
+    ]
+    at = rows[0].index(client) + 1
+    found = {row[0].partition(":")[0]: row[at] for row in rows[2:]}
+    titles = {f"{one}: {title}" for one, title in matrix.promises().items()}
+    assert {row[0] for row in rows[2:]} <= titles
+    return found
+
+
 def test_each_sentence_about_another_client_is_on_the_list():
     assert list(claims.misfits()) == []
 

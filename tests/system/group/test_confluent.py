@@ -1,0 +1,143 @@
+"""Members on confluent-kafka, on a Kafka with logins and rights, under each protocol."""
+
+import ast
+import sys
+import threading
+from contextlib import ExitStack
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition
+
+from tests.harness.group.confluent import NEWER, ConfluentMember, login_of, settings_of
+from tests.harness.processes import Process
+from tests.harness.waiting import wait_for
+
+pytestmark = pytest.mark.java_brokers
+
+PROTOCOLS = pytest.mark.parametrize(
+    "protocol", ["range", "cooperative-sticky", NEWER], ids=["eager", "coop", "848"]
+)
+OWNER = ("--owner", "alice")
+WAIT = "60s"
+
+# Says each record before it asks for the next.
+PROGRAM = """
+import ast, sys
+from safeconsumer import Control
+from safeconsumer.clients.confluent import Consumer
+
+settings, prefix, topic = sys.argv[1:]
+control = Control.prefixed(prefix, status_interval=0.3)
+consumer = Consumer(ast.literal_eval(settings), control=control, log=False)
+consumer.subscribe([topic])
+while True:
+    one = consumer.poll(0.1)
+    if one is not None and one.error() is None:
+        print((one.partition(), one.offset()), flush=True)
+"""
+
+
+class MemberProcess(Process):
+    """A member in a process of its own, which can be frozen; it commits by itself."""
+
+    def __init__(self, story, name, protocol):
+        team = story.team
+        settings = {**settings_of(team, name, protocol), **login_of(story)}
+        settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 100}
+        if protocol != NEWER:
+            settings["session.timeout.ms"] = 3000
+        command = [sys.executable, "-c", PROGRAM, repr(settings), story.prefix]
+        super().__init__([*command, team.topic], read=ast.literal_eval)
+
+
+def committed(story):
+    """Return what the group has committed, by partition."""
+    team = story.team
+    settings = {**settings_of(team, "looking"), **login_of(story)}
+    looking = confluent_kafka.Consumer(settings)
+    everything = [TopicPartition(team.topic, tp.partition) for tp in team.partitions]
+    found = looking.committed(everything, 10)
+    looking.close()
+    return {one.partition: one.offset for one in found}
+
+
+def producing(story, over):
+    while not over.wait(0.05):
+        story.team.produce(1)
+
+
+@pytest.mark.contract("G1", "G2", "G8", "G9")
+@PROTOCOLS
+def test_a_member_that_lost_its_membership_while_frozen_keeps_holds(story, protocol):
+    """
+    It delivers nothing that is held, and commits nothing over its successor.
+
+    1. It reads, and commits by itself. 2. A partition is held, and it obeys. 3. It is
+    frozen until another member owns everything. 4. That reads on, and commits. 5. It
+    goes on, with what it had fetched before, and joins anew.
+    """
+    team = story.team
+    with ExitStack() as closing:
+        frozen = closing.enter_context(MemberProcess(story, "a", protocol))
+        wait_for(lambda: len(frozen.said) >= 20, "the first records")
+        over = threading.Event()
+        thread = threading.Thread(target=producing, args=(story, over))
+        thread.start()
+        closing.callback(thread.join)
+        closing.callback(over.set)
+        held = story.alice(
+            "pause", f"{team.topic}:0", *OWNER, "--reason", "x", "--wait", WAIT
+        )
+        assert held.exit_code == 0, held.output
+        before = [one for one in frozen.said if one[0] == 0]
+        frozen.freeze()
+        second = ConfluentMember(
+            team,
+            "b",
+            protocol,
+            control=team.settings,
+            enable_auto_commit=True,
+            auto_commit_interval_ms=100,
+            **login_of(story),
+        )
+        closing.enter_context(second)
+        wait_for(lambda: len(second.assignment) == 4, "everything for the second")
+        wait_for(lambda: {1, 2, 3} <= {p for p, _ in second.came}, "its records")
+        ahead = {p: n + 1 for p, n in second.came}
+        wait_for(
+            lambda: all(committed(story)[p] >= n for p, n in ahead.items()),
+            "the second's commits",
+        )
+        frozen.thaw()
+        wait_for(lambda: len(second.assignment) == 2, "a share for the first")
+        told = len(frozen.said)
+        wait_for(
+            lambda: len(second.assignment) == 2 and len(frozen.said) > told + 10,
+            "records of both",
+        )
+        assert all(committed(story)[p] >= n for p, n in ahead.items())
+        assert [one for one in frozen.said if one[0] == 0] == before
+        assert 0 not in {p for p, _ in second.came}
+        lifted = story.alice("resume", f"{team.topic}:0", *OWNER)
+        assert lifted.exit_code == 0, lifted.output
+        follows = (0, len(before))
+        wait_for(
+            lambda: follows in [*frozen.said, *second.came], "the first that was held"
+        )
+        zero = [one for one in [*frozen.said, *second.came] if one[0] == 0]
+    assert len(zero) == len(set(zero))
+
+
+@pytest.mark.contract("G3", "G9")
+@PROTOCOLS
+def test_a_member_needs_its_own_login_and_the_rights_of_a_member(story, protocol):
+    """Its control clients have its login, by librdkafka's names, and ask for no more."""
+    team = story.team
+    with ConfluentMember(
+        team, "a", protocol, control=team.settings, **login_of(story)
+    ) as member:
+        wait_for(lambda: len(member.came) == 20, "the records")
+        held = story.alice("pause", team.topic, *OWNER, "--reason", "x", "--wait", WAIT)
+        assert held.exit_code == 0, held.output
+        assert len(member.consumer.quiet()) == 4
