@@ -30,6 +30,7 @@ def operate(team, command, *arguments):
 
 
 @pytest.mark.any_broker
+@pytest.mark.contract("G10")
 @pytest.mark.parametrize("target", [2, 5, 8], ids=["back", "nowhere", "forward"])
 @pytest.mark.usefixtures("time_to_look")
 def test_a_group_that_runs_is_moved(team, target):
