@@ -20,8 +20,8 @@ from tests.harness.polling import poll_until
 from tests.harness.waiting import retried, wait_for
 
 MINUTES = 5
-LEAST = 12
-"""Rounds of each group that the night plays at least, one of each kind."""
+LEAST = len(KINDS)
+"""Rounds of each group that the night plays at least: one of each kind."""
 
 
 def operate(team, command, *arguments):
