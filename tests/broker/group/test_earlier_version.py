@@ -117,7 +117,7 @@ def test_operators_are_obeyed_by_members_of_both_versions(team, earlier):
     assert counted(old.said).keys() == {1, 2}
 
 
-@pytest.mark.contract("G1")
+@pytest.mark.contract("G1", "G10")
 def test_a_member_of_the_earlier_version_is_held_and_moves_nothing(team, earlier):
     """``reset-offsets`` names it, and so does ``status`` where it was forced."""
     group = ("--group", team.group, "--owner", "alice")

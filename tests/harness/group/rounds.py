@@ -33,6 +33,7 @@ KINDS = (
     "kill",
     "kill-all",
     "freeze",
+    "all-down",
     "broker",
     "restart",
     "twice",
@@ -154,6 +155,16 @@ class Rounds:
         one.end(LIMIT)
         self._gone.append(one)
 
+    def _let_all_leave(self):
+        """Leave the group without members: one that was killed goes with its session."""
+        while self._members:
+            self._leave()
+        wait_for(self._is_empty, "the end of their sessions", pause=0.5)
+
+    def _is_empty(self):
+        with Operator(self._broker.client_config, self._team.settings) as operator:
+            return not operator.look(self._team.group).facts.members
+
     def _replace(self):
         """Start what is missing, and let those leave that are too many."""
         while len(self._members) < MEMBERS:
@@ -192,6 +203,10 @@ class Rounds:
         with KafkaAdminClient(**self._broker.client_config) as admin:
             (found,) = admin.list_group_offsets([self._team.group]).values()
         return {tp: one.offset for tp, one in found.items() if tp in self._ends}
+
+    def _has_committed(self, targets):
+        committed = self.committed()
+        return all(committed.get(tp) == at for tp, at in targets.items())
 
     def _produce(self, partitions):
         producer = KafkaProducer(**self._broker.client_config)
@@ -236,37 +251,57 @@ class Rounds:
 
     def play(self, kind, target):
         """Play a round, and return its result."""
-        committed, faults = self.committed(), []
-        covered = [*self._tps]
-        scope = "@all"
+        committed = self.committed()
+        covered, scope = [*self._tps], "@all"
         if self._chance.random() < 0.5:
             covered, scope = [*self._team.partitions], self._team.topic
         self._operate("pause", scope, "--reason", "x")
         wait_for(lambda: self._is_quiet(covered), "quiet", pause=0.2)
         self._produce(covered)
         typed, targets = self._targets(target, covered, committed)
-        topics = sorted({tp.topic for tp in covered})
-        frozen_one = self._members[self._any()] if kind == "freeze" else None
-        if frozen_one is not None:
-            frozen_one.freeze()
         before = time.monotonic()
-        forced = ["--force"] * (frozen_one is not None)
+        faults = self._move(kind, typed, targets)
+        if kind == "lift-early":
+            self._operate("resume", scope, "--force")
+            seconds = 0.0
+            faults += self._judge_lifted(committed, targets)
+        else:
+            faults += self._wait_until_moved()
+            seconds = time.monotonic() - before
+            faults += self._hurt_again(kind, committed, targets)
+            self._resume(scope)
+            faults += self._judge(targets)
+            if kind == "late-commit":
+                faults += self._commit_late(targets, is_held=False)
+        return Result(
+            kind=kind,
+            target=typed,
+            moved=len(covered),
+            seconds=seconds,
+            faults=faults + self._last_blow(),
+        )
+
+    def _move(self, kind, typed, targets):
+        """Move partitions while somebody hurts the group; return what is wrong."""
+        topics, faults = sorted({tp.topic for tp in targets}), []
+        frozen_one = self._members[self._any()] if kind == "freeze" else None
+        if kind == "freeze":
+            frozen_one.freeze()
+        if kind == "all-down":
+            self._let_all_leave()
+        forced = ["--force"] * (kind == "freeze")
         self._operate("reset-offsets", *topics, "--to", typed, *forced)
+        if kind == "all-down" and not self._has_committed(targets):
+            faults.append(f"not by the command itself: {self.committed()}")
         time.sleep(self._chance.choice([0.0, 0.05, 0.2, 0.4, 1.0]))
         if kind == "twice":
             targets |= self._again(topics)
         self._hurt(kind, frozen_one)
-        if kind == "lift-early":
-            self._operate("resume", scope, "--force")
-            return Result(
-                kind=kind,
-                target=typed,
-                moved=len(covered),
-                seconds=0.0,
-                faults=self._judge_lifted(committed, targets),
-            )
-        faults += self._wait_until_moved()
-        seconds = time.monotonic() - before
+        return faults
+
+    def _hurt_again(self, kind, committed, targets):
+        """Hurt a group that was moved, under the hold; return what is wrong."""
+        faults = []
         if kind == "late-commit":
             faults += self._commit_late(committed, is_held=True)
         elif kind == "transaction":
@@ -277,19 +312,9 @@ class Rounds:
         faults += self._wait_until_moved()
         if self.came() != self._expected:
             faults.append(f"came while held: {self.came() - self._expected}")
-        left = {
-            tp: at for tp, at in self.committed().items() if at != targets.get(tp, at)
-        }
-        if left:
-            faults.append(f"committed elsewhere: {left}, not {targets}")
-        self._resume(scope)
-        faults += self._judge(targets)
-        if kind == "late-commit":
-            faults += self._commit_late(targets, is_held=False)
-        faults += self._last_blow()
-        return Result(
-            kind=kind, target=typed, moved=len(covered), seconds=seconds, faults=faults
-        )
+        if not self._has_committed(targets):
+            faults.append(f"committed {self.committed()}, not {targets}")
+        return faults
 
     def _is_quiet(self, partitions):
         """Tell whether those that live report it; commands also await those killed."""
@@ -384,9 +409,8 @@ class Rounds:
             producer.commit_transaction()
         finally:
             producer.close(LIMIT)
-        wanted = {**self._ends, **targets}
         wait_for(
-            lambda: all(self.committed()[tp] == wanted[tp] for tp in targets),
+            lambda: self._has_committed(targets),
             "put right",
             seen=self.committed,
             pause=0.5,
@@ -438,7 +462,7 @@ class Rounds:
             found = [offset for other, offset in (self.came() - came) if other == tp]
             is_moved = not found or min(found) == target
             firsts[tp] = target if is_moved else before[tp]
-        return self._expect(firsts) + self._judge_more() + self._last_blow()
+        return self._expect(firsts) + self._judge_more()
 
     def _last_blow(self):
         """Hurt a group that has read all: nobody moves it again."""

@@ -24,6 +24,8 @@ from tests.harness.polling import poll_until
 from tests.sim.group.teams import played, work
 from tests.sim.group.test_operating import by_alice, leave, pause
 
+pytestmark = pytest.mark.contract("G10")
+
 
 def reset(team, *arguments):
     return by_alice(team, "reset-offsets", *arguments)

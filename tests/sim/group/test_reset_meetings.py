@@ -20,6 +20,8 @@ from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import both_protocols
 
+pytestmark = pytest.mark.contract("G10")
+
 T = TopicPartition("t", 0)
 
 

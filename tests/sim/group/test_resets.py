@@ -24,6 +24,8 @@ from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import at, both_protocols
 
+pytestmark = pytest.mark.contract("G10")
+
 T = TopicPartition("t", 0)
 
 # Without reports: a killed member's producer has some on their way, and says so when it

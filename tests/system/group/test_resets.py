@@ -10,6 +10,7 @@ from tests.harness.group.rounds import Rounds
 pytestmark = pytest.mark.java_brokers
 
 
+@pytest.mark.contract("G10")
 @pytest.mark.usefixtures("time_to_look")
 def test_a_group_is_moved_once_while_its_broker_is_killed_and_started_again(tmp_path):
     """The coordinator, the leader and the holds topic are all on that broker."""

@@ -17,6 +17,8 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.resets import Resets
 from tests.unit.group.test_view import ONE, ZERO, facts, report, viewed
 
+pytestmark = pytest.mark.contract("G10")
+
 
 def under_a_reset(*seen, committed=4, **known):
     """Return a view of a group whose partitions 0 and 1 are moved to 4."""
