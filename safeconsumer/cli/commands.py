@@ -39,7 +39,6 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Prove": {
         "audit": "audit.audit",
-        "timeline": "timeline.timeline",
     },
     "Try": {
         "demo": "demo.demo",
