@@ -164,7 +164,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
             reasons = verdict.reasons
             files = {}
             if perfetto is not None:
-                files[perfetto] = _trace(journals, settings, only)
+                files[perfetto] = _trace(journals, settings, more, only)
             verdict = verdict.without(left_out)
             if only is not None:
                 verdict = _about(verdict, only, given)
@@ -192,10 +192,13 @@ def _print(verdict: _Verdict, left_out: Sequence[str], *, is_against: bool) -> N
 
 
 def _trace(
-    journals: Iterable[str], settings: Settings, only: tuple[str, int | None] | None
+    journals: Iterable[str],
+    settings: Settings,
+    more: Sequence[Source],
+    only: tuple[str, int | None] | None,
 ) -> str:
     collector = Collector(settings)
-    load(map(Path, journals)).read_by(collector.read)
+    load(map(Path, journals)).read_by(collector.read, more)
     return collector.trace(lambda case: only is None or _is_of(case, only))
 
 

@@ -1,15 +1,14 @@
 """Ends commands with one line on stderr, and a status that a script can test."""
 
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
 from typing import Any
 
 import click
 import kafka.errors as kafka_errors
 
 from safeconsumer.cli.saying import printable
+from safeconsumer.cli.statuses import EPILOG, MEANINGS, Status
 from safeconsumer.errors.base import (
     ControlTopicError,
     ControlWriteError,
@@ -17,49 +16,17 @@ from safeconsumer.errors.base import (
 )
 from safeconsumer.group.troubles import Kind, kind_of, said
 
+__all__ = [
+    "EPILOG",
+    "FIRST_TROUBLE",
+    "MEANINGS",
+    "CommandError",
+    "Status",
+    "explained",
+    "give_up",
+    "status_of",
+]
 
-class Status(IntEnum):
-    """The exit statuses; each has one meaning, in every command."""
-
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    UNREACHABLE = 3
-    REFUSED = 4
-    BROKEN = 70
-    INTERRUPTED = 130
-    CLOSED = 141
-
-
-MEANINGS = {
-    Status.DONE: "Done; the output is correct.",
-    Status.FAILED: "The outcome is bad, and a line says how: a check did not pass, a "
-    "wait was in vain, a data topic does not exist, a record failed or was not "
-    "committed.",
-    Status.USAGE: "Wrong usage: a bad setting, worker, journal or scope, an unknown "
-    "group; or a package is missing.",
-    Status.UNREACHABLE: "No broker answers in time; trying again may help.",
-    Status.REFUSED: "The broker refuses: a login, a permission, a policy, a size; or a "
-    "control topic does not exist or would lose holds.",
-    Status.BROKEN: "The command itself failed, for an error that it does not foresee, "
-    "or a system that refuses its output; no outcome is known. "
-    "SAFECONSUMER_TRACEBACK=1 in the environment shows where.",
-    Status.INTERRUPTED: "Interrupted.",
-    Status.CLOSED: "The reader of the output stopped reading.",
-}
-
-
-# The end of each command's help. click does not wrap this block, even if it is too wide
-# for a terminal.
-EPILOG = "\b\nExit status:\n" + "\n".join(
-    textwrap.fill(
-        meaning,
-        79,
-        initial_indent=f"  {status:>3}  ",
-        subsequent_indent=" " * 7,
-    )
-    for status, meaning in MEANINGS.items()
-)
 # The key in a command's context for the error of the first connection: later errors are
 # only timeouts.
 FIRST_TROUBLE = "safeconsumer.first_trouble"
