@@ -21,7 +21,7 @@ from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.cluster import uncompacted
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import read_control
-from safeconsumer.cli.errors import EPILOG, CommandError, explained
+from safeconsumer.cli.errors import EPILOG, CommandError, complain, explained
 from safeconsumer.cli.journals import (
     check_there,
     settings_options,
@@ -169,7 +169,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
             if only is not None:
                 verdict = _about(verdict, only, given)
     for reason in reasons:
-        _complain(reason)
+        complain(reason)
     _print(verdict, left_out, is_against=against_topic)
     if report is not None:
         files[report] = _rows(verdict.rows, is_complete=not verdict.troubles)
@@ -210,13 +210,9 @@ def _written(verdict: _Verdict, files: Mapping[Path, str]) -> int:
         try:
             path.write_text(text, "utf-8")
         except OSError as error:
-            _complain(f"{path} cannot be written: {error.strerror}")
+            complain(f"{path} cannot be written: {error.strerror}")
             status = VIOLATED if verdict.status == VIOLATED else UNKNOWN
     return status
-
-
-def _complain(text: str) -> None:
-    click.echo(f"safeconsumer: {printable(text)}", err=True)
 
 
 def _judged(
@@ -333,7 +329,7 @@ def _tell_nowhere(rows: Sequence[Row], only: tuple[str, int | None]) -> None:
     named = ", ".join(map(tp_text, known[:5])) or "no partition"
     more = f" and {len(known) - 5} more" if len(known) > 5 else ""  # noqa: PLR2004 - as many as fit
     what = f"no journal names {asked}; they name {named}{more}"
-    _complain(what)
+    complain(what)
 
 
 def _is_of(row: Row | Address, only: tuple[str, int | None]) -> bool:

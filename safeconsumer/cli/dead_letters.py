@@ -13,7 +13,14 @@ import click
 from safeconsumer._kafka.of_group import producers
 from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
-from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, give_up
+from safeconsumer.cli.errors import (
+    EPILOG,
+    CommandError,
+    Status,
+    complain,
+    explained,
+    give_up,
+)
 from safeconsumer.cli.letters import Wanted
 from safeconsumer.cli.options import options
 from safeconsumer.cli.output import Output, output_options
@@ -190,7 +197,7 @@ def replay(
     with explained(context), contextlib.ExitStack() as stack:
         where = base()
         there = stack.enter_context(letters.opened(where, topic, group=group, at=at))
-        replaying = Replay(_partitions(where), _say)
+        replaying = Replay(_partitions(where), complain)
         pieces = there.read(wanted, replaying.stopping.is_set)
         _say_where(there.passed, group, commits=commits or is_dry)
         if is_dry:
@@ -217,16 +224,14 @@ def _partitions(
 
 def _say_where(passed: int, group: str | None, *, commits: bool) -> None:
     if passed:
-        _say(
+        complain(
             f"goes on after {counted(passed, 'record')}, where the group {group} "
             "stands; kafka-consumer-groups.sh --reset-offsets sets it back"
         )
     if group is not None and not commits:
-        _say("commits nothing, as letters are selected: the next run sends them again")
-
-
-def _say(line: str) -> None:
-    click.echo(f"safeconsumer: {printable(line)}", err=True)
+        complain(
+            "commits nothing, as letters are selected: the next run sends them again"
+        )
 
 
 def _rehearse(replaying: Replay, pieces: Iterable[list[Letter]]) -> None:

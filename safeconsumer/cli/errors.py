@@ -22,6 +22,7 @@ __all__ = [
     "MEANINGS",
     "CommandError",
     "Status",
+    "complain",
     "explained",
     "give_up",
     "status_of",
@@ -96,9 +97,13 @@ _TABLE: Sequence[tuple[type[BaseException], Callable[[Any], Status | None]]] = (
 
 def give_up(context: click.Context, why: str, status: Status) -> None:
     """End the command."""
-    line = printable(" ".join(why.split()))
-    click.echo(f"safeconsumer: {line}", err=True)
+    complain(" ".join(why.split()))
     context.exit(status)
+
+
+def complain(text: str) -> None:
+    """Print a line on stderr, under the program's name."""
+    click.echo(f"safeconsumer: {printable(text)}", err=True)
 
 
 def status_of(error: BaseException | None) -> Status:

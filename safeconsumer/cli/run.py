@@ -16,7 +16,14 @@ from safeconsumer.cli import probes
 from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.ending import ended_by_signals
-from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, give_up
+from safeconsumer.cli.errors import (
+    EPILOG,
+    CommandError,
+    Status,
+    complain,
+    explained,
+    give_up,
+)
 from safeconsumer.cli.main import Abandoned
 from safeconsumer.cli.target import load, worker_of
 from safeconsumer.errors.base import SafeConsumerError, WorkerSettingError
@@ -151,7 +158,7 @@ def _probe(
         message = f"a probe cannot be set up: {error}"
         raise CommandError(message) from error
     if address is not None and address[1] != port:
-        click.echo(f"safeconsumer: probes at http://{address[0]}:{port}", err=True)
+        complain(f"probes at http://{address[0]}:{port}")
 
 
 def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
@@ -161,7 +168,7 @@ def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
         try:
             existing(base, consumer.subscription() or ())
         except CommandError as error:
-            click.echo(f"safeconsumer: {error} (the worker waits)", err=True)
+            complain(f"{error} (the worker waits)")
         except (KafkaError, OSError):  # the worker's own log says what is wrong
             time.sleep(_AGAIN)
             continue
