@@ -1,7 +1,7 @@
 """
 Follows which holds a member has, and when each ended.
 
-Both the checks and the timeline use this module. It reads calls, their returns, and the
+Both the checks and the trace use this module. It reads calls, their returns, and the
 entries about holds that no call of the process names, never what the consumer reports
 of its own state:
 

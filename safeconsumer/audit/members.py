@@ -51,7 +51,7 @@ from safeconsumer.journal.format import tp_text
 
 
 class Watch(Protocol):
-    """Sees what a member does, for the timeline; it changes nothing."""
+    """Sees what a member does, for a trace; it changes nothing."""
 
     def entry(self, member: "Member", entry: Entry | Other) -> None:
         """See an entry that was followed."""

@@ -10,7 +10,9 @@ import click
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit.around import around
+from safeconsumer.audit.findings import Address
 from safeconsumer.audit.loading import Journals, load
+from safeconsumer.audit.perfetto import Collector
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.audit.results import CHECKS, Settings
@@ -19,14 +21,13 @@ from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.cluster import uncompacted
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import read_control
-from safeconsumer.cli.errors import EPILOG, CommandError, explained
+from safeconsumer.cli.errors import EPILOG, CommandError, complain, explained
 from safeconsumer.cli.journals import (
     check_there,
     settings_options,
     topic_or_partition,
 )
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors.base import JournalError, SafeConsumerError
 from safeconsumer.holds.explain import counted
 from safeconsumer.journal.format import tp_text
 
@@ -89,6 +90,12 @@ class _Verdict:
 )
 @click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
 @click.option(
+    "--perfetto",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What happened, and what is wrong, as a trace that ui.perfetto.dev opens.",
+)
+@click.option(
     "--against-topic",
     is_flag=True,
     help="Read the topics too: finds what a client lost without noticing.",
@@ -122,6 +129,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     settings: Settings,
     left_out: tuple[str, ...],
     report: Path | None,
+    perfetto: Path | None,
     against_topic: bool,
     is_control: bool,
     connect: Connect,
@@ -143,6 +151,9 @@ def audit(  # noqa: PLR0913 - one parameter per option
         only = None if partition is None else topic_or_partition(partition)
         if is_control:
             settings = _with_control(settings, connect)
+        if perfetto is not None and master is not None:
+            message = "--perfetto reads the journals here: leave out --master"
+            raise CommandError(message)
         may_ask = against_topic or is_control or connect.is_typed
         with _opened(journals, master) as given:
             tps = sorted(given.partitions()) if against_topic else ()
@@ -151,13 +162,18 @@ def audit(  # noqa: PLR0913 - one parameter per option
             rows, troubles = _judged(given, settings, more, asked)
             verdict = _Verdict(rows, (*troubles, *unread), len(given))
             reasons = verdict.reasons
+            files = {}
+            if perfetto is not None:
+                files[perfetto] = _trace(journals, settings, more, only)
             verdict = verdict.without(left_out)
             if only is not None:
                 verdict = _about(verdict, only, given)
     for reason in reasons:
-        _complain(reason)
+        complain(reason)
     _print(verdict, left_out, is_against=against_topic)
-    context.exit(_write_report(verdict, report))
+    if report is not None:
+        files[report] = _rows(verdict.rows, is_complete=not verdict.troubles)
+    context.exit(_written(verdict, files))
 
 
 def _about(verdict: _Verdict, only: tuple[str, int | None], given: "Given") -> _Verdict:
@@ -175,20 +191,28 @@ def _print(verdict: _Verdict, left_out: Sequence[str], *, is_against: bool) -> N
     click.echo("\n".join(said))
 
 
-def _write_report(verdict: _Verdict, report: Path | None) -> int:
+def _trace(
+    journals: Iterable[str],
+    settings: Settings,
+    more: Sequence[Source],
+    only: tuple[str, int | None] | None,
+) -> str:
+    collector = Collector(settings)
+    load(map(Path, journals)).read_by(collector.read, more)
+    return collector.trace(lambda case: only is None or _is_of(case, only))
+
+
+def _written(verdict: _Verdict, files: Mapping[Path, str]) -> int:
     # Returns the status of the command. An error comes after the verdict, which it does
     # not change.
-    try:
-        if report is not None:
-            _write(report, verdict.rows, is_complete=not verdict.troubles)
-    except SafeConsumerError as error:
-        _complain(str(error))
-        return VIOLATED if verdict.status == VIOLATED else UNKNOWN
-    return verdict.status
-
-
-def _complain(text: str) -> None:
-    click.echo(f"safeconsumer: {printable(text)}", err=True)
+    status = verdict.status
+    for path, text in files.items():
+        try:
+            path.write_text(text, "utf-8")
+        except OSError as error:
+            complain(f"{path} cannot be written: {error.strerror}")
+            status = VIOLATED if verdict.status == VIOLATED else UNKNOWN
+    return status
 
 
 def _judged(
@@ -252,14 +276,10 @@ def _in_topics(
     return (journal,), troubles
 
 
-def _write(report: Path, rows: Sequence[Row], *, is_complete: bool) -> None:
+def _rows(rows: Sequence[Row], *, is_complete: bool) -> str:
     # Each row says whether all journals were read: otherwise no row is a clean verdict.
     lines = (json.dumps({**row.as_dict(), "is_complete": is_complete}) for row in rows)
-    try:
-        report.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    except OSError as error:
-        message = f"{report} cannot be written: {error.strerror}"
-        raise JournalError(message) from error
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _said(verdict: _Verdict) -> list[str]:
@@ -286,7 +306,7 @@ def _said(verdict: _Verdict) -> list[str]:
         more = f" and {len(others):,} more" if others else ""
         line = f"{check}  {_case(first)}{more}  could not be judged: {why}"
         said.append(printable(line))
-    # As in a timeline: what two groups read is judged twice.
+    # What two groups read is judged twice.
     partitions = len({(row.group, row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(
         verdict.status, "clean"
@@ -309,10 +329,10 @@ def _tell_nowhere(rows: Sequence[Row], only: tuple[str, int | None]) -> None:
     named = ", ".join(map(tp_text, known[:5])) or "no partition"
     more = f" and {len(known) - 5} more" if len(known) > 5 else ""  # noqa: PLR2004 - as many as fit
     what = f"no journal names {asked}; they name {named}{more}"
-    _complain(what)
+    complain(what)
 
 
-def _is_of(row: Row, only: tuple[str, int | None]) -> bool:
+def _is_of(row: Row | Address, only: tuple[str, int | None]) -> bool:
     topic, number = only
     return row.topic == topic and number in {None, row.partition}
 

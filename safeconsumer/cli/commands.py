@@ -10,11 +10,7 @@ from typing import Any
 import click
 
 from safeconsumer.cli.saying import Listing
-
-# The statuses that a shell reports for a program ended by SIGPIPE or SIGINT. They are
-# in Status, too, which is imported only with the modules that need Kafka.
-CLOSED = 141
-INTERRUPTED = 130
+from safeconsumer.cli.statuses import Status
 
 # By use, each command's module below this package and its name there.
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -39,7 +35,6 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Prove": {
         "audit": "audit.audit",
-        "timeline": "timeline.timeline",
     },
     "Try": {
         "demo": "demo.demo",
@@ -62,10 +57,10 @@ def _ended() -> Iterator[None]:
         with contextlib.suppress(AttributeError, OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())  # the rest of the output goes there
-        raise SystemExit(CLOSED) from None
+        raise SystemExit(Status.CLOSED) from None
     except KeyboardInterrupt:
         click.echo("safeconsumer: interrupted", err=True)
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(Status.INTERRUPTED) from None
 
 
 class _Commands(Listing):

@@ -5,7 +5,7 @@ import functools
 import itertools
 import re
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -13,8 +13,15 @@ import click
 from safeconsumer._kafka.of_group import producers
 from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
-from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, give_up
-from safeconsumer.cli.letters import Marks, Wanted
+from safeconsumer.cli.errors import (
+    EPILOG,
+    CommandError,
+    Status,
+    complain,
+    explained,
+    give_up,
+)
+from safeconsumer.cli.letters import Wanted
 from safeconsumer.cli.options import options
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.replaying import Replay, producer_of
@@ -34,19 +41,16 @@ def dead_letters() -> None:
     """Look at dead letters, and send them back to their topics."""
 
 
-def _letter(
-    _context: click.Context, _parameter: click.Parameter, text: str
-) -> tuple[str, int, int]:
-    found = _place(text)
-    if found is None:
+def _named(
+    _context: click.Context, parameter: click.Parameter, text: str
+) -> tuple[str, tuple[int, int] | None]:
+    # A topic, or one letter of it.
+    if match := _LETTER.fullmatch(text):
+        return match[1], (int(match[2]), int(match[3]))
+    if parameter.name == "letter":
         message = f"{text[:100]!r} is not TOPIC:PARTITION@OFFSET, as list shows it"
         raise click.BadParameter(message)
-    return found
-
-
-def _place(text: str) -> tuple[str, int, int] | None:
-    match = _LETTER.fullmatch(text)
-    return (match[1], int(match[2]), int(match[3])) if match else None
+    return text, None
 
 
 _filters = options(
@@ -72,23 +76,22 @@ _filters = options(
         help="Only letters written since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
         callback=since_of,
     ),
+    click.option("--limit", type=click.IntRange(1), help="At most this many letters."),
 )
 
 
 @dead_letters.command("list", epilog=EPILOG)
 @click.argument("topic")
 @_filters
-@click.option("--limit", type=click.IntRange(1), help="At most this many letters.")
 @output_options
 @cluster_options
 @click.pass_context
-def list_letters(  # noqa: PLR0913 - one parameter per option
+def list_letters(
     context: click.Context,
     /,
     topic: str,
     *,
     wanted: Wanted,
-    limit: int | None,
     output: Output,
     base: Base,
 ) -> None:
@@ -99,12 +102,12 @@ def list_letters(  # noqa: PLR0913 - one parameter per option
     as a letter is listed, too, and marked. -o json prints whole letters.
     """
     with explained(context), letters.opened(base(), topic) as there:
-        pieces = letters.selected(there.read(), wanted, limit)
+        pieces = there.read(wanted)
         if output.is_json:
             every = itertools.chain.from_iterable(pieces)
             output.documents(map(letters.document, every))
         else:
-            _table(pieces, limit)
+            _table(pieces, wanted.limit)
 
 
 def _table(pieces: Iterable[list[Letter]], limit: int | None) -> None:
@@ -122,11 +125,11 @@ def _table(pieces: Iterable[list[Letter]], limit: int | None) -> None:
 
 
 @dead_letters.command(epilog=EPILOG)
-@click.argument("letter", metavar="TOPIC:PARTITION@OFFSET", callback=_letter)
+@click.argument("letter", metavar="TOPIC:PARTITION@OFFSET", callback=_named)
 @cluster_options
 @click.pass_context
 def show(
-    context: click.Context, /, letter: tuple[str, int, int], *, base: Base
+    context: click.Context, /, letter: tuple[str, tuple[int, int]], *, base: Base
 ) -> None:
     """
     Show one whole letter: what failed and how, its headers, key and value.
@@ -134,30 +137,32 @@ def show(
     Data that is not plain text is shown in hex, and text in quotes that looks like hex,
     null or quoted text. Status 1: there is nothing at this offset, or no letter.
     """
-    topic, *at = letter
-    with explained(context), letters.opened(base(), topic, at=(at[0], at[1])) as there:
+    topic, at = letter
+    with explained(context), letters.opened(base(), topic, at=at) as there:
         one = next(itertools.chain.from_iterable(there.read()), None)
         if one is None:
-            message = f"there is no record at {topic}:{at[0]}@{at[1]}"
-            raise CommandError(message, Status.FAILED)
+            raise _nothing_at(topic, at)
         for line in letters.lines(one):
             click.echo(printable(line.replace("\t", "    ")))
         if one.why:
             context.exit(Status.FAILED)
 
 
+def _nothing_at(topic: str, at: tuple[int, int]) -> CommandError:
+    message = f"there is no record at {topic}:{at[0]}@{at[1]}"
+    return CommandError(message, Status.FAILED)
+
+
 @dead_letters.command(epilog=EPILOG)
-@click.argument("which", metavar="TOPIC[:PARTITION@OFFSET]")
+@click.argument("which", metavar="TOPIC[:PARTITION@OFFSET]", callback=_named)
 @_filters
-@click.option("--limit", type=click.IntRange(1), help="At most this many letters.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
 @cluster_options
 @click.pass_context
-def replay(  # noqa: PLR0913 - one parameter per option
+def replay(
     context: click.Context,
     /,
-    which: str,
-    limit: int | None,
+    which: tuple[str, tuple[int, int] | None],
     *,
     wanted: Wanted,
     is_dry: bool,
@@ -183,58 +188,50 @@ def replay(  # noqa: PLR0913 - one parameter per option
 
     A letter that cannot be sent is named, and passed: send it by its name later.
     """
-    topic, at, group = which, None, None
-    if single := _place(which):
-        if wanted != Wanted():
-            message = f"{which} is one letter: leave out --from, --error and --since"
-            raise click.UsageError(message, context)
-        topic, at = single[0], (single[1], single[2])
-    else:
-        group = f"{REPLAYING}{topic}"
-    with explained(context):
+    topic, at = which
+    if at and wanted.is_filter:
+        message = "this is one letter: leave out --from, --error and --since"
+        raise click.UsageError(message, context)
+    group = None if at else f"{REPLAYING}{topic}"
+    commits = group is not None and not wanted.is_filter
+    with explained(context), contextlib.ExitStack() as stack:
         where = base()
-        with contextlib.ExitStack() as stack:
-            there = stack.enter_context(
-                letters.opened(where, topic, group=group, at=at)
-            )
-            partitions = functools.cache(
-                lambda name: cluster.partitions_of(where, [name])[name]
-            )
-            replaying = Replay(partitions, _say)
-            pieces = letters.selected(
-                there.read(replaying.stopping.is_set), wanted, limit
-            )
-            commits = group is not None and wanted == Wanted()
-            _say_where(there.passed, group, commits=commits or is_dry)
-            if is_dry:
-                _rehearse(replaying, pieces)
-            else:
-                producer = producer_of(where)
-                stack.callback(producers.end, producer, 5.0)
-                commit = there.commit if commits else _commit_nothing
-                _replay(replaying, lambda: replaying.run(pieces, producer, commit))
-            if single and not replaying.selected:
-                message = f"there is no record at {which}"
-                raise CommandError(message, Status.FAILED)
-        _conclude(context, replaying, commits=commits)
+        there = stack.enter_context(letters.opened(where, topic, group=group, at=at))
+        replaying = Replay(_partitions(where), complain)
+        pieces = there.read(wanted, replaying.stopping.is_set)
+        _say_where(there.passed, group, commits=commits or is_dry)
+        if is_dry:
+            _rehearse(replaying, pieces)
+        else:
+            producer = producer_of(where)
+            stack.callback(producers.end, producer, 5.0)
+            commit = there.commit if commits else lambda _: None
+            _replay(replaying, lambda: replaying.run(pieces, producer, commit))
+        if at and not replaying.selected:
+            raise _nothing_at(topic, at)
+        if replaying.is_cut:
+            how = "run it again to go on" if commits else "nothing was committed"
+            give_up(context, f"interrupted; {how}", Status.INTERRUPTED)
+        if replaying.left:
+            context.exit(Status.FAILED)
 
 
-def _commit_nothing(_marks: Marks | None) -> None:
-    pass
+def _partitions(
+    base: Mapping[str, Any],
+) -> Callable[[str], frozenset[int] | None]:
+    return functools.cache(lambda name: cluster.partitions_of(base, [name])[name])
 
 
 def _say_where(passed: int, group: str | None, *, commits: bool) -> None:
     if passed:
-        _say(
+        complain(
             f"goes on after {counted(passed, 'record')}, where the group {group} "
             "stands; kafka-consumer-groups.sh --reset-offsets sets it back"
         )
     if group is not None and not commits:
-        _say("commits nothing, as letters are selected: the next run sends them again")
-
-
-def _say(line: str) -> None:
-    click.echo(f"safeconsumer: {printable(line)}", err=True)
+        complain(
+            "commits nothing, as letters are selected: the next run sends them again"
+        )
 
 
 def _rehearse(replaying: Replay, pieces: Iterable[list[Letter]]) -> None:
@@ -258,11 +255,3 @@ def _replay(replaying: Replay, run: Callable[[], None]) -> None:
             run()
     finally:
         click.echo(f"{replaying.sent} sent back, {replaying.left} could not be")
-
-
-def _conclude(context: click.Context, replaying: Replay, *, commits: bool) -> None:
-    if replaying.is_cut:
-        how = "run it again to go on" if commits else "nothing was committed"
-        give_up(context, f"interrupted; {how}", Status.INTERRUPTED)
-    if replaying.left:
-        context.exit(Status.FAILED)

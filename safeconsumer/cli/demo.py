@@ -1,7 +1,6 @@
 """Implements ``safeconsumer demo``: shows both clients in the same rebalances."""
 
 import logging
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import click
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli.connection import servers_of
+from safeconsumer.cli.ending import interrupted_by_sigterm
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.demo.cluster import UsersCluster
 from safeconsumer.demo.playing import play_all
@@ -74,7 +74,7 @@ def _broker(bootstrap: str | None) -> Iterator[Broker]:
     try:
         cluster.check()
         click.echo(f"topics and groups named {RUN}-* are made, and removed at the end")
-        with _sigterm_as_ctrl_c():
+        with interrupted_by_sigterm():
             try:
                 yield cluster
             finally:
@@ -82,16 +82,6 @@ def _broker(bootstrap: str | None) -> Iterator[Broker]:
     except KafkaTimeoutError as error:
         message = f"no Kafka broker answers at {bootstrap}"
         raise CommandError(message, Status.UNREACHABLE) from error
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    # It would leave the demo's topics and groups on the cluster.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

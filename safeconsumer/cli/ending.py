@@ -29,75 +29,71 @@ def ended_by_signals(worker: Worker, say: Callable[[Report], Status]) -> Iterato
     """
     Stop a worker at the first signal, give its handlers up at the second.
 
-    From the first one on no thread waits for somebody to read stdout or stderr: a
-    terminal that stands, or a pipe that nobody reads, would keep the worker from its
-    last commit, whichever thread writes there, and whichever library. The process ends
-    within five seconds after the second, even if its main thread stands in another call
-    that never returns; after the first, once the worker is closed, if that call is a
-    hook's.
+    No thread waits for a reader of stdout or stderr, as :func:`stopped_by_signals` says,
+    and so for the last lines of the process. It ends within five seconds after the
+    second signal, even if its main thread stands in another call that never returns;
+    after the first, once the worker is closed, if that call is a hook's.
 
     Args:
         worker: what runs in the block.
         say: writes how it ended and returns the status of the process, where the main
             thread cannot.
     """
-    asked, count, is_over = InterruptibleEvent(), 0, False
+    hanging: Report | None = None
+    is_over, end = False, math.inf
 
-    def watch() -> None:
-        asked.wait()
-        unread, end = Unread(), math.inf
-        while count and time.monotonic() < end:
-            unread.look()
-            report = None if is_over else hung(worker)
-            time.sleep(_LOOK_SECONDS)
-            # If only a handler's thread stands in the hook, run() has returned by now.
-            if report is not None and not is_over:
-                os._exit(say(report))
-            if count == LAST:
-                end = min(end, time.monotonic() + _SECONDS)
-        if count:
+    def look(count: int) -> None:
+        nonlocal hanging, end
+        # If only a handler's thread stands in the hook, run() has returned by now.
+        if hanging is not None and not is_over:
+            os._exit(say(hanging))
+        hanging = None if is_over else hung(worker)
+        if count == LAST:
+            end = min(end, time.monotonic() + _SECONDS)
+        if time.monotonic() >= end:
             os._exit(Status.FAILED)
 
-    def take(number: int) -> None:
-        nonlocal count
-        signal.signal(_INTERRUPT, lambda *_: None)
-        worker.stop()
-        count = number
-        asked.set()
-
-    threading.Thread(target=watch, name="safeconsumer-run-end", daemon=True).start()
-    try:
-        with taking((signal.SIGTERM, signal.SIGINT), take):
+    with stopped_by_signals(worker.stop, look):
+        try:
             yield
-    finally:
-        is_over = True
-        asked.set()  # after a signal it goes on, for the last lines of the process
-        if count:  # Python flushes it at its exit, without that thread
-            with contextlib.suppress(OSError, ValueError):
-                sys.stdout.flush()
+        finally:
+            is_over = True
 
 
 @contextlib.contextmanager
-def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
+def stopped_by_signals(
+    stop: Callable[[], object], look: Callable[[int], None] | None = None
+) -> Iterator[None]:
     """
     Call ``stop`` at SIGINT or SIGTERM. In the main thread.
 
     From the first signal on an output that takes nothing for a second is given up, as
-    :class:`Unread` does: a write that nobody reads succeeds, the block goes on after it,
-    and Python's exit has nothing to flush. A reader that still reads gets whole lines.
+    :class:`Unread` does: a write that nobody reads succeeds, whichever thread or library
+    writes, the block goes on after it, and Python's exit has nothing to flush. A reader
+    that still reads gets whole lines.
+
+    Args:
+        stop: asks the block to end.
+        look: is called ten times a second from then on, with the number of signals, and
+            after the block, too, until the process ends; None: outputs are given up in
+            the block alone.
     """
-    asked, is_over = InterruptibleEvent(), False
+    asked, count, is_over = InterruptibleEvent(), 0, False
 
     def watch() -> None:
         asked.wait()
         unread = Unread()
-        while not is_over:
+        while count and not (is_over and look is None):
             unread.look()
+            if look is not None:
+                look(count)
             time.sleep(_LOOK_SECONDS)
 
-    def take(_: int) -> None:
+    def take(number: int) -> None:
+        nonlocal count
         signal.signal(_INTERRUPT, lambda *_: None)
         stop()
+        count = number
         asked.set()
 
     threading.Thread(target=watch, name="safeconsumer-end", daemon=True).start()
@@ -105,8 +101,21 @@ def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
         with taking((signal.SIGINT, signal.SIGTERM), take):
             yield
     finally:
+        if count:  # Python flushes it at its exit, without that thread
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
         is_over = True
         asked.set()
+
+
+@contextlib.contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Raise KeyboardInterrupt at a SIGTERM, so that what the block made is removed."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def hung(worker: Worker) -> Report | None:

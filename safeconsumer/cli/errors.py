@@ -1,14 +1,14 @@
 """Ends commands with one line on stderr, and a status that a script can test."""
 
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
+from typing import Any
 
 import click
 import kafka.errors as kafka_errors
 
 from safeconsumer.cli.saying import printable
+from safeconsumer.cli.statuses import EPILOG, MEANINGS, Status
 from safeconsumer.errors.base import (
     ControlTopicError,
     ControlWriteError,
@@ -16,49 +16,18 @@ from safeconsumer.errors.base import (
 )
 from safeconsumer.group.troubles import Kind, kind_of, said
 
+__all__ = [
+    "EPILOG",
+    "FIRST_TROUBLE",
+    "MEANINGS",
+    "CommandError",
+    "Status",
+    "complain",
+    "explained",
+    "give_up",
+    "status_of",
+]
 
-class Status(IntEnum):
-    """The exit statuses; each has one meaning, in every command."""
-
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    UNREACHABLE = 3
-    REFUSED = 4
-    BROKEN = 70
-    INTERRUPTED = 130
-    CLOSED = 141
-
-
-MEANINGS = {
-    Status.DONE: "Done; the output is correct.",
-    Status.FAILED: "The outcome is bad, and a line says how: a check did not pass, a "
-    "wait was in vain, a data topic does not exist, a record failed or was not "
-    "committed.",
-    Status.USAGE: "Wrong usage: a bad setting, worker, journal or scope, an unknown "
-    "group; or a package is missing.",
-    Status.UNREACHABLE: "No broker answers in time; trying again may help.",
-    Status.REFUSED: "The broker refuses: a login, a permission, a policy, a size; or a "
-    "control topic does not exist or would lose holds.",
-    Status.BROKEN: "The command itself failed, for an error that it does not foresee, "
-    "or a system that refuses its output; no outcome is known. "
-    "SAFECONSUMER_TRACEBACK=1 in the environment shows where.",
-    Status.INTERRUPTED: "Interrupted.",
-    Status.CLOSED: "The reader of the output stopped reading.",
-}
-
-
-# The end of each command's help. click does not wrap this block, even if it is too wide
-# for a terminal.
-EPILOG = "\b\nExit status:\n" + "\n".join(
-    textwrap.fill(
-        meaning,
-        79,
-        initial_indent=f"  {status:>3}  ",
-        subsequent_indent=" " * 7,
-    )
-    for status, meaning in MEANINGS.items()
-)
 # The key in a command's context for the error of the first connection: later errors are
 # only timeouts.
 FIRST_TROUBLE = "safeconsumer.first_trouble"
@@ -77,51 +46,64 @@ def explained(context: click.Context) -> Iterator[None]:
     """Turn errors into one line on stderr and the documented status."""
     try:
         yield
-    except CommandError as error:
-        give_up(context, str(error), error.status)
-    except ControlTopicError as error:
-        give_up(context, str(error), Status.REFUSED)
-    except ControlWriteError as error:
-        give_up(context, str(error), status_of(error.__cause__))
-    except SafeConsumerError as error:
-        give_up(context, str(error) or type(error).__name__, Status.USAGE)
-    except (kafka_errors.KafkaError, OSError) as error:
-        if _is_of_output(error):
+    except click.exceptions.Exit:  # a RuntimeError, maybe of a block that handles one
+        raise
+    except (Exception, KeyboardInterrupt) as raised:
+        error = _meant(raised, context.meta.get(FIRST_TROUBLE))
+        found = (of(error) for kind, of in _TABLE if isinstance(error, kind))
+        status = next(found, None)
+        if status is None:
             raise
-        first = context.meta.get(FIRST_TROUBLE)
-        is_silence = isinstance(error, kafka_errors.KafkaTimeoutError)
-        known = first if is_silence and first is not None else error
-        give_up(context, said(known), status_of(known))
-    except (
-        KeyboardInterrupt
-    ) as interrupt:  # its text says what was written, if anything was
-        give_up(context, str(interrupt) or "interrupted", Status.INTERRUPTED)
-    except RuntimeError as error:
-        if not _is_of_interrupt(error):
-            raise
-        give_up(context, "interrupted", Status.INTERRUPTED)
+        give_up(context, _line(error), status)
 
 
-def _is_of_output(error: Exception) -> bool:
-    # Its reader has gone, for which kafka-python has another class; or the system
-    # refuses, and the command ends with BROKEN, as one that catches nothing.
-    return isinstance(error, BrokenPipeError) or kind_of(error) is Kind.SYSTEM
-
-
-def _is_of_interrupt(error: BaseException) -> bool:
+def _meant(error: BaseException, first: BaseException | None) -> BaseException:
+    if first is not None and isinstance(error, kafka_errors.KafkaTimeoutError):
+        return first
     # If kafka-python's event loop is interrupted between two steps of a task, it finds
     # that the task has not ended, and raises that error instead of the interrupt.
-    one: BaseException | None = error
+    one: BaseException | None = error if isinstance(error, RuntimeError) else None
     while one is not None and not isinstance(one, KeyboardInterrupt):
         one = one.__context__
-    return one is not None
+    return error if one is None else KeyboardInterrupt()
+
+
+def _line(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):  # its text says what was written, if it is
+        return str(error) or "interrupted"
+    is_ours = isinstance(error, CommandError | SafeConsumerError)
+    return (str(error) or type(error).__name__) if is_ours else said(error)
+
+
+def _of_cluster(error: BaseException) -> Status | None:
+    # None: the output's reader has gone, for which kafka-python has another class; or
+    # the system refuses, and the command ends with BROKEN, as one that catches nothing.
+    if isinstance(error, BrokenPipeError) or kind_of(error) is Kind.SYSTEM:
+        return None
+    return status_of(error)
+
+
+# The first kind that fits; what fits none was not foreseen.
+_TABLE: Sequence[tuple[type[BaseException], Callable[[Any], Status | None]]] = (
+    (CommandError, lambda error: error.status),
+    (ControlTopicError, lambda _: Status.REFUSED),
+    (ControlWriteError, lambda error: status_of(error.__cause__)),
+    (SafeConsumerError, lambda _: Status.USAGE),
+    (kafka_errors.KafkaError, _of_cluster),
+    (OSError, _of_cluster),
+    (KeyboardInterrupt, lambda _: Status.INTERRUPTED),
+)
 
 
 def give_up(context: click.Context, why: str, status: Status) -> None:
     """End the command."""
-    line = printable(" ".join(why.split()))
-    click.echo(f"safeconsumer: {line}", err=True)
+    complain(" ".join(why.split()))
     context.exit(status)
+
+
+def complain(text: str) -> None:
+    """Print a line on stderr, under the program's name."""
+    click.echo(f"safeconsumer: {printable(text)}", err=True)
 
 
 def status_of(error: BaseException | None) -> Status:

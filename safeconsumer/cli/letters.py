@@ -1,7 +1,7 @@
 """Reads a topic of dead letters, selects letters, and shows what is in them."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +11,8 @@ from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli import records
-from safeconsumer.cli.cluster import existing
-from safeconsumer.cli.errors import CommandError
+from safeconsumer.cli.cluster import existing, partitions_of
+from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients
 from safeconsumer.holds.explain import utc
@@ -23,6 +23,8 @@ _MESSAGE = 60
 # Letters that one poll returns, and so what is in memory beside what was fetched.
 _MOST = 500
 _ANSWER_MS = 10_000
+# Topics that a refusal names.
+_NAMED = 5
 
 Marks = dict[TopicPartition, OffsetAndMetadata]
 
@@ -36,11 +38,18 @@ class Wanted:
         origins: topics, partitions or offsets where they failed; empty for any.
         errors: classes of exceptions, with or without module; empty for any.
         since: written at or after this moment, in seconds since the epoch.
+        limit: how many at most; None for no limit.
     """
 
     origins: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     since: float | None = None
+    limit: int | None = None
+
+    @property
+    def is_filter(self) -> bool:
+        """Whether letters are passed over that others may want."""
+        return bool(self.origins or self.errors) or self.since is not None
 
     def takes(self, letter: Letter) -> bool:
         """
@@ -52,8 +61,7 @@ class Wanted:
             return False
         if letter.why:
             return not (self.origins or self.errors)
-        places = {letter.topic, f"{letter.topic}:{letter.partition}", letter.place}
-        if self.origins and places.isdisjoint(self.origins):
+        if self.origins and _places(letter).isdisjoint(self.origins):
             return False
         error = letter.exception or ""
         return not self.errors or any(
@@ -61,61 +69,69 @@ class Wanted:
         )
 
 
+ALL = Wanted()
+
+
+def _places(letter: Letter) -> set[str]:
+    return {letter.topic, f"{letter.topic}:{letter.partition}", letter.place}
+
+
+@frozen
 class Letters:
     """
-    Reads a topic of dead letters up to its present end.
-
-    Args:
-        consumer: a SafeConsumer that begins at its group's committed offsets, or else
-            at the first record; see :func:`opened`.
-        tps: the partitions to read.
-        offset: the only offset to read; None for all.
+    A topic of dead letters that is read up to an end.
 
     Attributes:
+        base: kafka-python's configuration.
+        consumer: what reads, from its positions on.
+        ends: the offsets at which reading ends.
         passed: how many offsets lie before the first one to be read.
-
-    Raises:
-        KafkaError: the broker does not answer, or refuses.
     """
 
-    def __init__(
-        self,
-        consumer: SafeConsumer,
-        tps: list[TopicPartition],
-        offset: int | None = None,
-    ) -> None:
-        self._consumer = consumer
-        self.passed = 0
-        consumer.assign(tps)
-        begins = consumer.beginning_offsets(tps) if tps else {}
-        self._ends = consumer.end_offsets(tps) if tps else {}
-        for tp in tps:
-            if offset is not None:
-                consumer.seek(tp, offset)
-                self._ends[tp] = min(self._ends[tp], offset + 1)
-                continue
-            position = consumer.position(tp, timeout_ms=_ANSWER_MS)
-            if position is None:
-                message = f"no answer about the committed offset of {tp.topic}"
-                raise kafka_errors.KafkaTimeoutError(message)
-            if begins[tp] <= position <= self._ends[tp]:
-                self.passed += position - begins[tp]
-            else:  # as a consumer does with auto_offset_reset="earliest"
-                consumer.seek_to_beginning(tp)
+    base: Mapping[str, Any]
+    consumer: SafeConsumer
+    ends: Mapping[TopicPartition, int]
+    passed: int = 0
 
     def read(
-        self, is_over: Callable[[], bool] = lambda: False
+        self, wanted: Wanted = ALL, is_over: Callable[[], bool] = lambda: False
     ) -> Iterator[list[Letter]]:
         """
-        Yield all records, several at a time, each partition in its order.
+        Yield the selected records, several at a time, each partition in its order.
 
         Raises:
             StoppedError: ``is_over`` returned True, also while no broker answers.
-            CommandError: the broker stopped answering.
+            CommandError: the broker stopped answering; or an origin is neither one of a
+                letter nor a topic or partition of the cluster.
             KafkaError: the topic cannot be read.
         """
-        for _, several in records.read(self._consumer, self._ends, is_over):
-            yield [letter_of(one) for one in several]
+        left, strange, topics = wanted.limit, {*wanted.origins}, set[str]()
+        for _, several in records.read(self.consumer, self.ends, is_over):
+            piece = list(map(letter_of, several))
+            found = [one for one in piece if wanted.takes(one)][:left]
+            if found:
+                yield found
+            if left is not None:
+                left -= len(found)
+                if not left:
+                    return
+            for letter in piece if wanted.origins else ():
+                strange -= _places(letter)
+                topics.add(letter.topic)
+        if strange:
+            self._refuse(strange, topics - {""})
+
+    def _refuse(self, origins: set[str], topics: set[str]) -> None:
+        names = {one.partition(":")[0] for one in origins}
+        for name, numbers in partitions_of(self.base, names).items():
+            if numbers is not None:
+                origins -= {name, *(f"{name}:{one}" for one in numbers)}
+        if origins:
+            named = ", ".join(sorted(topics)[:_NAMED]) or "nowhere"
+            more = ", ..." if len(topics) > _NAMED else ""
+            message = f"no letter is from {', '.join(sorted(origins))}, and that does "
+            message += f"not exist; the letters are from {named}{more}"
+            raise CommandError(message, Status.FAILED)
 
     def commit(self, marks: Marks | None) -> None:
         """
@@ -126,7 +142,7 @@ class Letters:
             KafkaError: the broker refuses, or does not answer.
         """
         try:
-            self._consumer.commit(marks, timeout_ms=_ANSWER_MS)
+            self.consumer.commit(marks, timeout_ms=_ANSWER_MS)
         except kafka_errors.CommitFailedError as error:
             message = "the group that replays has members, which commit, too: end them"
             raise CommandError(message) from error
@@ -152,7 +168,7 @@ def opened(
 
     Raises:
         CommandError: the topic does not exist.
-        KafkaError: the broker does not answer.
+        KafkaError: the broker does not answer, or refuses.
     """
     numbers = sorted(existing(base, [topic])[topic])
     tps = [TopicPartition(topic, one) for one in numbers if not at or one == at[0]]
@@ -164,24 +180,31 @@ def opened(
     }
     consumer = clients.reader({**base, **settings})
     try:
-        yield Letters(consumer, tps, at and at[1])
+        consumer.assign(tps)
+        ends = consumer.end_offsets(tps) if tps else {}
+        if at is None:
+            yield Letters(base, consumer, ends, _passed(consumer, ends))
+            return
+        for tp in tps:
+            consumer.seek(tp, at[1])
+        yield Letters(base, consumer, {tp: min(ends[tp], at[1] + 1) for tp in tps})
     finally:
         consumer.close(autocommit=False)
 
 
-def selected(
-    pieces: Iterable[list[Letter]], wanted: Wanted, most: int | None
-) -> Iterator[list[Letter]]:
-    """Yield the selected records as they come, at most so many; None for no limit."""
-    left = most
-    for piece in pieces:
-        found = [one for one in piece if wanted.takes(one)][:left]
-        if found:
-            yield found
-        if left is not None:
-            left -= len(found)
-            if not left:
-                return
+def _passed(consumer: SafeConsumer, ends: Mapping[TopicPartition, int]) -> int:
+    # Goes to the committed offsets, where the topic has them.
+    passed = 0
+    for tp, begin in (consumer.beginning_offsets([*ends]) if ends else {}).items():
+        position = consumer.position(tp, timeout_ms=_ANSWER_MS)
+        if position is None:
+            message = f"no answer about the committed offset of {tp.topic}"
+            raise kafka_errors.KafkaTimeoutError(message)
+        if begin <= position <= ends[tp]:
+            passed += position - begin
+        else:  # as a consumer does with auto_offset_reset="earliest"
+            consumer.seek_to_beginning(tp)
+    return passed
 
 
 # ------------------------------------------------------------ shown

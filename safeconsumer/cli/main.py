@@ -7,11 +7,7 @@ import sys
 import traceback
 
 from safeconsumer._kafka.installed import explain_failed_import
-
-# Of Status, but that is imported with what needs Kafka.
-USAGE = 2
-BROKEN = 70  # sysexits.h: EX_SOFTWARE
-INTERRUPTED = 130
+from safeconsumer.cli.statuses import Status
 
 TRACEBACK = "SAFECONSUMER_TRACEBACK"
 """
@@ -52,14 +48,14 @@ def main() -> None:
         os._exit(int(end.code or 0))
     except KeyboardInterrupt:
         sys.stderr.write("safeconsumer: interrupted\n")
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(Status.INTERRUPTED) from None
     except Exception as error:  # noqa: BLE001 - it ends here, and is said
         explained = _explained(error)
         if explained is not None:
             sys.stderr.write(f"safeconsumer: {explained}\n")
-            raise SystemExit(USAGE) from None
+            raise SystemExit(Status.USAGE) from None
         _say(error)
-        raise SystemExit(BROKEN) from None
+        raise SystemExit(Status.BROKEN) from None
 
 
 def _say(error: Exception) -> None:

@@ -97,19 +97,20 @@ class Replay:
             commit: commits offsets; None stands for those where reading begins.
 
         Raises:
-            CommandError: the group has members.
+            CommandError: the group has members, or the letters cannot be read.
             KafkaError: the broker refuses, or does not answer; the next run sends again
                 what was not committed.
         """
         commit(None)  # where that is refused nothing is sent
-        for letter in self.chosen(pieces):
-            try:
+        try:
+            for letter in self.chosen(pieces):
                 self._post(letter, producer)
-            except kafka_errors.KafkaError:
+                if len(self._posted) >= _WINDOW:
+                    self._settle(commit)
+        except (kafka_errors.KafkaError, CommandError):
+            if self._posted:  # not those of a window that has failed
                 self._settle(commit)
-                raise
-            if len(self._posted) >= _WINDOW:
-                self._settle(commit)
+            raise
         self._settle(commit)
 
     def target(self, letter: Letter) -> int | None:

@@ -3,7 +3,10 @@
 import contextlib
 import logging
 import math
+import signal
 import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -13,7 +16,14 @@ from safeconsumer.cli import probes
 from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.ending import ended_by_signals
-from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
+from safeconsumer.cli.errors import (
+    EPILOG,
+    CommandError,
+    Status,
+    complain,
+    explained,
+    give_up,
+)
 from safeconsumer.cli.main import Abandoned
 from safeconsumer.cli.target import load, worker_of
 from safeconsumer.errors.base import SafeConsumerError, WorkerSettingError
@@ -22,9 +32,12 @@ from safeconsumer.group import clients
 from safeconsumer.group.troubles import is_refused
 from safeconsumer.holds.explain import counted
 from safeconsumer.worker import Report, Worker
+from safeconsumer.worker.signals import taking
 from safeconsumer.worker.tracebacks import shown
 
 _MINUTE = 60.0
+# Seconds until a broker that did not answer is asked again for missing topics.
+_AGAIN = 5.0
 # Different lines that are remembered, so that a process of weeks does not grow.
 _MOST_LINES = 100
 
@@ -54,7 +67,8 @@ def run(
     returns one. The program makes the consumer, with its own settings.
 
     After SIGTERM or SIGINT running handlers finish and their records are committed; a
-    second signal gives them up, and ends the process within five seconds.
+    second signal gives them up, and ends the process within five seconds. A SIGTERM
+    before the worker runs, while no broker answers for example, ends it at once.
 
     Status 0: it was stopped, and all that was handled is committed. Status 1: something
     handled is not committed, or an error ended it; the last line says which. Topics
@@ -62,9 +76,10 @@ def run(
     are missing everything is held, and the log says so.
     """
     with explained(context), contextlib.ExitStack() as stack:
-        worker = worker_of(target, load(target))
-        _log()
-        _probe(stack, worker, probes_at)
+        with _endable(context):
+            worker = worker_of(target, load(target))
+            _log()
+            _probe(stack, worker, probes_at)
         threading.Thread(
             target=_name_missing,
             args=(worker.consumer,),
@@ -76,6 +91,25 @@ def run(
     if report.given_up:
         raise Abandoned(status)
     context.exit(status)
+
+
+@contextlib.contextmanager
+def _endable(context: click.Context) -> Iterator[None]:
+    # Only a worker that runs takes signals itself.
+    is_asked = False
+
+    def end(_: int) -> None:
+        nonlocal is_asked
+        is_asked = True
+        raise KeyboardInterrupt
+
+    try:
+        with taking((signal.SIGTERM,), end):
+            yield
+    except (KeyboardInterrupt, CommandError):
+        if not is_asked:
+            raise
+        give_up(context, "stopped before the worker ran", Status.DONE)
 
 
 def _say(report: Report) -> Status:
@@ -124,18 +158,21 @@ def _probe(
         message = f"a probe cannot be set up: {error}"
         raise CommandError(message) from error
     if address is not None and address[1] != port:
-        click.echo(f"safeconsumer: probes at http://{address[0]}:{port}", err=True)
+        complain(f"probes at http://{address[0]}:{port}")
 
 
 def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
     # On a thread of its own: a worker begins without a broker that answers this.
     base = clients.connection(consumer.config, {}, "run")
-    try:
-        existing(base, consumer.subscription() or ())
-    except CommandError as error:
-        click.echo(f"safeconsumer: {error} (the worker waits)", err=True)
-    except (KafkaError, OSError):
-        return  # the worker's own log says what is wrong with the broker
+    while True:
+        try:
+            existing(base, consumer.subscription() or ())
+        except CommandError as error:
+            complain(f"{error} (the worker waits)")
+        except (KafkaError, OSError):  # the worker's own log says what is wrong
+            time.sleep(_AGAIN)
+            continue
+        return
 
 
 def _ran(worker: Worker) -> Report:

@@ -13,7 +13,7 @@ from safeconsumer.demo.stage import GROUP, RUN, TOPIC
 from safeconsumer.testing.existing import ExistingCluster
 
 # Longest wait for a broker, in milliseconds.
-_BOOTSTRAP_MS = 5000
+_BOOTSTRAP_MS = 4000
 # A member that was killed stays in its group for a session, of 6 s.
 _REMOVAL_SECONDS = 20.0
 _GONE = {"OK", "GroupIdNotFoundError"}
@@ -35,7 +35,7 @@ class UsersCluster(ExistingCluster):
         Ask whether the demo may create its topics; nothing is created.
 
         Raises:
-            KafkaTimeoutError: nobody answers within 5 s.
+            KafkaTimeoutError: nobody answers within 4 s.
             KafkaError: it may not; a child of ``kafka.errors`` says why.
         """
         topic = {RUN: {"num_partitions": 1, "replication_factor": -1}}
@@ -44,7 +44,7 @@ class UsersCluster(ExistingCluster):
 
     @contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:
-        """Lend an administration client; a broker answers within 5 s, or it raises."""
+        """Lend an administration client; a broker answers within 4 s, or it raises."""
         patience = {"bootstrap_timeout_ms": _BOOTSTRAP_MS}
         client = made(KafkaAdminClient, **self.client_config, **patience)
         try:

@@ -71,7 +71,8 @@ class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped: their partitions departed or moved.
 
-    The partitions' present or next owners get those again that are still to be read.
+    The partitions' present or next owners get those again that are still to be read. At
+    a stop that leaves no handler at work its level is info.
 
     Attributes:
         partitions: the partitions of the records.
@@ -88,6 +89,11 @@ class WorkDropped(WorkerEvent):
     records: int
     running: int
     reason: str
+
+    @property
+    def severity(self) -> str:
+        is_ordinary = self.reason == "stopped" and not self.running
+        return "info" if is_ordinary else super().severity
 
 
 class WorkDrained(WorkerEvent):

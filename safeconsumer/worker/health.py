@@ -97,7 +97,6 @@ class Stats:
         lag: records held, and offsets not polled yet by what the last fetches reported;
             None while a partition was never fetched, or is held: no fetch would see
             what is written to it. The worker's own backpressure is no such hold.
-        span: the longest distance from a first incomplete record to the last.
         pauses: how often a handler asked for a pause.
         breaker_opened: how often a breaker has stopped a topic.
         breaker_open: topics that a breaker has stopped now, also if one of their
@@ -137,7 +136,6 @@ class Stats:
     commits_failing: float
     commit_lag: int
     lag: int | None
-    span: int
     pauses: int
     breaker_opened: int
     breaker_open: int
@@ -177,7 +175,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     """
     kept, brakes = engine.kept, engine.brakes
     with kept.lock:
-        spans = [epoch.span() for epoch in kept.epochs.values() if epoch.records]
+        partitions = sum(bool(epoch.records) for epoch in kept.epochs.values())
         queued, finished = kept.records - kept.running, kept.finished()
         running = kept.running - finished + kept.left_running()
         done, held = kept.done + finished, kept.records - finished
@@ -185,7 +183,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         stopped = decisions.outages.held_topics()
     return Stats(
         state=state,
-        partitions=len(spans),
+        partitions=partitions,
         queued=queued,
         running=running,
         bytes=kept.bytes,
@@ -203,7 +201,6 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         commits_failing=engine.commits.failing(),
         commit_lag=engine.commits.lag(),
         lag=None if lag is None else held + lag,
-        span=max(spans, default=0),
         pauses=decisions.outages.pauses,
         breaker_opened=decisions.outages.opened,
         breaker_open=len(stopped),

@@ -1,6 +1,5 @@
 """Commits what is complete, and waits for running work before partitions leave."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -113,14 +112,14 @@ class Commits:
         except REFUSED as error:
             answered(error)
 
-    def now(self, *, seconds: float = math.inf) -> bool:
+    def now(self, *, seconds: float) -> bool:
         """
         Commit and wait for it; return whether everything complete is committed.
 
         A commit that was sent before it is in front of it on the same connection.
 
         Args:
-            seconds: the longest wait, if that is less than ``Commit.timeout``.
+            seconds: the longest wait.
         """
         return self._commit(*self._new_marks(), seconds)
 
@@ -155,8 +154,7 @@ class Commits:
         self._due = self._clock() + self._setting.every
         error: Exception | None = None
         try:
-            timeout = max(0.0, min(self._setting.timeout, seconds))
-            self._client.commit(marks, timeout)
+            self._client.commit(marks, max(0.0, seconds))
         except REFUSED as refused:
             error = refused
         self._conclude(marks, owners, error)

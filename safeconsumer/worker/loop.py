@@ -151,7 +151,7 @@ class Engine:
         done.
 
         Args:
-            seconds: the limit of the commit, if that is less than ``Commit.timeout``.
+            seconds: the limit of the commit.
 
         Returns:
             Whether everything complete is committed.

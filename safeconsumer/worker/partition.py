@@ -128,10 +128,6 @@ class Epoch:
         self.allowed = self.progress.first_incomplete(self.tasks) + span
         return self.allowed
 
-    def span(self) -> int:
-        """Return how many records there are from the first incomplete one to the last."""
-        return self.progress.admitted - self.progress.first_incomplete(self.tasks)
-
     def watermark(self) -> Watermark:
         """Return up to where everything is complete, by tasks that are out, too."""
         return self.progress.watermark(self.tasks)

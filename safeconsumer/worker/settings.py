@@ -40,15 +40,12 @@ class Commit:
 
     Args:
         every: seconds between two commits.
-        timeout: seconds that a commit may take at the end; before a rebalance no more
-            than 1 s of them, and it is tried again until ``Drain.revoke`` is over.
 
     Raises:
         WorkerSettingError: a value is impossible.
     """
 
     every: float = field(default=5.0, validator=positive)
-    timeout: float = field(default=5.0, validator=positive)
 
 
 @frozen(kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
 from safeconsumer._waits import InterruptibleEvent
+from safeconsumer.errors.base import HandlerCancelledError
 from safeconsumer.worker import tracebacks
 from safeconsumer.worker.calls import (
     END_SECONDS,
@@ -322,6 +323,12 @@ class Coroutines:
             before, now = now, time.monotonic()
             if error is not None:
                 try:
+                    if (
+                        count
+                        and ours.cancelling()
+                        and isinstance(error, HandlerCancelledError)
+                    ):
+                        break  # an earlier record's, and late: this one goes alone
                     return Outcome(
                         task=task,
                         finished=indexes[:count],

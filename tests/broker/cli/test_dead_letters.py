@@ -171,7 +171,7 @@ def test_a_list_ends_at_its_limit(post):
     assert count == "2 letters; there may be more than --limit"
     told = json.loads(post.run("list", "--limit=1", "-o", "json").stdout)
     assert [one["letter"] for one in told] == [f"{post.dead}:0@0"]
-    assert json.loads(post.run("list", "--from=other", "-o", "json").stdout) == []
+    assert json.loads(post.run("list", "--error=E", "-o", "json").stdout) == []
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
@@ -204,7 +204,6 @@ def test_a_list_keeps_no_letter_that_it_has_printed(post, monkeypatch, form):
         (("--from=TOPIC",), [0, 1, 2]),
         (("--from=TOPIC:1",), [0, 1]),
         (("--from=TOPIC:2@2",), [2]),
-        (("--from=other",), []),
         (("--since=1h",), [0, 1, 2, 3]),
         (("--since=2020-01-02T00:00:00+02:00",), [0, 1, 2, 3]),
         ((), [0, 1, 2, 3]),
@@ -226,6 +225,37 @@ def test_filters(post, options, offsets):
 @pytest.mark.parametrize("typed", [("list", "--since=yesterday"), ("show",)])
 def test_wrong_usage(post, typed):
     assert post.run(*typed).exit_code == Status.USAGE
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("list", "--from=TOPICx"),
+        ("list", "--from=TOPIC:1", "--from=TOPIC:7"),
+        ("list", "--from=TOPIC:1@99"),
+        ("replay", "--from=TOPICx"),
+    ],
+    ids=short,
+)
+def test_an_origin_that_is_nowhere_is_refused(post, options):
+    """A misspelt one was 0 letters and status 0; where letters are from is named."""
+    post.put()
+    command, *named = (one.replace("TOPIC", post.topic) for one in options)
+    ended = post.run(command, *named)
+    assert ended.exit_code == Status.FAILED, ended.output
+    last = ended.stderr.splitlines()[-1]
+    origin = named[-1].removeprefix("--from=")
+    said = f"no letter is from {origin}, and that does not exist; the letters are from "
+    assert last == f"safeconsumer: {said}{post.topic}"
+    assert post.back() == []
+
+
+def test_an_origin_without_letters_is_no_mistake(post, kafka_topic):
+    """Of a topic that exists, or one that letters are from and that is gone."""
+    post.put(topic=f"{post.topic}-gone")
+    for origin in (kafka_topic(partitions=1), f"{post.topic}:2", f"{post.topic}-gone"):
+        ended = post.run("list", "--from", origin)
+        assert ended.exit_code == Status.DONE, ended.output
 
 
 @pytest.mark.any_broker
@@ -443,7 +473,7 @@ def test_a_letter_by_its_name_is_not_filtered(post, one):
     post.put(b"0")
     ended = post.run("replay", one, topic=f"{post.dead}:0@0")
     assert ended.exit_code == Status.USAGE
-    assert f"{post.dead}:0@0 is one letter" in ended.stderr
+    assert "this is one letter: leave out" in ended.stderr
     assert post.back() == []
 
 

@@ -86,7 +86,9 @@ def test_a_cluster_in_which_it_may_create_nothing_is_one_line(error):
     assert ended.stderr.count("\n") == 1
 
 
-def test_nobody_at_the_address_is_one_line():
+def test_nobody_at_the_address_is_one_line(monkeypatch):
+    assert cluster._BOOTSTRAP_MS < 5000
+    monkeypatch.setattr(cluster, "_BOOTSTRAP_MS", 200)
     arguments = ["demo", "--bootstrap", "127.0.0.1:1"]
     ended = CliRunner().invoke(safeconsumer, arguments)
     assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")

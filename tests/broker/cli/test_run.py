@@ -390,6 +390,28 @@ def test_ctrl_c_before_a_broker_has_answered(tmp_path):
             assert ended(process, Status.INTERRUPTED) == "safeconsumer: interrupted\n"
 
 
+SILENT = """
+from safeconsumer import SafeConsumer, Worker
+
+def worker():
+    consumer = SafeConsumer("t", group_id="g", bootstrap_servers="{}")
+    return Worker(consumer, print)
+"""
+
+
+def test_sigterm_before_a_broker_has_answered_a_worker(tmp_path):
+    """The signal killed it (-15): whoever started it took that for a crash."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(SECONDS)
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        (tmp_path / "shop.py").write_text(SILENT.format(server))
+        process = launched(tmp_path, "run", "shop:worker")
+        asked, _ = silent.accept()
+        with asked:
+            line = "safeconsumer: stopped before the worker ran\n"
+            assert stopped(process).endswith(line)
+
+
 def test_ctrl_c_in_the_lines_that_lock_the_loop(monkeypatch):
     """Before the ``try`` that would unlock it: closing failed, and hid the interrupt."""
 

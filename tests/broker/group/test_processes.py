@@ -129,7 +129,6 @@ TYPED = {
     "dead-letters": "list {topic}",
     "monitoring": "{folder}",
     "audit": "{folder}",
-    "timeline": "{folder} -o {folder}/out.html",
 }
 ENDLESS = {"console", "run", "demo"}
 SHOWING = ("pause", "status", "history")  # they print reasons

@@ -8,10 +8,12 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError
 
+from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.letters import opened
 from safeconsumer.cli.replaying import Replay
 from safeconsumer.worker import DeadLetter, Failure
 from safeconsumer.worker.dead_letters import sink_of
+from safeconsumer.worker.letters_format import Letter
 from tests.sim.playing import simulated
 
 
@@ -22,7 +24,7 @@ def test_a_replay_stops_while_no_broker_answers(lab):
     replay = Replay(lambda _: frozenset({0}), len)
     with opened(lab.connection, "t.dlq") as there:
         fault = lab.cluster.fail("Fetch", is_held=True)
-        pieces = there.read(replay.stopping.is_set)
+        pieces = there.read(is_over=replay.stopping.is_set)
         work = threading.Thread(target=lambda: [*replay.chosen(pieces)])
         work.start()
         lab.sleep(2)
@@ -80,6 +82,23 @@ class FailingProducer:
                 raise KafkaTimeoutError(timeout)
 
         return SimpleNamespace(get=get)
+
+
+def test_a_replay_whose_reading_fails_waits_for_what_was_posted():
+    """It said that nothing had been sent back, and the next run sent it again."""
+    record = SimpleNamespace(topic="t.dlq", partition=0, offset=7, leader_epoch=-1)
+    letter = Letter(record=record, topic="t", partition=0, key=b"k")
+
+    def pieces():
+        yield [letter]
+        message = "the broker stopped answering"
+        raise CommandError(message)
+
+    replay, committed = Replay(lambda _: frozenset({0}), len), []
+    with pytest.raises(CommandError, match="stopped answering"):
+        replay.run(pieces(), FailingProducer(()), committed.append)
+    assert replay.sent == 1
+    assert [one.offset for one in committed[-1].values()] == [8]
 
 
 @pytest.mark.parametrize("failing", [(0, 2), (1, 2), (2,)], ids=str)

@@ -531,7 +531,7 @@ def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab, kind):
             lab.until(pump.turn)[0].done()
         return
     handler = Handler(lab)
-    run = Working(lab, handler, commit=Commit(timeout=0.5), limits=Limits(age=2.0))
+    run = Working(lab, handler, limits=Limits(age=2.0))
     lab.sleep(4)
     assert handler.calls == []
     assert {hold.owner for hold in run.consumer.holds()} == {"worker:floor"}

@@ -251,6 +251,18 @@ def test_a_finished_record_is_done_while_others_of_its_hand_over_run(
     (drained,) = run.told(events.WorkDrained)
     (dropped,) = run.told(events.WorkDropped)
     assert drained.running == dropped.running == stats.running
+    assert dropped.severity == "warning"
+
+
+@simulated(seeds=1)
+def test_what_an_ordinary_stop_leaves_in_the_queue_warns_of_nothing(lab):
+    """It comes again; each deploy of a busy worker logged a warning."""
+    filled(lab, 1, *["slow"] * 9)
+    run = Working(lab, Handler(lab, slow=2.0), concurrency=1)
+    lab.sleep(1.0)
+    assert run.stop().given_up == 0
+    (dropped,) = run.told(events.WorkDropped)
+    assert (dropped.running, dropped.severity) == (0, "info")
 
 
 @simulated(seeds=1)

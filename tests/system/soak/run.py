@@ -44,7 +44,7 @@ def soak(settings):
         "versions": verdict.machine(),
     }
     result = _judged(settings, result)
-    draw(settings, settings.out / "timeline.svg", verdict.PATIENCE)
+    trace(settings, settings.out / "trace.json", verdict.PATIENCE)
     return result
 
 
@@ -79,15 +79,10 @@ def _judged(settings, done):
     return result
 
 
-# More does not fit on a page.
-_MINUTES = 10
-
-
-def draw(settings, output, patience):
-    """Draw the first minutes of one topic."""
-    told = ["timeline", str(settings.journals), "-o", str(output)]
-    told += ["--partition", TOPICS[0]]
-    told += ["--to", f"{_MINUTES}m", "--patience", str(patience)]
+def trace(settings, output, patience):
+    """Write a trace of one topic."""
+    told = ["audit", str(settings.journals), "--perfetto", str(output)]
+    told += ["--partition", TOPICS[0], "--patience", str(patience)]
     if settings.history.exists():
         told += ["--history", str(settings.history)]
     safeconsumer.main(told, standalone_mode=False)

@@ -106,23 +106,18 @@ def test_a_journal_that_cannot_be_read(tmp_path, text, said):
     assert "could not tell" in done.output
 
 
-@pytest.mark.parametrize("command", ["audit", "timeline"])
-def test_the_help_explains_the_journals_by_their_name_in_the_usage(command):
-    usage, *text = (
-        CliRunner().invoke(safeconsumer, [command, "--help"]).stdout.split("\n")
-    )
+def test_the_help_explains_the_journals_by_their_name_in_the_usage():
+    usage, *text = run("--help").stdout.split("\n")
     assert usage.endswith("[OPTIONS] JOURNAL...")
     assert any(line.strip().startswith("JOURNAL is a file") for line in text)
 
 
 @pytest.mark.parametrize("name", ["", "none"], ids=short)
-def test_commands_say_alike_that_a_folder_is_missing(tmp_path, monkeypatch, name):
-    """Status 2: a picture takes the journals that a verdict takes."""
+def test_a_folder_that_is_missing_is_no_verdict(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     said = f"safeconsumer: no such file or folder: {name or repr(name)}\n"
-    for command in (["audit"], ["timeline", "-o", "out.svg"]):
-        done = CliRunner().invoke(safeconsumer, [*command, name])
-        assert (done.exit_code, done.output) == (2, said)
+    done = run(name)
+    assert (done.exit_code, done.output) == (2, said)
 
 
 def test_a_folder_without_journals_is_no_proof(tmp_path):
@@ -165,11 +160,9 @@ def test_journals_behind_links_are_read(tmp_path):
 def test_an_allowance_is_a_number_of_seconds(tmp_path, seconds):
     """Neither below zero nor without end: with those everything is clean, or wrong."""
     written(tmp_path, bad.FLEETS["a1"]())
-    for command in ("audit", "timeline"):
-        for option in ("--clock-skew", "--patience"):
-            told = [command, str(tmp_path), option, seconds]
-            done = CliRunner().invoke(safeconsumer, told)
-            assert (done.exit_code, "0 or more" in done.output) == (2, True)
+    for option in ("--clock-skew", "--patience"):
+        done = run(tmp_path, option, seconds)
+        assert (done.exit_code, "0 or more" in done.output) == (2, True)
 
 
 def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path):
@@ -316,7 +309,12 @@ def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path):
     good = written(tmp_path / "good", bad.FLEETS["held_and_let_go"]())
     wrong = written(tmp_path / "wrong", bad.FLEETS["a1"]())
     (tmp_path / "file").write_text("")
-    for more in (("--report", tmp_path / "no" / "x"), ("--report", tmp_path)):
+    nowhere = tmp_path / "no" / "x"
+    for more in (
+        ("--report", nowhere),
+        ("--report", tmp_path),
+        ("--perfetto", nowhere),
+    ):
         done = run(good, *more)
         assert (done.exit_code, "clean:" in done.stdout) == (2, True), done.output
         assert "cannot be written" in done.stderr
@@ -333,6 +331,27 @@ def test_a_report_says_whether_all_was_read(tmp_path):
         lines = (tmp_path / "report").read_text().splitlines()
         assert {json.loads(one)["is_complete"] for one in lines} == {is_complete}
         (folder / "x.journal").write_text("broken\n")
+
+
+def test_a_trace_is_written_of_what_is_judged(tmp_path):
+    """Of the partition that was asked for; the verdict is the same."""
+    folder = written(tmp_path / "fleet", bad.FLEETS["a1"]())
+    (folder / "b.journal").write_text(Telling("b").assigned("orders:1").text())
+    trace = tmp_path / "trace.json"
+    done = run(folder, "--perfetto", trace)
+    assert (done.exit_code, done.output) == (1, run(folder).output)
+    assert {"orders:0", "orders:1"} == places(trace)
+    run(folder, "--perfetto", trace, "--partition", TP)
+    assert places(trace) == {"orders:0"}
+    done = run(folder, "--perfetto", trace, "--master", "local[1]")
+    assert (done.exit_code, "leave out --master" in done.stderr) == (2, True)
+
+
+def places(trace):
+    """Return the partitions of which a trace has rows."""
+    events = json.loads(trace.read_text())["traceEvents"]
+    rows = [one["args"]["name"] for one in events if one["name"] == "thread_name"]
+    return {one.split()[0] for one in rows}
 
 
 def test_a_partition_that_is_nowhere_is_said(tmp_path):

@@ -3,14 +3,15 @@
 import logging
 import socket
 import sys
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
-from kafka.errors import GroupAuthorizationFailedError
+from kafka.errors import GroupAuthorizationFailedError, KafkaTimeoutError
 
 from safeconsumer import Worker
 from safeconsumer.cli import run as command
-from safeconsumer.cli.errors import Status
+from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import PartitionStarted
 from safeconsumer.worker import Report
@@ -212,6 +213,17 @@ def test_it_says_what_is_gone(gone, said):
     assert said in command._sentence(
         Report(**counts, gone=gone, committed=True, seconds=0.0)
     )
+
+
+def test_a_missing_topic_is_named_once_a_broker_answers(monkeypatch, capsys):
+    """One that was away at the start was asked once, and the topic never named."""
+    error = CommandError("topic does not exist: t")
+    answers = Mock(side_effect=[KafkaTimeoutError("away"), error])
+    monkeypatch.setattr(command, "existing", answers)
+    monkeypatch.setattr(command.time, "sleep", lambda _: None)
+    command._name_missing(Mock(config={}))
+    said = "safeconsumer: topic does not exist: t (the worker waits)\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_line_that_kafka_python_repeats_is_written_once_a_minute():

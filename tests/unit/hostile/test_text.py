@@ -46,16 +46,12 @@ def test_what_would_steer_a_terminal_is_shown(text, said):
     assert printable(text) == said
 
 
-@pytest.mark.parametrize("command", ["audit", "timeline"])
-def test_journals_cannot_steer_a_terminal(tmp_path, command):
+def test_journals_cannot_steer_a_terminal(tmp_path):
     """Neither by the names in them nor by those of their files; no line is forged."""
     member = Telling(f"m{CLEAR}\nclean: 9 journals").assigned("orders:0")
     member.pause("orders", owner=f"{CLEAR}eve\n").poll("orders:0", 0, 2)
     (tmp_path / "a.journal").write_text(member.text())
     (tmp_path / f"b{CLEAR}\n.journal").write_text("{")
-    more = ["-o", str(tmp_path / "out.svg")] if command == "timeline" else []
-    ended = CliRunner().invoke(
-        safeconsumer, [command, str(tmp_path), *more], color=True
-    )
+    ended = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path)], color=True)
     assert "\x1b" not in ended.output
     assert not any(line.startswith("clean") for line in ended.output.splitlines())

@@ -67,9 +67,9 @@ def test_for_how_long_no_commit_goes_through(commits, client, clock):
 
     client.commit = refuse
     assert commits.failing() == 0
-    commits.now()
+    commits.now(seconds=1.0)
     clock.now += 100.0
-    commits.now()
+    commits.now(seconds=1.0)
     assert commits.failing() == 100.0
     assert commits.lag() == 0
     commits._kept.close(epoch)

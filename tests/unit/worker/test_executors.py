@@ -174,6 +174,25 @@ def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
         assert [slot.ended for slot in made.runner.slots] == [None]
 
 
+def test_a_late_cancellation_by_an_earlier_handler_fails_no_other_record():
+    """W5: it comes in the middle of the next record, which is given back and done."""
+    begun = []
+
+    async def handle(record, _context):
+        begun.append(record.offset)
+        if record.offset == 0:
+            ours = asyncio.current_task()
+            asyncio.get_running_loop().call_soon(ours.cancel)
+        else:
+            await asyncio.sleep(0)
+
+    together = {"order": Order.PARTITION, "lane_seconds": 1e6, **ONCE}
+    with bench("asyncio", handle, count=1, **together) as made:
+        made.finish(4)
+        assert (made.decisions.fatal, exhausted(made)) == (None, [])
+    assert begun == [0, 1, 1, 2, 3]
+
+
 def test_tasks_that_handlers_left_over_are_cancelled_and_awaited():
     """W8: each may tidy up, and none is destroyed while it is pending."""
     ended = []

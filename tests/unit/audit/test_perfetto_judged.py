@@ -1,4 +1,4 @@
-"""The picture shows what the judge judged by: on random journals, moment by moment."""
+"""A trace shows what the judge judged by: on random journals, moment by moment."""
 
 import json
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.audit.findings import Address
+from safeconsumer.audit.perfetto import Collector
 from safeconsumer.audit.results import Settings
-from safeconsumer.audit.timeline.collect import Collector
 from tests.harness.audit.telling import Operator, Telling, check, control_in, parsed
 from tests.harness.chance import by_day
 
@@ -131,7 +131,7 @@ def lane_of(journals, assumed):
     collector = Collector(assumed)
     for journal in journals:
         collector.read(journal)
-    lanes = {one.case: one for one in collector.timeline().lanes}
+    lanes = {one.case: one for one in collector.lanes()}
     return lanes.get(Address("g", "orders", 0))
 
 

@@ -1,4 +1,4 @@
-"""The timeline of real consumers, and the control topics as history and audit read them."""
+"""The trace of real consumers, and the control topics as history and audit read them."""
 
 import time
 from uuid import uuid4
@@ -17,7 +17,7 @@ from tests.harness.worker.lab import Running
 
 @pytest.mark.any_broker
 def test_members_a_hold_of_their_group_and_a_worker(kafka_broker, tmp_path):
-    folder, out = tmp_path / "journals", tmp_path / "out.html"
+    folder, out = tmp_path / "journals", tmp_path / "out.json"
     with Team(kafka_broker) as team:
         member = team.subscribed("billing", journal=folder)
         got = team.settled(member)
@@ -38,16 +38,15 @@ def test_members_a_hold_of_their_group_and_a_worker(kafka_broker, tmp_path):
         history = run(team, "history", "--group", team.group, "-o", "json")
     told = tmp_path / "history.json"
     told.write_text(history.stdout)
-    asked = ["timeline", str(folder), "-o", str(out), "--history", str(told)]
+    asked = ["audit", str(folder), "--perfetto", str(out), "--history", str(told)]
     done = CliRunner().invoke(safeconsumer, asked)
     assert done.exit_code == 0, done.output
-    said = "8 partitions, 2 journals, 0 violations"
-    assert f"{out}: {said}" in done.stdout
-    drawn = out.read_text("utf-8")
-    hold = f"hold {team.topic} of operator:alice"
-    lanes = (f"{team.topic}:0 of {one}" for one in (group, team.group))
-    for text in (hold, *lanes, "billing", "worker"):
-        assert text in drawn
+    assert "clean: 2 journals, 8 partitions" in done.stdout
+    traced = out.read_text("utf-8")
+    for text in (f"{team.topic} by operator:alice", "owner billing", "owner worker"):
+        assert text in traced
+    for one in (group, team.group):
+        assert f'"group {one}"' in traced
 
 
 @pytest.mark.any_broker

@@ -1,0 +1,311 @@
+"""
+Writes what the judge saw as a trace, which ui.perfetto.dev and chrome://tracing open.
+
+When a partition is owned or held is never worked out here: these times are read from
+the judge's own state after each entry, so that trace and verdict cannot disagree.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from safeconsumer.audit.checker import Checker
+from safeconsumer.audit.entries import Deliver, Entry, Other
+from safeconsumer.audit.findings import Address, Finding
+from safeconsumer.audit.holding import Change, Placed
+from safeconsumer.audit.members import Member
+from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.results import Result, Settings
+from safeconsumer.audit.stream import Source
+from safeconsumer.audit.tracks import Track
+from safeconsumer.journal.format import tp_text
+
+_MICROSECONDS = 1e6
+
+
+@frozen(kw_only=True)
+class Held:
+    """A hold, while it was in force for the member that had the partition."""
+
+    member: str
+    scope: str
+    owner: str
+    start: float
+    end: float
+
+
+@frozen(kw_only=True)
+class Owned:
+    """An ownership of a partition."""
+
+    member: str
+    start: float
+    end: float
+    is_lost: bool
+
+
+@frozen(kw_only=True)
+class Run:
+    """
+    Records that were delivered at once.
+
+    Attributes:
+        member: who got them.
+        at: when.
+        count: how many they are.
+        first: the lowest offset.
+        last: the highest offset.
+        is_wrong: whether they were delivered while held, by A1 or by G2.
+    """
+
+    member: str
+    at: float
+    count: int
+    first: int
+    last: int
+    is_wrong: bool
+
+
+@frozen(kw_only=True)
+class Lane:
+    """What happened to one partition in one group; times are seconds since the epoch."""
+
+    case: Address
+    owned: Sequence[Owned]
+    held: Sequence[Held]
+    runs: Sequence[Run]
+    findings: Sequence[Finding]
+
+
+@define(kw_only=True, eq=False)
+class _Seen:
+    """What was seen of one member, beside what the judge keeps of it."""
+
+    member: Member
+    runs: dict[str, list[Deliver]] = field(factory=dict)
+    ended: list[Placed] = field(factory=list)
+
+    def held(self, track: Track) -> Iterator[Held]:
+        """Yield the holds over a partition, while the member owned it."""
+        every = [*self.ended, *self.member.holds.placed]
+        own = [one for one in every if one.covers(track.case.tp)]
+        for epoch in track.epochs:
+            for one in own:
+                start, end = max(one.at, epoch.at), min(one.until, epoch.over)
+                if start < end:
+                    yield Held(
+                        member=self.member.name,
+                        scope=one.scope,
+                        owner=one.owner,
+                        start=start,
+                        end=end,
+                    )
+
+
+class Collector:
+    """
+    Reads journals with the judge, and collects what the judge saw.
+
+    Args:
+        settings: the assumptions of the judge.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._checker = Checker(settings, watch=self)
+        self._seen: dict[Member, _Seen] = {}
+        self._began, self._ended = math.inf, -math.inf
+
+    def read(self, journal: Source) -> None:
+        """
+        Read a whole journal.
+
+        Raises:
+            JournalError: it is broken somewhere.
+        """
+        self._checker.read(journal)
+
+    def entry(self, member: Member, entry: Entry | Other) -> None:
+        """See an entry that the judge followed; the judge calls it."""
+        self._began = min(self._began, entry.at)
+        self._ended = max(self._ended, entry.at)
+        seen = self._of(member)
+        if isinstance(entry, Deliver):
+            seen.runs.setdefault(entry.tp, []).append(entry)
+
+    def holds(self, member: Member, change: Change) -> None:
+        """See holds that were placed or ended; the judge calls it."""
+        self._of(member).ended.extend(change.ended)
+
+    def _of(self, member: Member) -> _Seen:
+        return self._seen.setdefault(member, _Seen(member=member))
+
+    def lanes(self) -> list[Lane]:
+        """Return every partition of every group, once all journals were read."""
+        return [self._lane(one) for _, one in sorted(self._checker.results().items())]
+
+    def trace(self, covers: Callable[[Address], bool] = lambda _: True) -> str:
+        """
+        Return the trace as JSON, once all journals were read.
+
+        Args:
+            covers: whether a partition of a group is wanted.
+        """
+        lanes = [one for one in self.lanes() if covers(one.case)]
+        return _Trace(self._began, self._ended).of(lanes)
+
+    def _lane(self, result: Result) -> Lane:
+        case = result.case
+        tracks = [
+            (seen, seen.member.tracks[case.tp])
+            for seen in self._seen.values()
+            if seen.member.group == case.group and case.tp in seen.member.tracks
+        ]
+        epochs = [epoch for _, track in tracks for epoch in track.epochs]
+        bound = [*_bound(result, epochs)]
+        findings = [*result.every]
+        is_wrong = _wrong(findings, bound)
+        held = [one for seen, track in tracks for one in seen.held(track)]
+        return Lane(
+            case=case,
+            owned=[
+                Owned(
+                    member=one.member,
+                    start=one.at,
+                    end=one.over,
+                    is_lost=one.was_lost,
+                )
+                for one in sorted(epochs, key=lambda one: one.at)
+            ],
+            held=_merged([*held, *bound]),
+            runs=[
+                Run(
+                    member=track.member,
+                    at=run.at,
+                    count=run.count,
+                    first=run.first,
+                    last=run.last,
+                    is_wrong=is_wrong(track.member, run),
+                )
+                for seen, track in tracks
+                for run in seen.runs.get(tp_text(case.tp), ())
+            ],
+            findings=findings,
+        )
+
+
+def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Held]:
+    # A member that had the partition before the hold obeys as soon as it has read the
+    # hold, which its own journal shows.
+    for epoch in epochs:
+        for bounds in result.group_holds:
+            start, end = bounds.begins(epoch), min(epoch.over, bounds.end)
+            if start < end:
+                yield Held(
+                    member=epoch.member,
+                    scope=bounds.span.scope,
+                    owner=bounds.span.holder,
+                    start=start,
+                    end=end,
+                )
+
+
+def _wrong(
+    findings: Sequence[Finding], bound: Iterable[Held]
+) -> Callable[[str, Deliver], bool]:
+    # G2 reports only the first delivery of an ownership.
+    broken = {(one.member, one.entry) for one in findings if one.check == "A1"}
+    names = {one.member for one in findings if one.check == "G2"}
+    spans = [one for one in bound if one.member in names]
+
+    def is_wrong(member: str, run: Deliver) -> bool:
+        return (member, run.n) in broken or any(
+            one.member == member and one.start <= run.at <= one.end for one in spans
+        )
+
+    return is_wrong
+
+
+def _merged(held: Iterable[Held]) -> list[Held]:
+    # A hold that is placed again while in force continues; the control topics and a
+    # member's journal may both have the same hold.
+    found: dict[tuple[str, str, str], list[Held]] = {}
+    for one in sorted(held, key=lambda one: one.start):
+        own = found.setdefault((one.member, one.scope, one.owner), [])
+        if own and one.start <= own[-1].end:
+            own[-1] = evolve(own[-1], end=max(own[-1].end, one.end))
+        else:
+            own.append(one)
+    every = (one for own in found.values() for one in own)
+    return sorted(every, key=lambda one: (one.start, one.scope, one.owner))
+
+
+class _Trace:
+    """
+    Builds trace events: a process for each group, rows of it for each partition.
+
+    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+    Slices of one row may not overlap: each owner and each hold has a row of its own.
+    """
+
+    def __init__(self, began: float, ended: float) -> None:
+        self._began, self._ended = began, ended
+        self._events: list[dict[str, Any]] = []
+        self._processes: dict[str, int] = {}
+        self._rows: dict[tuple[int, str], int] = {}
+
+    def of(self, lanes: Iterable[Lane]) -> str:
+        for lane in lanes:
+            self._add(lane)
+        return json.dumps({"displayTimeUnit": "ms", "traceEvents": self._events})
+
+    def _add(self, lane: Lane) -> None:
+        place, group = tp_text(lane.case.tp), lane.case.group or ""
+        for owned in lane.owned:
+            name = f"{owned.member} (lost it)" if owned.is_lost else owned.member
+            self._slice(group, f"{place} owner {owned.member}", name, owned)
+        for held in lane.held:
+            name = f"{held.scope} by {held.owner}"
+            self._slice(group, f"{place} held, for {held.member}: {name}", name, held)
+        for run in lane.runs:
+            self._event(
+                group,
+                f"{place} records",
+                f"{run.first} to {run.last}" + " while held" * run.is_wrong,
+                run.at,
+                ph="X",
+                dur=1,
+                args={"member": run.member, "records": run.count},
+                **({"cname": "terrible"} if run.is_wrong else {}),
+            )
+        for one in lane.findings:
+            at = self._began if one.at is None else one.at
+            args = {"member": one.member, "evidence": one.evidence}
+            self._event(
+                group, f"{place} findings", one.check, at, ph="i", s="t", args=args
+            )
+
+    def _slice(self, group: str, row: str, name: str, span: Owned | Held) -> None:
+        start, end = max(span.start, self._began), min(span.end, self._ended)
+        if start <= end:
+            dur = max(1, round((end - start) * _MICROSECONDS))
+            self._event(group, row, name, start, ph="X", dur=dur)
+
+    def _event(self, group: str, row: str, name: str, at: float, **more: Any) -> None:  # noqa: ANN401 - JSON
+        pid = self._processes.get(group)
+        if pid is None:
+            pid = self._processes[group] = len(self._processes) + 1
+            self._named("process_name", f"group {group}", pid=pid)
+        tid = self._rows.get((pid, row))
+        if tid is None:
+            tid = self._rows[pid, row] = len(self._rows) + 1
+            self._named("thread_name", row, pid=pid, tid=tid)
+        ts = round((at - self._began) * _MICROSECONDS)
+        where = {"pid": pid, "tid": tid, "ts": ts}
+        self._events.append({"name": name, **where, **more})
+
+    def _named(self, kind: str, name: str, **where: int) -> None:
+        args = {"name": name}
+        self._events.append({"ph": "M", "name": kind, "args": args, **where})
