@@ -379,6 +379,8 @@ class Operator:
         """
 
         def ask(one: Operator, until: float) -> View:
+            if is_strict:  # its advice comes before that of whatever follows
+                one.check()
             facts = one.group(group)
             readable = one.read(is_strict=is_strict, until=until)
             return one.view(group, facts, readable, has_lags=has_lags)
