@@ -228,9 +228,8 @@ class Operator:
         hold = new_hold(checked_reason(reason), checked_duration(for_))
         wanted = _wanted(group, owner, targets, hold)
         found = self.holds(group)
-        newest = max((one.at or 0.0 for one in found), default=0.0)
-        skew = self.settings.clock_skew
-        lasting = {one.key: one for one in found if one.in_force(newest, skew)}
+        proven, skew = self.board.proven, self.settings.clock_skew
+        lasting = {one.key: one for one in found if one.in_force(proven, skew)}
         for one in wanted:
             there = lasting.get(one.key)
             if there is not None and there.hold is not None and there.hold.reset:
@@ -514,8 +513,7 @@ class Operator:
                 unread = (*readable.unread, str(error))
                 readable = evolve(readable, ends=None, unread=unread)
         self.board.update(lambda: self._listen(until))
-        is_timed = self.board.times.now is not None
-        if not is_timed and time.monotonic() < (self._silent_at or 0.0):
+        if not self.board.is_heard and time.monotonic() < (self._silent_at or 0.0):
             # They may still report: nobody has listened for long enough.
             unread = (*readable.unread, "no report has come yet: give it more time")
             return Readable(ends=None, is_heard=False, unread=unread)

@@ -532,7 +532,9 @@ class Extend(Timed):
         if over := _over(own, view):
             yield refusal(f"{scope} {over}", again)
         end, is_endless = own.expires_at, own.hold.ttl_ms is None
-        is_shorter = end is not None and view.times.here + self.seconds < end
+        times = view.times
+        begin = times.here if times.is_by_broker else times.wall
+        is_shorter = end is not None and begin + self.seconds < end
         if view.is_outlived(own) and (is_shorter or is_endless):
             yield refusal(f"{scope} would end earlier, and {LACKED}", again)
         if is_endless:
@@ -545,8 +547,10 @@ class Extend(Timed):
         hold, end, seconds = own.hold, own.expires_at, self.seconds
         if end is not None:
             # The broker counts from its own time, which is no earlier than what is
-            # proven.
-            seconds = max(seconds, end - view.times.proven)
+            # proven; if it does not, this host's time counts.
+            times = view.times
+            begin = times.proven if times.is_by_broker else times.wall
+            seconds = max(seconds, end - begin)
         ttl_ms = new_hold(None, seconds).ttl_ms
         longer = None if hold is None else evolve(hold, ttl_ms=ttl_ms)
         return Change(own.key, longer).held_since(own.since)
