@@ -71,6 +71,11 @@ Why a hold is written again that members obey.
 """
 
 
+# Seconds within which a form to extend a hold counts as sent twice; a later one wishes for
+# another end.
+_SENT_AGAIN = 60.0
+
+
 class Cluster(Protocol):
     """Answers what no view has; it is asked only if a scope or a group looks mistyped."""
 
@@ -511,6 +516,8 @@ class Extend(Timed):
             and one.offset > shown
             and one.hold.ttl_ms == ttl_ms
             and _is_lasting(plan.view, one)
+            and one.expires_at is not None
+            and one.expires_at > plan.view.times.here + self.seconds - _SENT_AGAIN
             for one in plan.own
         )
         if is_done:  # this form was sent before
