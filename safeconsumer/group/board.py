@@ -280,9 +280,15 @@ class Board:
 
     @property
     def read_until(self) -> float:
-        """The time up to which it was fed: by this machine's clock, if that is right."""
-        wall, here = self.times.wall, self.times.here
-        return wall if abs(wall - here) <= AGREE else here
+        """
+        The time up to which it was fed, which a record proves.
+
+        It is by this machine's clock if that agrees with the broker's. If nobody tells
+        the broker's time, it is the time of the newest record.
+        """
+        now, wall = self.times.now, self.times.wall
+        is_right = now is not None and abs(wall - now) <= AGREE
+        return wall if is_right else self.times.proven
 
     @property
     def remade(self) -> tuple[str, ...]:
