@@ -221,7 +221,7 @@ class Board:
             moment = self._now(listen)
             self._sort_reports(moment, groups)
             now = moment if self._clock.is_sure else None
-        self.times = Times(now, newest, wall)
+        self.times = Times(now, newest, wall, self._clock.passed)
         self._groups = {**groups}
 
     def _now(self, listen: Callable[[], float | None] | None) -> float:

@@ -73,11 +73,14 @@ class Times:
         now: the broker's time; None if it is unknown, because nobody reports.
         newest: the time of the newest record; the broker's is no earlier.
         wall: this machine's time, which may be wrong.
+        taken_at: when these were the times, by our monotonic clock; None if no time
+            passes.
     """
 
     now: float | None = None
     newest: float = 0.0
     wall: float = 0.0
+    taken_at: float | None = field(default=None, eq=False)
 
     @property
     def proven(self) -> float:

@@ -747,6 +747,9 @@ def test_a_page_that_did_not_change_is_not_sent_again():
         unchanged = client.get(f"/group?group={HELD}", headers=again)
         assert (unchanged.status_code, unchanged.text) == (304, "")
         assert float(unchanged.headers["x-known-age"]) >= 3
+        assert float(unchanged.headers["x-known-now"]) == pytest.approx(
+            still.known.times.now, abs=0.1
+        )
         still.stand(HELD)
         assert client.get(f"/group?group={HELD}", headers=again).status_code == 200
 
@@ -794,6 +797,22 @@ def test_a_shared_page_has_the_times_of_when_it_is_sent():
         still.known = evolve(still.known, times=Times(hold.at + passed))
         still.age = passed and 5.0
         assert shown() == (until, "5s ago" if passed else "just now")
+
+
+@pytest.mark.contract("G8")
+def test_the_time_until_an_end_goes_on_in_an_outage():
+    """It began again every five seconds, as the tag of a page that is old changes."""
+    still = groups()
+    served, _ = writing(still)
+    (hold,) = still.known.views[HELD].holds
+    times = Times(hold.at, taken_at=time.monotonic() - 7200)
+    outage = Trouble("The broker does not answer.", "x")
+    still.known = evolve(still.known, times=times, trouble=outage)
+    still.age = 7200.0
+    text = page(served, "/group", group=HELD)
+    assert re.findall(r'data-at="[^"]*">([^<]*)<', text) == ["2h ago", "1h ago"]
+    (now,) = re.findall('data-now="([^"]*)"', text)
+    assert float(now) == pytest.approx(hold.at + 7200, abs=5)
 
 
 # ---------------------------------------------------------------- text
