@@ -1,6 +1,6 @@
 """Turns what is known of a group into plain JSON values, for ``-o json`` and the console."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attrs import asdict
@@ -69,13 +69,18 @@ def group_document(view: View) -> dict[str, Any]:
 
 
 def groups_document(
-    views: Sequence[View], *, read_until: float, now: float | None
+    views: Sequence[View],
+    unread: Iterable[str],
+    *,
+    read_until: float,
+    now: float | None,
 ) -> dict[str, Any]:
     """
     Return a list of groups as plain JSON values.
 
     Args:
         views: the groups.
+        unread: what could not be read, each with the reason.
         read_until: the time up to which the control topics were read, in seconds since
             the epoch.
         now: the broker's time; None if it is unknown.
@@ -83,7 +88,7 @@ def groups_document(
     return {
         "read_until": read_until,
         "now": now,
-        "unread": list(dict.fromkeys(why for one in views for why in one.unread)),
+        "unread": list(unread),
         "groups": [group_document(one) for one in views],
     }
 

@@ -108,9 +108,12 @@ def near(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
-def unknown_group(group: str, names: Iterable[str]) -> str:
+def unknown_group(view: View, names: Iterable[str]) -> str:
     """Say that there is no such group, and which of the names may have been meant."""
-    return f"no group {group!r} here, and no hold for it{near(group, names)}"
+    held = "and no hold for it"
+    if view.ends is None:
+        held = f"and whether it is held is not known ({'; '.join(view.unread)})"
+    return f"no group {view.group!r} here, {held}{near(view.group, names)}"
 
 
 def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) -> str:

@@ -412,6 +412,25 @@ def test_a_topic_of_something_else_has_no_holds(team):
     assert waited.exit_code == Status.FAILED
 
 
+@pytest.mark.contract("G8")
+@played()
+def test_holds_that_cannot_be_read_are_not_no_holds(team):
+    """The holds topic was deleted, and that of reports is there."""
+    team.broker.delete_topic(team.settings.holds_topic)
+    shown = run(team, "status")
+    assert re.fullmatch(f"unknown: .*{team.settings.holds_topic}.*\n", shown.stdout)
+    found = json.loads(run(team, "status", "-o", "json").stdout)
+    assert (found["groups"], len(found["unread"])) == ([], 1)
+    for command in (("status",), ("wait", "quiet"), ("wait", "flowing")):
+        status, line = bad(team, *command, "--group", "billing")
+        assert status == Status.REFUSED, command
+        assert "whether it is held is not known" in line
+        assert team.settings.holds_topic in line
+    looked = run(team, "doctor", "--group", "billing")
+    assert "no hold for it" not in looked.stdout
+    assert "typing error" not in looked.stdout
+
+
 # ---------------------------------------------------------------- before the first init
 
 

@@ -969,6 +969,20 @@ def test_nothing_is_said_of_what_was_not_read(trouble, said):
     assert "no record of any hold" not in told
 
 
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+def test_a_group_of_a_broker_that_is_away_is_not_called_unknown(accept):
+    """Its page said to check the spelling."""
+    still = groups()
+    why = "the groups of broker 2 are not known: it does not answer"
+    still.known = evolve(still.known, unread=(why,))
+    with console_of(still).client(accept=accept) as client:
+        answer = client.get("/group", params={"group": "billing"})
+    assert answer.status_code == 503
+    assert why in answer.text
+    assert "spelling" not in answer.text
+
+
 def test_a_group_s_name_may_end_with_a_blank():
     wish = {"group": f"{FREE} ", "scopes": "@all", "reason": "x"}
     served, _ = writing(groups())
