@@ -513,7 +513,7 @@ class View:
     @property
     def reporting(self) -> int | None:
         """How many of the members that Kafka lists report; None if unknown."""
-        if not self.is_heard:
+        if not self.is_heard or self.facts.member_count is None:
             return None
         said = {one.member_id for one in self.reports}
         return sum(one.member_id in said for one in self.facts.members)
@@ -727,6 +727,11 @@ class View:
             return tuple(map(self._aged, self.judged.partitions))
         rows = self.rows.values()
         return tuple(sorted(rows, key=lambda one: (not one.holds, one.verdict.rank)))
+
+    @property
+    def has_unknown_rows(self) -> bool:
+        """Whether no partition of the group is known, and that is not all there is."""
+        return bool(self.unsettled) and not self.rows
 
     @property
     def held(self) -> tuple[Row, ...]:

@@ -20,7 +20,7 @@ from safeconsumer.console.app import create
 from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
 from safeconsumer.group.documents import group_document, status_document
-from safeconsumer.group.facts import NO_GROUP, GroupFacts
+from safeconsumer.group.facts import NO_GROUP, UNKNOWN, GroupFacts
 from safeconsumer.group.follower import Trouble
 from safeconsumer.group.report_wire import STREAM, Kept
 from safeconsumer.group.view import Times
@@ -728,6 +728,19 @@ def test_what_is_held_is_unknown_where_the_topics_cannot_be_read():
     assert "Nothing is held" not in one + every
     assert ">none<" not in every
     assert "What is held is unknown." in one
+
+
+@pytest.mark.contract("G8")
+def test_a_group_of_which_nothing_is_known_is_not_shown_as_empty():
+    """Without the right to describe it its page said that it owns and committed nothing."""
+    facts = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
+    lost = evolve(viewed(5, is_held=True), facts=facts, reports=(), lags={})
+    console = console_of(alone(lost))
+    one = page(console, "/group", group=lost.group)
+    assert one.count('<span class="count">unknown</span>') == 2
+    assert "What the group owns or has committed is unknown." in one
+    (row,) = re.findall(r'data-name="Held quiet">(.*?)</td>', page(console, "/"))
+    assert "unknown" in row
 
 
 def newer(still, **changed):

@@ -106,6 +106,17 @@ def test_of_a_member_that_is_not_known_nothing_is_counted():
     assert "unknown of 1 quiet" in line
 
 
+@pytest.mark.contract("G8")
+def test_of_a_group_that_is_not_known_nothing_is_counted():
+    """JSON had 0 reporting of null members, and nothing held and quiet."""
+    lost = held(state="Unknown")
+    lost = evolve(lost, facts=evolve(lost.facts, has_committed=False), ends={})
+    told = status_document(lost)
+    names = ("reporting", "held", "quiet", "by_partition")
+    assert [told[name] for name in names] == [None] * 4
+    assert told["hold_count"] == 1
+
+
 def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted():
     lines = status(commits(held(A, report("a", 0)), ZERO))
     assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
