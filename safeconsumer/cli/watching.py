@@ -198,7 +198,8 @@ def wait(
                 if view.ends is None:
                     refusing.refuse_before_init(one)
                 refusing.refuse_unknown(one, view)
-                refusing.refuse_nothing(one, view, found)
+                if not view.unsettled:  # else they may cover something
+                    refusing.refuse_nothing(one, view, found)
 
             reached = waiting.wait_until(
                 operator, group, judge, limit, check, began=began

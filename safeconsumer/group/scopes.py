@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.errors.base import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import patterns, wire
-from safeconsumer.group.partitions import meeting, partitions_text
+from safeconsumer.group.partitions import meeting, partitions_text, scopes_text
 from safeconsumer.group.view import View
 from safeconsumer.holds import ranges
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope
@@ -65,7 +65,7 @@ def mistakes(
     """
     Describe the scopes that cover nothing, each with what may have been meant.
 
-    ``@all`` is never a mistake, whatever it covers.
+    While it is not known who owns what, it says only that of them. ``@all`` is never a mistake, whatever it covers.
 
     Args:
         view: the group.
@@ -77,6 +77,9 @@ def mistakes(
     empty = [
         one for one in several if one not in met and not isinstance(one, Everything)
     ]
+    if empty and view.unsettled:
+        named = scopes_text(empty)
+        return f"whether {view.group} consumes {named} is not known: {view.unsettled}"
     known = topics() if empty else ()
     by_topic: dict[object, list[Scope]] = {}
     for one in empty:  # of all partitions of a topic the same is to be said
