@@ -120,7 +120,7 @@ def _of_held(view: View, limits: _Limits) -> Iterator[_Figure]:
 
 def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
     members = Counter(_member_state(one.verdict) for one in view.present)
-    every = []
+    every: list[tuple[str, tuple[str, ...], Mapping[str, int]]] = []
     if view.facts.member_count is not None:
         every.append(("group_members", table.MEMBER_STATES, members))
     if not view.has_unknown_rows:

@@ -65,7 +65,8 @@ def mistakes(
     """
     Describe the scopes that cover nothing, each with what may have been meant.
 
-    While it is not known who owns what, it says only that of them. ``@all`` is never a mistake, whatever it covers.
+    While it is not known who owns what, it says only that of them. ``@all`` is never a
+    mistake, whatever it covers.
 
     Args:
         view: the group.
