@@ -90,25 +90,28 @@ def operator_for(connect: Connect, group: str | None) -> Operator:
 
 
 def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
-    every = operator.survey(has_lags=is_all)
-    if not any(one.ends for one in every):
+    every, readable = operator.survey(has_lags=is_all)
+    if not readable.ends:
         refusing.refuse_before_init(operator)
     if not every:
         _check_readable(operator)
+    unread = dict.fromkeys(readable.unread)
+    unread.update(dict.fromkeys(why for one in every for why in one.unread))
     if output.is_json:
         board = operator.board
         output.document(
             documents.groups_document(
-                every, read_until=board.read_until, now=board.times.now
+                every, unread, read_until=board.read_until, now=board.times.now
             )
         )
         return
+    lines = [f"unknown: {why}" for why in unread]
     if not every:
-        output.lines(["no groups that you may see, and no holds"])
+        if not unread:
+            lines.append("no groups that you may see, and no holds")
+        output.lines(lines)
         return
     shown = [one for one in every if is_all or one.verdict != NOTHING_HELD]
-    unread = dict.fromkeys(why for one in every for why in one.unread)
-    lines = [f"unknown: {why}" for why in unread]
     if shown:
         heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "LAG", "NOW")
         rows = map(_group_row, sorted(shown, key=urgency))
@@ -195,7 +198,8 @@ def wait(
                 if view.ends is None:
                     refusing.refuse_before_init(one)
                 refusing.refuse_unknown(one, view)
-                refusing.refuse_nothing(one, view, found)
+                if not view.unsettled:  # else they may cover something
+                    refusing.refuse_nothing(one, view, found)
 
             reached = waiting.wait_until(
                 operator, group, judge, limit, check, began=began

@@ -48,7 +48,8 @@ CALLS = (
         route="GET /group",
         takes=("group",),
         does="""A group with its holds, members and partitions, as ``status --group ... -o
-        json`` prints it; of a group that is not known 404 answers.""",
+        json`` prints it; of a group that is not known 404 answers, and 503 while
+        not everything can be read.""",
     ),
     Call(
         route="GET /history",
