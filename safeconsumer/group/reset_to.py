@@ -153,7 +153,7 @@ def wish_to_reset(
         )
         return {tp: one.offset for tp, one in found.items()}
 
-    starts, ends = asked(OffsetSpec.EARLIEST), asked(OffsetSpec.LATEST)
+    starts = asked(OffsetSpec.EARLIEST)
     committed, wanted = view.facts.committed, starts
     if to.offset is not None:
         wanted = dict.fromkeys(several, to.offset)
@@ -164,6 +164,7 @@ def wish_to_reset(
         if to.at_ms is not None:
             later = asked(to.at_ms)
             wanted |= {tp: at for tp, at in later.items() if at >= 0}
+    ends = asked(OffsetSpec.LATEST)  # last, as the logs may grow meanwhile
     return ResetTo(
         group=view.group,
         owner=owner,

@@ -204,6 +204,31 @@ def test_a_time_that_no_leader_looks_up_is_no_target(team):
     assert resets(team) == []
 
 
+class Producing(Fault):
+    """Appends records to the team's topic whenever offsets of a log are asked for."""
+
+    topic = None
+
+    def takes(self, connection, message):
+        if super().takes(connection, message):
+            for number in range(4):
+                self._cluster.append(self.topic, number, [b"x"])
+        return False
+
+
+@pytest.mark.parametrize("to", ["latest", "2999-01-01"])
+@played(work)
+def test_the_end_of_a_log_that_grows_is_no_target_outside_of_it(team, to):
+    """It was refused, since the end was asked for before the target."""
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+    producing = Producing(api="ListOffsets")
+    producing.topic = team.topic
+    producing.begin(team.broker.lab.cluster)
+    ended = reset(team, team.topic, "--to", to)
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    assert min(one["offset"] for one in resets(team)) > 5
+
+
 @played(leave)
 def test_who_may_not_commit_for_an_empty_group_is_told(team):
     """It was said that running the command again does it at once."""
