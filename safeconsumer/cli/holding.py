@@ -236,7 +236,7 @@ def _for_option(
 
 
 @contextmanager
-def _written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
+def written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
     """
     Report what was acknowledged if something fails after that.
 
@@ -320,7 +320,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
             done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
             if done is None:
                 return
-            with _written("held", done.acknowledged):
+            with written("held", done.acknowledged):
                 if not asked.output.is_json:
                     asked.output.lines(_placed_lines(done))
                 reached = None
@@ -383,7 +383,7 @@ def extend(
             done = asked.carried_out(operator, plan_of(view, wish, operator), {})
             if done is None:
                 return
-            with _written("extended", done.acknowledged):
+            with written("extended", done.acknowledged):
                 if asked.output.is_json:
                     held = list(map(hold_document, done.acknowledged))
                     asked.output.document({"extended": held})
@@ -440,7 +440,7 @@ def resume(
                 return
             _refuse(plan, flags)
             done = Done(plan=plan, acknowledged=operator.write(plan.changes))
-            with _written("lifted", done.acknowledged):
+            with written("lifted", done.acknowledged):
                 if trouble is not None:
                     raise trouble
                 if asked.output.is_json:

@@ -10,6 +10,7 @@ from safeconsumer.cli.holding import (
     asked_options,
     timeout_of,
     wait_option,
+    written,
 )
 from safeconsumer.group.movements import is_moved
 from safeconsumer.group.operator import Operator
@@ -68,17 +69,18 @@ def reset_offsets(
             done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
             if done is None:
                 return
-            if not asked.output.is_json:
-                asked.output.lines(wish.rows(done.plan.view))
-            view = operator.look(group, is_strict=True, has_lags=False)
-            move_what_nobody_owns(operator.admin, view, found)
-            reached = None
-            if limit is not None:
-                reached = waiting.wait_until(
-                    operator, group, lambda now: is_moved(now, found), limit
+            with written("asked for", done.acknowledged):
+                view = operator.look(group, is_strict=True, has_lags=False)
+                move_what_nobody_owns(operator.admin, view, found)
+                if not asked.output.is_json:
+                    asked.output.lines(wish.rows(done.plan.view))
+                reached = None
+                if limit is not None:
+                    reached = waiting.wait_until(
+                        operator, group, lambda now: is_moved(now, found), limit
+                    )
+                elif not asked.output.is_json:
+                    asked.output.lines(["asked for: wait moved tells when it is done"])
+                asked.end(
+                    context, done.plan.document(), reached, "asked for, but not moved"
                 )
-            elif not asked.output.is_json:
-                asked.output.lines(["asked for: wait moved tells when it is done"])
-            asked.end(
-                context, done.plan.document(), reached, "asked for, but not moved"
-            )

@@ -1,12 +1,16 @@
 """G10: ``safeconsumer reset-offsets``, and what other commands say of it."""
 
+import errno
 import json
+import os
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.structs import OffsetAndMetadata
 
+from safeconsumer.cli import waiting
 from safeconsumer.cli.errors import Status
+from safeconsumer.cli.output import Output
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import (
@@ -213,6 +217,37 @@ def test_who_may_not_commit_for_an_empty_group_is_told(team):
     assert ended.exit_code == Status.REFUSED
     assert f"{team.topic}:0 of {team.group}: no right to commit it" in ended.stderr
     assert ended.stderr.count("safeconsumer control acls") == 1
+
+
+@played(leave)
+def test_what_was_asked_for_is_said_though_it_cannot_be_printed(team, monkeypatch):
+    """It was said that no outcome is known; and nobody moved what the command is to move."""
+    assert pause(team, team.topic).exit_code == Status.DONE
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "lines", full)
+        ended = reset(team, team.topic, "--to", "3")
+    line = f"asked for and acknowledged: {team.topic}; but the rest is not shown: "
+    assert ended.exit_code == Status.FAILED
+    assert ended.stderr.startswith(f"safeconsumer: {line}")
+    assert committed(team) == dict.fromkeys(range(4), 3)
+
+
+@played(work)
+def test_what_was_asked_for_is_said_though_the_wait_is_interrupted(team, monkeypatch):
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting, "wait_until", interrupted)
+    ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
+    line = f"asked for and acknowledged: {team.topic}; interrupted after that\n"
+    assert ended.exit_code == Status.INTERRUPTED
+    assert ended.stderr == f"safeconsumer: {line}"
 
 
 @played(leave)
