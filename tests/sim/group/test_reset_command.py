@@ -323,19 +323,37 @@ def test_owners_that_move_nothing_are_named_and_need_force(team, kind):
 def test_its_hold_is_not_replaced_meanwhile(team):
     """A reset whose hold is gone is never done."""
     assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
-    assert reset(team, team.topic, "--to", "1", "--wait", "30s").exit_code == 0
+    team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
+    assert reset(team, team.topic, "--to", "1").exit_code == 0
     with (
         Operator(team.broker.client_config, team.settings) as operator,
         pytest.raises(HoldSettingError, match="resume it first"),
     ):
         operator.pause(team.group, team.topic, owner="alice", for_=5)
-    ended = pause(team, team.topic, "--for", "2h", "--replace")
-    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
-    assert f"the group is being moved under it: {team.topic}" in ended.stderr
+    for agreed in ((), ("--replace",)):
+        ended = pause(team, team.topic, "--for", "2h", *agreed)
+        assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
+        said = (
+            f"the group is being moved under it: {team.topic}: wait until it is moved"
+        )
+        assert said in ended.stderr
     assert pause(team, team.topic).exit_code == Status.DONE
-    extended = by_alice(team, "extend", team.topic, "--for", "2h")
-    assert "is held until it is resumed" in extended.stderr
     assert len(resets(team)) == 4
+    team.broker.clear_faults()
+
+
+@played(work)
+def test_its_hold_gets_an_end_again_once_all_is_moved(team):
+    """Each refusal named a way that was refused, too."""
+    assert pause(team, team.topic, "--for", "1h", "--wait", "30s").exit_code == 0
+    assert reset(team, team.topic, "--to", "1", "--wait", "30s").exit_code == 0
+    extended = by_alice(team, "extend", team.topic, "--for", "2h")
+    assert "it has no end: replace it to give it one" in extended.stderr
+    again = pause(team, team.topic, "--for", "2h")
+    assert "extend makes one that ends last longer, --replace" in again.stderr
+    replaced = pause(team, team.topic, "--for", "2h", "--replace")
+    assert replaced.exit_code == Status.DONE
+    assert (resets(team), committed(team)) == ([], dict.fromkeys(range(4), 1))
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1.5", "--1", "2026-13-01", "1_000"])
