@@ -67,8 +67,10 @@ _TROUBLES = (KafkaError, OSError, ControlTopicError)
 _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (
-        "{why}. Nothing was changed: extend makes one that ends last longer, "
-        "--replace replaces it",
+        (
+            "{why}. Nothing was changed: extend makes one that ends last longer, "
+            "--replace replaces it"
+        ),
         Status.FAILED,
     ),
     Consent.FORCE: ("{why}. Nothing was changed: {ask}", Status.FAILED),

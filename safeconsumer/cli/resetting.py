@@ -12,7 +12,6 @@ from safeconsumer.cli.holding import (
     wait_option,
     written,
 )
-from safeconsumer.group.movements import is_moved
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.plan import plan_of
 from safeconsumer.group.reset_to import move_what_nobody_owns, read_to, wish_to_reset
@@ -77,7 +76,10 @@ def reset_offsets(
                 reached = None
                 if limit is not None:
                     reached = waiting.wait_until(
-                        operator, group, lambda now: is_moved(now, found), limit
+                        operator,
+                        group,
+                        lambda now: waiting.is_moved(now, found),
+                        limit,
                     )
                 elif not asked.output.is_json:
                     asked.output.lines(["asked for: wait moved tells when it is done"])

@@ -356,6 +356,21 @@ def test_its_hold_gets_an_end_again_once_all_is_moved(team):
     assert (resets(team), committed(team)) == ([], dict.fromkeys(range(4), 1))
 
 
+@played(work)
+def test_nothing_that_is_to_be_moved_is_not_waited_for(team, monkeypatch):
+    """All the time was waited, though nothing could come of it."""
+    looks, looking = [], Operator.look
+
+    def counted(self, group, **options):
+        looks.append(group)
+        return looking(self, group, **options)
+
+    monkeypatch.setattr(Operator, "look", counted)
+    ended = run(team, "wait", "moved", "--group", team.group, "--timeout", "5s")
+    assert (ended.exit_code, len(looks)) == (Status.FAILED, 1)
+    assert "nothing of it is being moved: no reset stands" in ended.stderr
+
+
 @pytest.mark.parametrize("text", ["", "soon", "1.5", "--1", "2026-13-01", "1_000"])
 def test_what_is_no_place_to_go_is_refused(text):
     with pytest.raises(HoldSettingError, match="write earliest, latest, an offset"):
