@@ -31,7 +31,6 @@ from safeconsumer.group.carry_out import (
     carry_out,
     read_again,
 )
-from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
 from safeconsumer.group.operator import Operator
@@ -388,8 +387,7 @@ def extend(
                 return
             with written("extended", done.acknowledged):
                 if asked.output.is_json:
-                    held = list(map(hold_document, done.acknowledged))
-                    asked.output.document({"extended": held})
+                    asked.output.document(done.document())
                 else:
                     asked.output.lines(_rows("extended", done.acknowledged))
 

@@ -83,6 +83,4 @@ def reset_offsets(
                     )
                 elif not asked.output.is_json:
                     asked.output.lines(["asked for: wait moved tells when it is done"])
-                asked.end(
-                    context, done.plan.document(), reached, "asked for, but not moved"
-                )
+                asked.end(context, done.document(), reached, "asked for, but not moved")

@@ -304,7 +304,7 @@ class Timed:
         """Return what would be covered and replaced as plain JSON values."""
         return {
             **_covers_document(plan, plan.covers),
-            "replaces": list(map(hold_document, plan.replaced)),
+            "replaced": list(map(hold_document, plan.replaced)),
             "unchanged": list(map(hold_document, plan.unchanged)),
             "renewed": list(map(hold_document, plan.renewed)),
             "seconds": self.seconds,
@@ -849,6 +849,6 @@ def _covers_document(plan: Plan, covers: Sequence[TopicPartition]) -> dict[str, 
     return {
         "covers": names(covers),
         "waiting": waiting(plan.view, covers),
-        "others": list(map(hold_document, plan.others)),
+        "also_held": list(map(hold_document, plan.others)),
         "to_agree": plan.to_agree,
     }

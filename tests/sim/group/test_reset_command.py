@@ -251,6 +251,27 @@ def test_what_was_asked_for_is_said_though_the_wait_is_interrupted(team, monkeyp
 
 
 @played(leave)
+def test_commands_name_a_thing_alike_in_json_and_say_what_was_done_already(team):
+    """Dry runs, `pause` and `resume` had three names for other holds, `extend` none."""
+    assert pause(team, team.topic).exit_code == Status.DONE
+    for was_done in (False, True):
+        ended = reset(team, team.topic, "--to", "3", "-o", "json")
+        assert json.loads(ended.stdout)["is_done_already"] is was_done
+    bob = ("@all", "--group", team.group, "--owner", "bob", "-o", "json")
+    for command in (
+        ("pause", "--reason", "y", "--for", "1h"),
+        ("extend", "--for", "2h"),
+        ("resume",),
+    ):
+        dry = json.loads(run(team, *command, *bob, "--dry-run").stdout)
+        done = json.loads(run(team, *command, *bob).stdout)
+        for told in (dry, done):
+            assert [one["owner"] for one in told["also_held"]] == ["alice"]
+        assert ("replaced" in dry) is ("replaced" in done)
+        assert done["is_done_already"] is False
+
+
+@played(leave)
 def test_of_a_group_without_members_the_command_moves_it_itself(team):
     assert pause(team, team.topic).exit_code == Status.DONE
     ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
