@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
@@ -137,6 +138,8 @@ def test_a_target_outside_of_the_log_is_refused(team, to, said):
     ended = reset(team, team.topic, "--to", to)
     assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
     assert said in ended.stderr
+    shown = reset(team, team.topic, "--to", to, "--dry-run").stdout
+    assert re.search(r":0  5 -> -?\d   outside of the log\n", shown), shown
     assert resets(team) == []
 
 
