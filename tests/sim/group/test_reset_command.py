@@ -259,7 +259,8 @@ def test_commands_name_a_thing_alike_in_json_and_say_what_was_done_already(team)
     assert pause(team, team.topic).exit_code == Status.DONE
     for was_done in (False, True):
         ended = reset(team, team.topic, "--to", "3", "-o", "json")
-        assert json.loads(ended.stdout)["is_done_already"] is was_done
+        told = json.loads(ended.stdout)
+        assert (told["is_done_already"], len(told["moves"])) == (was_done, 4)
     bob = ("@all", "--group", team.group, "--owner", "bob", "-o", "json")
     for command in (
         ("pause", "--reason", "y", "--for", "1h"),
