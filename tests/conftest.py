@@ -36,6 +36,10 @@ if sys.version_info < (3, 13):
 # Of xdist's workers: sets of texts have one order in all of them.
 os.environ.setdefault("PYTHONHASHSEED", "0")
 
+# Set for the commands of whoever runs the suite.
+for one in ("BOOTSTRAP", "CONFIG", "OWNER", "TOPIC_PREFIX"):
+    os.environ.pop(f"SAFECONSUMER_{one}", None)
+
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 
 KIND = pytest.StashKey[choice.Kind]()

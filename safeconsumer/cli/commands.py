@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -86,6 +87,19 @@ class _Commands(Listing):
         found: Any = import_module(f"safeconsumer.cli.{module}")
         command: click.Command = getattr(found, name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; the error suggests which was meant, as click knows no names."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            meant = get_close_matches(args[0], WHERE, n=1)
+            if not meant or args[0].startswith("-"):
+                raise
+            message = f"{error.message} Did you mean {meant[0]!r}?"
+            raise click.UsageError(message, ctx) from error
 
     def make_context(
         self,

@@ -57,7 +57,7 @@ def history(  # noqa: PLR0913 - one parameter per option
     connect: Connect,
 ) -> None:
     """
-    List what was held, extended and lifted in the last 30 days, oldest first.
+    List what was held, extended, moved and lifted in the last 30 days, oldest first.
 
     It says until when a hold was to last, or when it expired. The last record of each
     owner and scope is kept without a limit. With -o json it has all that an audit needs

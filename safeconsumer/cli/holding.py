@@ -31,7 +31,6 @@ from safeconsumer.group.carry_out import (
     carry_out,
     read_again,
 )
-from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
 from safeconsumer.group.operator import Operator
@@ -67,7 +66,10 @@ _TROUBLES = (KafkaError, OSError, ControlTopicError)
 _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (
-        "{why}. Nothing was changed: extend makes it last longer, --replace replaces it",
+        (
+            "{why}. Nothing was changed: extend makes one that ends last longer, "
+            "--replace replaces it"
+        ),
         Status.FAILED,
     ),
     Consent.FORCE: ("{why}. Nothing was changed: {ask}", Status.FAILED),
@@ -236,7 +238,7 @@ def _for_option(
 
 
 @contextmanager
-def _written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
+def written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
     """
     Report what was acknowledged if something fails after that.
 
@@ -320,7 +322,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
             done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
             if done is None:
                 return
-            with _written("held", done.acknowledged):
+            with written("held", done.acknowledged):
                 if not asked.output.is_json:
                     asked.output.lines(_placed_lines(done))
                 reached = None
@@ -383,10 +385,9 @@ def extend(
             done = asked.carried_out(operator, plan_of(view, wish, operator), {})
             if done is None:
                 return
-            with _written("extended", done.acknowledged):
+            with written("extended", done.acknowledged):
                 if asked.output.is_json:
-                    held = list(map(hold_document, done.acknowledged))
-                    asked.output.document({"extended": held})
+                    asked.output.document(done.document())
                 else:
                     asked.output.lines(_rows("extended", done.acknowledged))
 
@@ -441,7 +442,7 @@ def resume(
                 asked.carried_out(operator, plan, flags)
                 return
             done = _lifted(operator, view, plan, flags, trouble)
-            with _written("lifted", done.acknowledged):
+            with written("lifted", done.acknowledged):
                 if trouble is not None:
                     raise trouble
                 if asked.output.is_json:

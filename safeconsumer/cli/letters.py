@@ -1,7 +1,7 @@
 """Reads a topic of dead letters, selects letters, and shows what is in them."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing, partitions_of
-from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.cli.errors import CommandError, Status, complain
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients
 from safeconsumer.holds.explain import utc
@@ -23,7 +23,7 @@ _MESSAGE = 60
 # Letters that one poll returns, and so what is in memory beside what was fetched.
 _MOST = 500
 _ANSWER_MS = 10_000
-# Topics that a refusal names.
+# Topics, or errors, that are named.
 _NAMED = 5
 
 Marks = dict[TopicPartition, OffsetAndMetadata]
@@ -63,13 +63,19 @@ class Wanted:
             return not (self.origins or self.errors)
         if self.origins and _places(letter).isdisjoint(self.origins):
             return False
-        error = letter.exception or ""
-        return not self.errors or any(
-            error == one or error.endswith(f".{one}") for one in self.errors
-        )
+        return not self.errors or any(_has(letter, one) for one in self.errors)
 
 
 ALL = Wanted()
+
+
+def _has(letter: Letter, error: str) -> bool:
+    return f".{letter.exception or ''}".endswith(f".{error}")
+
+
+def _first(several: Collection[str]) -> str:
+    more = ", ..." if len(several) > _NAMED else ""
+    return ", ".join(sorted(several)[:_NAMED]) + more
 
 
 def _places(letter: Letter) -> set[str]:
@@ -99,6 +105,8 @@ class Letters:
         """
         Yield the selected records, several at a time, each partition in its order.
 
+        An error that no letter has is named on stderr, with those that letters have.
+
         Raises:
             StoppedError: ``is_over`` returned True, also while no broker answers.
             CommandError: the broker stopped answering; or an origin is neither one of a
@@ -106,6 +114,7 @@ class Letters:
             KafkaError: the topic cannot be read.
         """
         left, strange, topics = wanted.limit, {*wanted.origins}, set[str]()
+        lacking, errors = {*wanted.errors}, set[str]()
         for _, several in records.read(self.consumer, self.ends, is_over):
             piece = list(map(letter_of, several))
             found = [one for one in piece if wanted.takes(one)][:left]
@@ -115,11 +124,16 @@ class Letters:
                 left -= len(found)
                 if not left:
                     return
-            for letter in piece if wanted.origins else ():
+            for letter in piece if wanted.origins or wanted.errors else ():
                 strange -= _places(letter)
                 topics.add(letter.topic)
+                lacking = {one for one in lacking if not _has(letter, one)}
+                errors.add(letter.exception or "")
         if strange:
             self._refuse(strange, topics - {""})
+        if lacking and (errors := errors - {""}):
+            missing = f"no letter has the error {', '.join(sorted(lacking))}"
+            complain(f"{missing}; the letters have {_first(errors)}")
 
     def _refuse(self, origins: set[str], topics: set[str]) -> None:
         names = {one.partition(":")[0] for one in origins}
@@ -127,10 +141,8 @@ class Letters:
             if numbers is not None:
                 origins -= {name, *(f"{name}:{one}" for one in numbers)}
         if origins:
-            named = ", ".join(sorted(topics)[:_NAMED]) or "nowhere"
-            more = ", ..." if len(topics) > _NAMED else ""
             message = f"no letter is from {', '.join(sorted(origins))}, and that does "
-            message += f"not exist; the letters are from {named}{more}"
+            message += f"not exist; the letters are from {_first(topics) or 'nowhere'}"
             raise CommandError(message, Status.FAILED)
 
     def commit(self, marks: Marks | None) -> None:

@@ -10,8 +10,8 @@ from safeconsumer.cli.holding import (
     asked_options,
     timeout_of,
     wait_option,
+    written,
 )
-from safeconsumer.group.movements import is_moved
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.plan import plan_of
 from safeconsumer.group.reset_to import move_what_nobody_owns, read_to, wish_to_reset
@@ -68,17 +68,19 @@ def reset_offsets(
             done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
             if done is None:
                 return
-            if not asked.output.is_json:
-                asked.output.lines(wish.rows(done.plan.view))
-            view = operator.look(group, is_strict=True, has_lags=False)
-            move_what_nobody_owns(operator.admin, view, found)
-            reached = None
-            if limit is not None:
-                reached = waiting.wait_until(
-                    operator, group, lambda now: is_moved(now, found), limit
-                )
-            elif not asked.output.is_json:
-                asked.output.lines(["asked for: wait moved tells when it is done"])
-            asked.end(
-                context, done.plan.document(), reached, "asked for, but not moved"
-            )
+            with written("asked for", done.acknowledged):
+                view = operator.look(group, is_strict=True, has_lags=False)
+                move_what_nobody_owns(operator.admin, view, found)
+                if not asked.output.is_json:
+                    asked.output.lines(wish.rows(done.plan.view))
+                reached = None
+                if limit is not None:
+                    reached = waiting.wait_until(
+                        operator,
+                        group,
+                        lambda now: waiting.is_moved(now, found),
+                        limit,
+                    )
+                elif not asked.output.is_json:
+                    asked.output.lines(["asked for: wait moved tells when it is done"])
+                asked.end(context, done.document(), reached, "asked for, but not moved")

@@ -10,6 +10,7 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from safeconsumer.cli.errors import Status, status_of
 from safeconsumer.group.durations import words_of
+from safeconsumer.group.movements import movements
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import Covering, covered, meeting, partitions_text
 from safeconsumer.group.troubles import said
@@ -139,6 +140,25 @@ def is_quiet(view: View, scopes: Sequence[Covering]) -> tuple[bool, str]:
         return False, f"it is unknown who is quiet: {'; '.join(view.unread)}"
     reached = view.quietness(scopes)
     return reached.is_reached, reached.sentence()
+
+
+def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
+    """
+    Judge whether all that resets move of scopes was moved.
+
+    Raises:
+        InVainError: no reset stands, as its hold was lifted, or there was none.
+    """
+    if view.ends is None:
+        return False, f"it is unknown what is moved: {'; '.join(view.unread)}"
+    found = movements(view, scopes)
+    left = [one for one in found if not one.is_moved]
+    if not found:
+        message = "nothing of it is being moved: no reset stands"
+        raise InVainError(message)
+    if not left:
+        return True, f"moved: {', '.join(one.name for one in found)}"
+    return False, "; ".join(f"{one.name} {one.sentence()}" for one in left[:5])
 
 
 def flows(operator: Operator, view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:

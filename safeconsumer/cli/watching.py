@@ -20,7 +20,6 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
-from safeconsumer.group.movements import is_moved
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import Coverage, covered, partitions_text
 from safeconsumer.group.report_wire import kept_text
@@ -175,7 +174,8 @@ def wait(
     member keeps them quiet. Without SCOPE, quiet means everything that a hold covers,
     flowing the whole group, but for topics that nobody of it reads any more.
 
-    Moved means that all is done which reset-offsets has asked for, and still stands.
+    Moved means that all is done which reset-offsets has asked for, and still stands; if
+    nothing stands, it ends at once with status 1.
 
     A plain consumer that assigns partitions itself is no member of the group: it is not
     seen, and obeys no hold.
@@ -191,7 +191,7 @@ def wait(
                 if what == "flowing":
                     return waiting.flows(operator, view, found)
                 if what == "moved":
-                    return is_moved(view, found)
+                    return waiting.is_moved(view, found)
                 return _is_quiet(view, found)
 
             def check(one: Operator, view: View) -> None:

@@ -324,13 +324,6 @@ def document(found: Plan) -> dict[str, Any]:
     return {**found.document(), "agreement": found.digest}
 
 
-def done_document(done: Done) -> dict[str, Any]:
-    """Return what was done as plain JSON values."""
-    if isinstance(done.plan.wish, ResetTo):
-        return {**done.plan.document(), "is_done_already": done.plan.is_done}
-    return done.document()
-
-
 def change(sent: Submission, wish: Wish) -> Done:
     """
     Carry out a wish; return when all of it is acknowledged, or if it was done already.

@@ -252,7 +252,7 @@ def _done(request: Request, done: Done) -> Response:
     """Say what was written to a program, and show a person the group."""
     snapshot = state_of(request).snapshot()
     if is_program(request):
-        return rest.answer(snapshot, **changing.done_document(done))
+        return rest.answer(snapshot, **done.document())
     group = done.plan.wish.group
     left = snapshot.views.get(group)  # perhaps only what was lifted made it known
     is_known = left is not None and (left.is_known or left.unread)

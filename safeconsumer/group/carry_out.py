@@ -17,7 +17,7 @@ from safeconsumer.group.documents import hold_document
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import names
-from safeconsumer.group.plan import Cluster, Lift, Plan, Wish, plan_of
+from safeconsumer.group.plan import Cluster, Lift, Plan, Timed, Wish, plan_of
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import OPERATOR
@@ -76,8 +76,10 @@ class Done:
                     for one in self.acknowledged
                 ],
                 "covers": names(plan.covers),
-                "still_held": list(map(hold_document, plan.others)),
+                "also_held": list(map(hold_document, plan.others)),
             }
+        if not isinstance(plan.wish, Timed):
+            return {"is_done_already": plan.is_done, **plan.document()}
         return {
             "is_done_already": plan.is_done,
             "held": list(map(hold_document, self.acknowledged)),

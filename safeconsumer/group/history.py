@@ -1,15 +1,17 @@
-"""Tells from the records of the holds topic what was held, extended and lifted."""
+"""Tells from the records of the holds topic what was held, extended, moved and lifted."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 from attrs import evolve, frozen
+from kafka import TopicPartition
 
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Written
+from safeconsumer.group.partitions import partitions_text
 from safeconsumer.group.topics import Facts
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.explain import utc
@@ -17,6 +19,7 @@ from safeconsumer.holds.explain import utc
 HELD = "held"
 AGAIN = "held again"
 EXTENDED = "extended"
+RESET = "reset"
 LIFTED = "lifted"
 EXPIRED = "expired"
 MAY_HAVE_ENDED = "may have ended"
@@ -29,21 +32,24 @@ class Entry:
     What one record did.
 
     Attributes:
-        what: ``held``, ``extended``, ``held again`` if its owner held the scope
-            already, or ``lifted``; of :class:`News` also ``expired`` or ``may have
-            ended``, for the end of a hold that no record reports.
+        what: ``held``, ``extended``, ``reset`` if offsets are to be moved under it,
+            ``held again`` if its owner held the scope already, or ``lifted``; of
+            :class:`News` also ``expired`` or ``may have ended``, for the end of a hold
+            that no record reports.
         record: the record.
         verb: the word before its end: ``expired`` if it ended by itself, and nothing
             extended or lifted it before; ``may have ended`` if it did by this machine's
             clock, and no record proves it, as ``View.maybe_over`` tells; else ``until``.
         is_changeable: whether it has expired so lately that members obey it still, by
             the allowed skew: a record of that time still extends or lifts it.
+        moves: the partitions that it is the first to move, and where to; "" if none.
     """
 
     what: str
     record: HoldRecord
     verb: str = UNTIL
     is_changeable: bool = False
+    moves: str = ""
 
     @property
     def at(self) -> float | None:
@@ -57,12 +63,13 @@ class Entry:
 
     @property
     def ending(self) -> str:
-        """When it ends, or that it expired; "" for what lifts."""
+        """What it moves, and when it ends, or that it expired; "" for what lifts."""
         hold, end = self.record.hold, self.record.expires_at
         if hold is None:
             return ""
         if end is None:
-            return "until resumed" if hold.ttl_ms is None else "end unknown"
+            said = "until resumed" if hold.ttl_ms is None else "end unknown"
+            return f"{self.moves}, {said}" if self.moves else said
         return f"{self.verb} {utc(end)}"
 
     def document(self) -> dict[str, Any]:
@@ -216,7 +223,7 @@ def entries(
             after[previous] = one
         last[one.key] = place
     found = (
-        Entry(what, one, *_end(one, later, skew, now, here))
+        Entry(what, one, *_end(one, later, skew, now, here), _moves(one, earlier))
         for one, earlier, later in zip(
             reversed(several), reversed(before), reversed(after), strict=True
         )
@@ -251,5 +258,18 @@ def _what(one: HoldRecord, earlier: HoldRecord | None, skew: float) -> str | Non
         return LIFTED if stood else None
     if earlier is None or not stood:
         return HELD
-    same = earlier.hold is not None and one.hold.hold_id == earlier.hold.hold_id
-    return EXTENDED if same else AGAIN
+    if earlier.hold is None or one.hold.hold_id != earlier.hold.hold_id:
+        return AGAIN
+    return RESET if _moves(one, earlier) else EXTENDED
+
+
+def _moves(one: HoldRecord, earlier: HoldRecord | None) -> str:
+    # A record has the targets of those before it, too.
+    reset = one.hold.reset if one.hold else None
+    before = earlier.hold.reset if earlier and earlier.hold else None
+    if reset is None or reset == before:
+        return ""
+    known = frozenset(before.to if before else ())
+    fresh = [move for move in reset.to if move not in known] or reset.to
+    tps = partitions_text(TopicPartition(topic, number) for topic, number, _ in fresh)
+    return f"{tps} to {reset.asked}"

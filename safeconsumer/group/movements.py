@@ -158,16 +158,3 @@ def summaries(several: Iterable[Movement]) -> Iterator[str]:
         moved[one.tp.topic, one.by] += one.is_moved
     for (topic, by), count in every.items():
         yield f"{topic}  moved {moved[topic, by]} of {count} by {by}"
-
-
-def is_moved(view: View, scopes: Iterable[Scope]) -> tuple[bool, str]:
-    """Judge whether all that resets move of scopes was moved; with a sentence."""
-    if view.ends is None:
-        return False, f"it is unknown what is moved: {'; '.join(view.unread)}"
-    found = movements(view, scopes)
-    left = [one for one in found if not one.is_moved]
-    if not found:
-        return False, "nothing of it is being moved: no reset stands"
-    if not left:
-        return True, f"moved: {', '.join(one.name for one in found)}"
-    return False, "; ".join(f"{one.name} {one.sentence()}" for one in left[:5])

@@ -309,7 +309,7 @@ class Timed:
         """Return what would be covered and replaced as plain JSON values."""
         return {
             **_covers_document(plan, plan.covers),
-            "replaces": list(map(hold_document, plan.replaced)),
+            "replaced": list(map(hold_document, plan.replaced)),
             "unchanged": list(map(hold_document, plan.unchanged)),
             "renewed": list(map(hold_document, plan.renewed)),
             "seconds": self.seconds,
@@ -454,6 +454,9 @@ def _needs(plan: Plan, wish: Place, cluster: Cluster) -> Iterator[Need]:
             ask="Hold what the group does not consume now",
             about=tuple(str(one) for one in todo if one not in met),
         )
+    if moving := [one.scope for one in plan.replaced if unmoved(view, [one])]:
+        why = f"the group is being moved under it: {scopes_text(moving)}"
+        yield refusal(why, "wait until it is moved, or resume it with --force")
     if lasting := [one for one in plan.replaced if not one.is_over(view.times.proven)]:
         named = scopes_text([one.scope for one in lasting])
         yield Need(
@@ -461,9 +464,6 @@ def _needs(plan: Plan, wish: Place, cluster: Cluster) -> Iterator[Need]:
             why=f"held already: {'; '.join(_rows(lasting))}",
             ask=f"Replace what you hold already: {named}",
         )
-    if moving := [one.scope for one in plan.replaced if one.hold and one.hold.reset]:
-        why = f"the group is being moved under it: {scopes_text(moving)}"
-        yield refusal(why, "resume it first")
     if any(isinstance(one, Everything) for one in todo):
         yield Need(
             consent=Consent.EVERYTHING,
@@ -545,7 +545,8 @@ class Extend(Timed):
         if view.is_outlived(own) and (is_shorter or is_endless):
             yield refusal(f"{scope} would end earlier, and {LACKED}", again)
         if is_endless:
-            yield refusal(f"{scope} is held until it is resumed", "it has no end")
+            why = f"{scope} is held until it is resumed, so it has no end"
+            yield refusal(why, "replace it to give it one")
         if end is not None and is_shorter:
             why = f"{scope} is held until {utc(end)}, which is later"
             yield refusal(why, "replace it to make it shorter")
@@ -859,6 +860,6 @@ def _covers_document(plan: Plan, covers: Sequence[TopicPartition]) -> dict[str, 
     return {
         "covers": names(covers),
         "waiting": waiting(plan.view, covers),
-        "others": list(map(hold_document, plan.others)),
+        "also_held": list(map(hold_document, plan.others)),
         "to_agree": plan.to_agree,
     }

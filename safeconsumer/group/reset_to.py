@@ -361,6 +361,8 @@ class ResetTo:
                 count = abs(known - at.offset)
                 kind = "again" if at.offset < known else "passed over"
                 more = f"   {count:,} {kind}" if count else "   stays"
+            if at.is_outside:
+                more = "   outside of the log"
             yield f"{tp.topic}:{tp.partition}  {before} -> {after}{more}"
 
     def says(self, plan: Plan, /) -> Iterator[Point]:

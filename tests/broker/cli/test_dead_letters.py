@@ -250,6 +250,24 @@ def test_an_origin_that_is_nowhere_is_refused(post, options):
     assert post.back() == []
 
 
+@pytest.mark.parametrize("command", ["list", "replay"])
+def test_an_error_that_no_letter_has_is_named_with_those_that_letters_have(
+    post, command
+):
+    """A misspelt one was 0 letters; that there are none any more is no failure."""
+    post.put(error=KeyError("a"))
+    post.put()
+    ended = post.run(command, "--error=KeyErr", "--error=ValueError", "--since=1h")
+    assert ended.exit_code == Status.DONE, ended.output
+    *_, last = ended.stderr.splitlines()
+    assert last == (
+        "safeconsumer: no letter has the error KeyErr; the letters have "
+        "builtins.KeyError, builtins.ValueError"
+    )
+    ended = post.run("list", "--error=KeyError", "--from", post.topic)
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+
+
 def test_an_origin_without_letters_is_no_mistake(post, kafka_topic):
     """Of a topic that exists, or one that letters are from and that is gone."""
     post.put(topic=f"{post.topic}-gone")

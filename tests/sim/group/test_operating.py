@@ -173,7 +173,7 @@ def test_extend_never_shortens(team):
     (first,) = json.loads(placed.stdout)["held"]
     assert "which is later" in extend("--for", "30m").stderr
     longer = extend("--for", "2h", "-o", "json")
-    (one,) = json.loads(longer.stdout)["extended"]
+    (one,) = json.loads(longer.stdout)["held"]
     assert (longer.exit_code, one["reason"]) == (Status.DONE, "x")
     assert round(one["expires_at"] - one["at"]) == 7200
     assert (one["id"], one["since"]) == (first["id"], first["at"])

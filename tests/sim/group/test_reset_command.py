@@ -1,12 +1,17 @@
 """G10: ``safeconsumer reset-offsets``, and what other commands say of it."""
 
+import errno
 import json
+import os
+import re
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.structs import OffsetAndMetadata
 
+from safeconsumer.cli import waiting
 from safeconsumer.cli.errors import Status
+from safeconsumer.cli.output import Output
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import (
@@ -155,6 +160,8 @@ def test_a_target_outside_of_the_log_is_refused(team, to, said):
     ended = reset(team, team.topic, "--to", to)
     assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
     assert said in ended.stderr
+    shown = reset(team, team.topic, "--to", to, "--dry-run").stdout
+    assert re.search(r":0  5 -> -?\d   outside of the log\n", shown), shown
     assert resets(team) == []
 
 
@@ -297,6 +304,59 @@ def test_who_may_not_commit_for_an_empty_group_is_told(team):
 
 
 @played(leave)
+def test_what_was_asked_for_is_said_though_it_cannot_be_printed(team, monkeypatch):
+    """It was said that no outcome is known; and nobody moved what the command is to move."""
+    assert pause(team, team.topic).exit_code == Status.DONE
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "lines", full)
+        ended = reset(team, team.topic, "--to", "3")
+    line = f"asked for and acknowledged: {team.topic}; but the rest is not shown: "
+    assert ended.exit_code == Status.FAILED
+    assert ended.stderr.startswith(f"safeconsumer: {line}")
+    assert committed(team) == dict.fromkeys(range(4), 3)
+
+
+@played(work)
+def test_what_was_asked_for_is_said_though_the_wait_is_interrupted(team, monkeypatch):
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting, "wait_until", interrupted)
+    ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
+    line = f"asked for and acknowledged: {team.topic}; interrupted after that\n"
+    assert ended.exit_code == Status.INTERRUPTED
+    assert ended.stderr == f"safeconsumer: {line}"
+
+
+@played(leave)
+def test_commands_name_a_thing_alike_in_json_and_say_what_was_done_already(team):
+    """Dry runs, `pause` and `resume` had three names for other holds, `extend` none."""
+    assert pause(team, team.topic).exit_code == Status.DONE
+    for was_done in (False, True):
+        ended = reset(team, team.topic, "--to", "3", "-o", "json")
+        told = json.loads(ended.stdout)
+        assert (told["is_done_already"], len(told["moves"])) == (was_done, 4)
+    bob = ("@all", "--group", team.group, "--owner", "bob", "-o", "json")
+    for command in (
+        ("pause", "--reason", "y", "--for", "1h"),
+        ("extend", "--for", "2h"),
+        ("resume",),
+    ):
+        dry = json.loads(run(team, *command, *bob, "--dry-run").stdout)
+        done = json.loads(run(team, *command, *bob).stdout)
+        for told in (dry, done):
+            assert [one["owner"] for one in told["also_held"]] == ["alice"]
+        assert ("replaced" in dry) is ("replaced" in done)
+        assert done["is_done_already"] is False
+
+
+@played(leave)
 def test_of_a_group_without_members_the_command_moves_it_itself(team):
     assert pause(team, team.topic).exit_code == Status.DONE
     ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
@@ -369,19 +429,52 @@ def test_owners_that_move_nothing_are_named_and_need_force(team, kind):
 def test_its_hold_is_not_replaced_meanwhile(team):
     """A reset whose hold is gone is never done."""
     assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
-    assert reset(team, team.topic, "--to", "1", "--wait", "30s").exit_code == 0
+    team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
+    assert reset(team, team.topic, "--to", "1").exit_code == 0
     with (
         Operator(team.broker.client_config, team.settings) as operator,
         pytest.raises(HoldSettingError, match="resume it first"),
     ):
         operator.pause(team.group, team.topic, owner="alice", for_=5)
-    ended = pause(team, team.topic, "--for", "2h", "--replace")
-    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
-    assert f"the group is being moved under it: {team.topic}" in ended.stderr
+    for agreed in ((), ("--replace",)):
+        ended = pause(team, team.topic, "--for", "2h", *agreed)
+        assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
+        said = (
+            f"the group is being moved under it: {team.topic}: wait until it is moved"
+        )
+        assert said in ended.stderr
     assert pause(team, team.topic).exit_code == Status.DONE
-    extended = by_alice(team, "extend", team.topic, "--for", "2h")
-    assert "is held until it is resumed" in extended.stderr
     assert len(resets(team)) == 4
+    team.broker.clear_faults()
+
+
+@played(work)
+def test_its_hold_gets_an_end_again_once_all_is_moved(team):
+    """Each refusal named a way that was refused, too."""
+    assert pause(team, team.topic, "--for", "1h", "--wait", "30s").exit_code == 0
+    assert reset(team, team.topic, "--to", "1", "--wait", "30s").exit_code == 0
+    extended = by_alice(team, "extend", team.topic, "--for", "2h")
+    assert "it has no end: replace it to give it one" in extended.stderr
+    again = pause(team, team.topic, "--for", "2h")
+    assert "extend makes one that ends last longer, --replace" in again.stderr
+    replaced = pause(team, team.topic, "--for", "2h", "--replace")
+    assert replaced.exit_code == Status.DONE
+    assert (resets(team), committed(team)) == ([], dict.fromkeys(range(4), 1))
+
+
+@played(work)
+def test_nothing_that_is_to_be_moved_is_not_waited_for(team, monkeypatch):
+    """All the time was waited, though nothing could come of it."""
+    looks, looking = [], Operator.look
+
+    def counted(self, group, **options):
+        looks.append(group)
+        return looking(self, group, **options)
+
+    monkeypatch.setattr(Operator, "look", counted)
+    ended = run(team, "wait", "moved", "--group", team.group, "--timeout", "5s")
+    assert (ended.exit_code, len(looks)) == (Status.FAILED, 1)
+    assert "nothing of it is being moved: no reset stands" in ended.stderr
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1.5", "--1", "2026-13-01", "1_000"])

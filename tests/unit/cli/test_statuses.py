@@ -35,6 +35,14 @@ def test_every_help_says_what_the_table_says():
             assert " ".join(meaning.split()) == meanings[int(status)], name
 
 
+def test_a_mistyped_command_is_told_what_was_meant():
+    ended = CliRunner().invoke(safeconsumer, ["paus"])
+    assert ended.exit_code == Status.USAGE
+    assert "No such command 'paus'. Did you mean 'pause'?" in ended.stderr
+    ended = CliRunner().invoke(safeconsumer, ["--wai", "quiet"])
+    assert "'wait'" not in ended.stderr
+
+
 def test_commands_are_listed_by_use():
     """Not by the alphabet: what an operator needs first is first."""
     listed = CliRunner().invoke(safeconsumer, ["--help"]).stdout

@@ -956,6 +956,17 @@ def test_history_is_in_the_topics_order():
     assert what == ["held again", "held again", "held"]
 
 
+def test_history_says_where_offsets_were_moved_to():
+    one, known = hold_of(HELD), groups()
+    hold = ControlHold("1", "x", None)
+    moved = evolve(hold, reset=Reset((("orders", 1, 0),), (), "earliest"))
+    several = (evolve(one, hold=hold), evolve(one, hold=moved, offset=one.offset + 1))
+    known.known = evolve(known.known, records=past(*several))
+    served, _ = writing(known)
+    row = '<span class="tag held">reset</span> orders:1 to earliest</td>'
+    assert row in page(served, "/history")
+
+
 def test_history_says_until_when_and_what_expired():
     """By what a record proves, and by this machine's clock, though nobody reports."""
     one, known = hold_of(HELD), groups()

@@ -9,7 +9,7 @@ from safeconsumer.group import findings
 from safeconsumer.group.facts import NO_GROUP, HoldRecord
 from safeconsumer.group.history import News, entries
 from safeconsumer.group.view import Times, View
-from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
 
 SKEW = 30.0
@@ -30,6 +30,26 @@ def whats(*records):
 def test_what_was_done_to_one_hold():
     several = [at(0, "1"), at(1, "1"), at(2, "2"), at(3, None), at(4, "3")]
     assert whats(*several) == ["held", "extended", "held again", "lifted", "held"]
+
+
+def test_a_reset_of_offsets_is_told_with_what_it_moves_and_where_to():
+    """It was told as an extension, without a word of any offset."""
+    first = Reset((("t", 0, 3),), asked="3")
+    later = Reset((*first.to, ("t", 1, 0), ("u", 0, 0)), asked="earliest")
+    moves = [None, first, later]
+    several = [
+        evolve(one, hold=evolve(one.hold, reset=reset))
+        for one, reset in zip(
+            [at(0, "1", ttl=60), at(1, "1"), at(2, "1")], moves, strict=True
+        )
+    ]
+    found = entries([*several, at(3, "1", ttl=60)], SKEW)
+    assert [one.what for one in found] == ["held", "reset", "reset", "extended"]
+    assert [one.ending for one in found[1:3]] == [
+        "t:0 to 3, until resumed",
+        "t:1 u:0 to earliest, until resumed",
+    ]
+    assert found[3].ending == "until 1970-01-01 00:01:03Z"
 
 
 def test_lifts_of_nothing_are_no_lifts():

@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.movements import is_moved, movements
+from safeconsumer.group.movements import movements
 from safeconsumer.group.report_wire import (
     MOST_KEPT,
     STREAM,
@@ -64,7 +64,6 @@ def test_what_a_full_report_leaves_out_is_not_moved():
     one = report("a", **BOTH, resets=lines)
     left = "a has not moved so many others that it does not name it"
     assert whys(under_a_reset(OWNER, one)) == {0: left, 1: "at a it waits: x"}
-    assert not is_moved(under_a_reset(OWNER, one), ())[0]
 
 
 def test_a_stream_that_obeys_the_group_neither_moves_nor_is_waited_for():
