@@ -450,27 +450,6 @@ def test_what_was_placed_already_needs_no_consent_and_no_write():
     ]
 
 
-def test_a_command_that_a_loop_repeats_all_day_prolongs_nothing_silently():
-    """All members are down: the hold is unchanged, or renewed and that is said."""
-    view = evolve(VIEW, times=Times(None, NOW, NOW))
-    becomes = []
-    for minutes in range(0, 24 * 60, 10):
-        wall = NOW + 60.0 * minutes
-        view = evolve(view, times=Times(None, view.times.newest, wall))
-        one = placed("orders", view=view, for_="30m")
-        if one.changes:
-            view = evolve(
-                stands(one, *one.changes, at=wall),
-                times=Times(None, wall, wall),
-            )
-        becomes.append((len(one.unchanged), len(one.renewed)))
-        assert any("would be renewed" in text for _, text in one.says) == bool(
-            one.renewed
-        )
-    assert becomes[0] == (0, 0)
-    assert becomes[1:] == [(1, 0), (1, 0), (0, 1)] * 47 + [(1, 0), (1, 0)]
-
-
 def extended(view, seconds=7200.0, offset=None):
     scopes = wish_of(
         group="billing", owner="alice", texts=["orders"], reason="x", for_=None
