@@ -7,7 +7,7 @@ from kafka import TopicPartition
 from safeconsumer.group import follower as module
 from safeconsumer.group import report_wire, wire
 from safeconsumer.group.board import NAMED_FOR, SILENT_AFTER, Board, Readable
-from safeconsumer.group.commits import CommitWatch, Move
+from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.log_clock import LogClock
@@ -258,21 +258,6 @@ def test_a_topic_that_is_made_again():
     assert (len(topics.view().holds), topics.board.remade) == (1, ())
     topics.report("a", kept=(Kept(owner="operator:x", scope="t", line="t"),))
     assert (len(topics.view().kept), topics.board.remade) == (1, ("ops",))
-
-
-def test_what_a_silent_member_commits_is_watched():
-    topics, watch = Topics(), CommitWatch()
-    topics.hold()
-    members = (facts("silent", TP),)
-
-    def moves(offset, *, is_heard=True):
-        asked = GroupFacts(state="Stable", members=members, committed={TP: offset})
-        view = evolve(topics.view(), facts=asked, is_heard=is_heard)
-        return watch.note("g", asked, view.held_by_silent)
-
-    assert moves(5) == moves(5) == {}
-    assert moves(9) == {TP: Move(5, 9)}
-    assert moves(12, is_heard=False) == {}
 
 
 # ---------------------------------------------------------------- publishing
