@@ -139,6 +139,12 @@ class Team:
         ready = self.has_all(consumer)
         return poll_until(consumer, lambda: ready() and self.is_ungated(consumer))
 
+    def catch_up(self, consumer):
+        """Poll until a member has all five records of each partition, and commit."""
+        got, each = self.settled(consumer), dict.fromkeys(self.partitions, 5)
+        poll_until(consumer, lambda: {tp: len(got[tp]) for tp in got} == each, got=got)
+        consumer.commit()
+
     # ------------------------------------------------------------ the operator
 
     def operator_holds(self, *scopes, for_=None, owner="alice", reason="test"):

@@ -119,23 +119,6 @@ def test_a_dry_run_changes_nothing(team):
     assert (committed(team)[0], resets(team)) == (5, [])
 
 
-@pytest.mark.parametrize(
-    ("to", "said"),
-    [
-        ("6", "has offsets 0 to 5: not 6"),
-        ("-6", "has offsets 0 to 5: not -1"),
-    ],
-)
-@played(work)
-def test_a_target_outside_of_the_log_is_refused(team, to, said):
-    """Beyond the end it would be out of range, and everything be read again."""
-    assert pause(team, team.topic).exit_code == Status.DONE
-    ended = reset(team, team.topic, "--to", to)
-    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
-    assert said in ended.stderr
-    assert resets(team) == []
-
-
 @played(work)
 def test_without_a_hold_of_its_owner_it_is_refused(team):
     assert pause(team, f"{team.topic}:0-2").exit_code == Status.DONE
