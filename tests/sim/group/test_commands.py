@@ -256,6 +256,17 @@ def as_printed(team, ended):
 
 
 @played()
+def test_a_members_hold_of_a_group_that_is_not_there_is_placed_as_printed(team):
+    """It has no limit, and its members were stopped for the upgrade."""
+    team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
+    on_the_members_topic(team, "app\0later", b'{"v":1,"id":"a","reason":"its own"}')
+    assert as_printed(team, run(team, "doctor")).exit_code == Status.DONE
+    (hold,) = past(team)
+    said = [hold[name] for name in ("scope", "owner", "expires_at")]
+    assert said == ["later", "app", None]
+
+
+@played()
 def test_a_members_hold_that_has_ended_is_not_named(team):
     """As far as a record proves it; of one that may go on its end is not known."""
     team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
