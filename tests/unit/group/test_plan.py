@@ -122,12 +122,8 @@ def test_retention_that_ends_first(for_, *, is_loss):
 
 
 def test_several_scopes_in_one_word_are_taken_apart():
-    for typed, meant in (
-        ("orders,payments", "orders payments"),
-        ("orders:0,payments:1", "orders:0 payments:1"),
-    ):
-        with pytest.raises(ScopeSyntaxError, match=f"stand apart: {meant}$"):
-            placed(typed)
+    with pytest.raises(ScopeSyntaxError, match=r"stand apart: orders:0 payments$"):
+        placed("orders:0,payments")
 
 
 def test_who_would_not_obey_and_what_may_flow():
@@ -513,55 +509,30 @@ def test_the_digest_is_the_same_if_nobody_answers_what_may_have_been_meant(
 BEFORE = evolve(VIEW, holds=(record("orders", for_=60),))
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        placed("orders", "oders", view=BEFORE, for_="9h"),
-        placed("orders", "paments", view=BEFORE, for_="8h"),
-        placed("orders", "oders", view=BEFORE, for_="8h", reason="y"),
-        placed("orders", "oders", view=BEFORE, for_="8h", owner="bob"),
-        placed("orders", "oders", for_="8h"),
-        placed(
-            "orders",
-            "oders",
-            for_="8h",
-            view=evolve(BEFORE, holds=(evolve(BEFORE.holds[0], offset=1),)),
-        ),
-        placed(
-            "orders",
-            "oders",
-            for_="8h",
-            view=evolve(BEFORE, holds=(record("orders", for_=60),)),
-        ),
-        placed(
-            "orders",
-            "oders",
-            for_="8h",
-            view=evolve(BEFORE, facts=NO_GROUP, reports=()),
-        ),
-        placed(
-            "orders",
-            "oders",
-            for_="8h",
-            view=evolve(BEFORE, facts=evolve(BEFORE.facts, committed={ODERS: 1})),
-        ),
-    ],
-    ids=[
-        "duration",
-        "scope",
-        "reason",
-        "owner",
-        "nothing replaced",
-        "offset",
-        "id",
-        "nobody consumes it",
-        "all is consumed",
-    ],
-)
+def agreed(**changed):
+    return placed("orders", "oders", **{"view": BEFORE, "for_": "8h", **changed})
+
+
+def seen_before(**changed):
+    return agreed(view=evolve(BEFORE, **changed))
+
+
+OTHERS = {
+    "duration": agreed(for_="9h"),
+    "scope": placed("orders", "paments", view=BEFORE, for_="8h"),
+    "reason": agreed(reason="y"),
+    "owner": agreed(owner="bob"),
+    "nothing replaced": agreed(view=VIEW),
+    "offset": seen_before(holds=(evolve(BEFORE.holds[0], offset=1),)),
+    "id": seen_before(holds=(record("orders", for_=60),)),
+    "nobody consumes it": seen_before(facts=NO_GROUP, reports=()),
+    "all is consumed": seen_before(facts=evolve(VIEW.facts, committed={ODERS: 1})),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=list(OTHERS))
 def test_the_digest_changes_with_each_thing_that_is_agreed_to(other):
-    one = placed("orders", "oders", view=BEFORE, for_="8h")
-    assert one.digest == placed("orders", "oders", view=BEFORE, for_="8h").digest
-    assert one.digest != other.digest
+    assert agreed().digest == agreed().digest != other.digest
 
 
 def test_a_group_that_only_streams_obey_is_known():
