@@ -145,6 +145,12 @@ class Team:
         poll_until(consumer, lambda: {tp: len(got[tp]) for tp in got} == each, got=got)
         consumer.commit()
 
+    def committed(self):
+        """Return the group's committed offsets, by the number of the partition."""
+        with KafkaAdminClient(**self.broker.client_config) as admin:
+            (found,) = admin.list_group_offsets([self.group]).values()
+        return {tp.partition: one.offset for tp, one in sorted(found.items())}
+
     # ------------------------------------------------------------ the operator
 
     def operator_holds(self, *scopes, for_=None, owner="alice", reason="test"):

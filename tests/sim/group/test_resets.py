@@ -405,12 +405,18 @@ def test_the_listener_hears_of_an_ownership_that_ends_and_of_one_that_begins(lab
     one.stop()
 
 
-@simulated(seeds=1)
-def test_a_listener_that_fails_stops_nothing(lab):
-    operator, one = at_work(lab)
+def listening(lab, **settings):
+    """Return an operator, a member at work, and its listener."""
+    operator, one = at_work(lab, **settings)
     heard = Heard()
     one.call(lambda consumer: consumer.subscribe(["t"], listener=heard))
     lab.sleep(5)
+    return operator, one, heard
+
+
+@simulated(seeds=1)
+def test_a_listener_that_fails_stops_nothing(lab):
+    operator, one, heard = listening(lab)
 
     def fail(_):
         raise ValueError
@@ -459,10 +465,7 @@ def test_an_ownership_that_a_reset_began_commits_between_target_and_delivered(
 
 @simulated(seeds=1)
 def test_a_listener_that_commits_what_it_had_undoes_nothing(lab):
-    operator, one = at_work(lab, enable_auto_commit=False)
-    heard = Heard()
-    one.call(lambda consumer: consumer.subscribe(["t"], listener=heard))
-    lab.sleep(5)
+    operator, one, heard = listening(lab, enable_auto_commit=False)
     consumer = one.consumer
     heard.on_partitions_revoked = lambda _: consumer.commit_async({T: at(9)})
     operator.hold("t")
