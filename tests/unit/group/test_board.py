@@ -188,16 +188,6 @@ def test_a_hold_that_is_over_is_gone():
     assert len(topics.board.records) == 1
 
 
-def test_if_nobody_tells_the_time_records_prove_it():
-    topics = Topics(ahead=-3600)
-    topics.hold("t:0", ttl_ms=10_000)
-    topics.at += 11
-    seen = topics.view()
-    assert (len(seen.holds), seen.times.now) == (1, None)
-    topics.hold("t:1")
-    assert [one.key.scope for one in topics.view().holds] == ["t:1"]
-
-
 def test_if_nobody_reports_a_hold_that_ended_by_this_clock_may_have_ended():
     """It is shown for as long as no record proves that it has."""
     topics = Topics()

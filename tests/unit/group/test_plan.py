@@ -592,14 +592,6 @@ def test_members_that_move_nothing_need_force():
     assert "orders:0 would not be moved: a moves nothing" in against(plan)[0][1]
 
 
-def test_streams_that_obey_are_named():
-    """Their offsets are in their checkpoints."""
-    stream = report("a-stream", kind=STREAM)
-    view = evolve(MOVER, reports=(*MOVER.reports, stream))
-    said = [text for _, text in moved({ZERO: 5}, view=view).says]
-    assert f"{stream.client_id} is a stream: its offsets do not move" in said
-
-
 def test_more_partitions_than_a_record_holds_are_refused():
     """Members would pass over the record, and the hold with it."""
     few, many = (
