@@ -309,11 +309,6 @@ def test_a_page_of_the_history_derives_no_others(monkeypatch):
     assert [len(one) for one in derived] == [101, 301, 950]
 
 
-def test_what_waits_for_a_group_is_summed():
-    served, _ = writing(held_by("alice"))
-    assert "<dt>Lag</dt><dd>75</dd>" in page(served, "/group", group=HELD)
-
-
 # ---------------------------------------------------------------- once, or too late
 
 
@@ -524,18 +519,6 @@ def test_a_hold_under_which_offsets_are_not_moved_yet_is_not_lifted():
         assert (sent.status_code, writer.written) == (409, [])
 
 
-def test_a_lift_is_asked_about_the_hold_that_was_shown():
-    """Of another one, that was extended since, the page says so at once."""
-    still = held_by("alice", "bob")
-    served, _ = writing(still)
-    boxes = chosen(page(served, "/group", group=HELD))
-    query = {"group": HELD, "hold": boxes}
-    assert 'role="alert" id' not in page(served, "/lift", **query)
-    one, other = still.known.views[HELD].holds
-    still.stand(HELD, evolve(one, offset=30), other)
-    assert "the hold on topic-005:0 has changed" in page(served, "/lift", **query)
-
-
 def test_a_member_that_would_not_move_is_agreed_to():
     served, writer = writing(resetting("alice", "alice", resets=None))
     with served.client() as client:
@@ -599,16 +582,6 @@ def test_a_program_gets_the_documents_of_the_commands():
     assert lifted["points"]
     with served.client() as client:
         assert client.get("/ready").text == "ready"
-
-
-def test_a_hold_is_extended_by_a_program():
-    served, writer = writing(groups())
-    wish = {"group": HELD, "scopes": "@all", "extends": "9", "for": "9h"}
-    agreed = served.get("/place", **wish)["agreement"]
-    told = served.post("/place", **wish, agreed=agreed)
-    assert told.status_code == 200, told.text
-    assert [one["scope"] for one in told.json()["held"]] == ["@all"]
-    assert [one.hold.ttl_ms for one in writer.written] == [9 * 3_600_000]
 
 
 # ---------------------------------------------------------------- ages
