@@ -229,11 +229,17 @@ def test_sigterm_drains_and_commits(program, make_consumer):
     assert asking.committed(TopicPartition(program.topic, 0)) == 3
 
 
-@pytest.mark.any_broker
-def test_a_second_sigterm_stops_at_once(program):
-    """With the status that says so, however long the handler sleeps."""
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param("handlers:patient", marks=pytest.mark.any_broker),
+        pytest.param("handlers:elsewhere", marks=pytest.mark.embedded_suffices),
+    ],
+)
+def test_a_second_sigterm_stops_at_once(program, target):
+    """With the status that says so, however long a handler, or a thread of it, sleeps."""
     program.produce(b"a", b"slow")
-    process = program.start("handlers:patient")
+    process = program.start(target)
     program.wait_seen(2)
     process.send_signal(signal.SIGTERM)
     # Two signals before the first is taken would be one.
@@ -290,17 +296,6 @@ def test_one_sigterm_ends_process_whose_stderr_nobody_reads(program, make_consum
     assert asking.committed(TopicPartition(program.topic, 0)) == 1
     with contextlib.closing(KafkaAdminClient(**program.client)) as admin:
         assert not admin.describe_groups([group])[group]["members"]
-
-
-@pytest.mark.embedded_suffices
-def test_a_thread_of_the_event_loops_keeps_nothing_running(program):
-    """Python would wait for it at its exit, for as long as it sleeps."""
-    program.produce(b"slow")
-    process = program.start("handlers:elsewhere")
-    program.wait_seen(1)
-    process.send_signal(signal.SIGTERM)
-    wait_for((program.folder / "draining").exists, "it to drain", SECONDS)
-    stopped(process, Status.FAILED)
 
 
 @pytest.mark.embedded_suffices

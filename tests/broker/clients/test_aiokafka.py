@@ -20,20 +20,16 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer import ALL
 from safeconsumer.cli.errors import Status
-from safeconsumer.clients import aiokafka as module
 from safeconsumer.clients import aiokafka_control
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
 from safeconsumer.clients.aiokafka_control import AiokafkaClients, LoopCalls
 from safeconsumer.errors import (
     ControlSettingError,
     ControlTopicError,
-    HoldSettingError,
     HookTypeError,
-    ScopeSyntaxError,
-    TargetTypeError,
     UnsupportedAiokafkaError,
 )
-from safeconsumer.events import ControlTopicReset, ControlUnavailable, GatesChanged
+from safeconsumer.events import ControlTopicReset, ControlUnavailable
 from safeconsumer.group import topics
 from tests.harness.group.aiokafka import (
     ASSIGNORS,
@@ -69,6 +65,10 @@ class Member:
 
     def call(self, name, *arguments, **more):
         return self.loop.call(getattr(self.consumer, name), *arguments, **more)
+
+    def join(self, topic):
+        self.call("subscribe", [topic])
+        self.run("start")
 
     def taken(self, condition, what="records"):
         """Ask for records until a condition holds; return where those that came were."""
@@ -283,8 +283,7 @@ def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, member):
             await producer.send_and_wait(topic, b"no hold", b"no key", 0)
 
     one.loop.run(write())
-    one.run("start")
-    one.call("subscribe", [team.topic])
+    one.join(team.topic)
     assert of(one.taken(count(15)), 0) == []
 
 
@@ -393,19 +392,6 @@ def test_a_pause_ends_where_a_rebalance_leaves_its_partition_out(team, loop, mem
     assert len(one.consumer.quiet()) == 3
 
 
-def test_a_pause_ends_with_resume_and_nothing_is_lost_or_twice(team, member):
-    one = member(team.topic)
-    one.taken(count(20))
-    one.call("pause", *one.consumer.assignment())
-    team.produce(4)
-    assert one.many(0.3) == []
-    assert len(one.consumer.holds()) == 4
-    one.call("resume", *one.consumer.assignment())
-    assert sorted(one.taken(count(16))) == [
-        (p, n) for p in range(4) for n in (5, 6, 7, 8)
-    ]
-
-
 def test_pause_and_resume_refuse_what_aiokafka_s_refuse(team, member):
     one = member(team.topic)
     for name in ("pause", "resume"):
@@ -468,31 +454,12 @@ def test_other_threads_are_refused_what_aiokafka_s_refuse(team, member, thread, 
     assert one.consumer.holds() == ()
 
 
-def test_holds_have_owners_reasons_and_ends(team, member):
-    one = member(starts=False)
-    one.consumer.hold("re:.*", owner="db", reason="migration")
-    one.consumer.hold(ALL, owner="app", for_=3600)
-    one.call("subscribe", [team.topic])
-    one.run("start")
-    one.taken(is_assigned(team, one))
-    assert len(one.consumer.quiet()) == 4
-    first, second = one.consumer.explain(next(iter(one.consumer.assignment())))
-    assert "re:.* held by db" in first
-    assert "because migration" in first
-    assert "@all held by app" in second
-    assert one.one(0.2) == one.many(0.2) == []
-    assert [hold.owner for hold in one.consumer.lift(ALL)] == ["db"]
-    one.consumer.lift("re:.*", owner="db")
-    assert len(one.taken(count(20))) == 20
-
-
 def test_a_hold_ends_by_itself_while_a_call_waits(team, member):
     """Also one that was placed where another one, lifted since, held already."""
     one = member(starts=False)
     one.consumer.hold(team.topic, owner="first")
     one.consumer.hold(team.topic, owner="second", for_=0.5)
-    one.call("subscribe", [team.topic])
-    one.run("start")
+    one.join(team.topic)
     one.consumer.lift(team.topic, owner="first")
     assert one.one(20)
 
@@ -500,8 +467,7 @@ def test_a_hold_ends_by_itself_while_a_call_waits(team, member):
 def test_a_lift_on_another_thread_ends_a_wait(team, member):
     one = member(starts=False)
     one.consumer.hold(ALL)
-    one.call("subscribe", [team.topic])
-    one.run("start")
+    one.join(team.topic)
     asked = asyncio.run_coroutine_threadsafe(one.consumer.getone(), one.loop.loop)
     one.consumer.lift(ALL)
     assert asked.result(20).offset == 0
@@ -523,8 +489,7 @@ def test_what_was_taken_as_a_hold_arrived_is_first_after_it(team, member):
     """Neither committed meanwhile, nor counted as given, nor in the position."""
     one = member(kind=HoldingAtTheEnd, starts=False)
     one.consumer.hold(*[f"{team.topic}:{n}" for n in (1, 2, 3)], owner="others")
-    one.call("subscribe", [team.topic])
-    one.run("start")
+    one.join(team.topic)
     assert one.one(20) + one.one(20) == [(0, 0), (0, 1)]
     one.consumer.held = f"{team.topic}:0"
     assert one.one(0.3) == []
@@ -546,8 +511,7 @@ def test_getmany_waits_on_where_all_was_put_back(team, member):
     one = member(kind=HoldingAtTheEnd, starts=False)
     one.consumer.hold(*[f"{team.topic}:{n}" for n in (1, 2, 3)], owner="others")
     one.consumer.held = f"{team.topic}:0"
-    one.call("subscribe", [team.topic])
-    one.run("start")
+    one.join(team.topic)
     asked = one.consumer.getmany(timeout_ms=20_000, max_records=2)
     asked = asyncio.run_coroutine_threadsafe(asked, one.loop.loop)
     wait_for(lambda: len(one.consumer.holds()) == 4, "the late hold")
@@ -562,8 +526,7 @@ def test_what_is_put_back_is_not_committed_by_itself(team, member):
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 100}
     one = member(kind=HoldingAtTheEnd, starts=False, **settings)
     one.consumer.hold(*[f"{team.topic}:{n}" for n in (1, 2, 3)], owner="others")
-    one.call("subscribe", [team.topic])
-    one.run("start")
+    one.join(team.topic)
     one.one(20)
     one.consumer.held = f"{team.topic}:0"
     one.many(0.3)
@@ -637,16 +600,6 @@ def test_listeners_are_the_programs_and_find_held_partitions_quiet(team, member)
     assert listener.called == [("revoked", 0), ("assigned", 4, 1)]
     with pytest.raises(TypeError, match="ConsumerRebalanceListener"):
         one.call("subscribe", [team.topic], listener=print)
-
-
-def test_what_a_hook_hears(team, member):
-    told = []
-    one = member(team.topic, control=team.quick, hooks=[told.append])
-    one.taken(count(20))
-    opened = [event for event in told if isinstance(event, GatesChanged)]
-    assert sum(len(event.flowing) for event in opened) == 4
-    assert {event.client_id for event in told} == {"a"}
-    assert one.consumer.hook_failures == {}
 
 
 # ---------------------------------------------------------------- start and end
@@ -797,21 +750,6 @@ def test_control_topics_that_are_missing_are_not_created(team, member):
         assert set(missing.values()).isdisjoint(admin.list_topics())
 
 
-@pytest.mark.parametrize(
-    ("target", "error"),
-    [("or:ders:x", ScopeSyntaxError), (7, TargetTypeError), ("*", ScopeSyntaxError)],
-)
-def test_a_bad_target_changes_nothing(team, member, target, error):
-    one = member(starts=False)
-    with pytest.raises(error):
-        one.consumer.hold(team.topic, target)
-    assert one.consumer.holds() == ()
-    with pytest.raises(HoldSettingError):
-        one.consumer.explain(team.topic)
-    with pytest.raises(HoldSettingError):
-        one.consumer.hold(team.topic, owner="operator:alice")
-
-
 @pytest.mark.parametrize("version", ["0.12.0", "0.15.0", "1.0"])
 def test_another_aiokafka_is_refused(loop, monkeypatch, version):
     monkeypatch.setattr(aiokafka_control, "__version__", version)
@@ -819,17 +757,6 @@ def test_another_aiokafka_is_refused(loop, monkeypatch, version):
         UnsupportedAiokafkaError, match=rf"aiokafka {version} .*install"
     ):
         loop.call(AIOKafkaConsumer)
-
-
-def test_the_one_private_name_is_there(team, member):
-    """A member asks aiokafka's coordinator who it is; there is no public way."""
-    one = member(team.topic)
-    coordinator = one.consumer._coordinator
-    assert one.consumer._member.membership() == (
-        coordinator.member_id,
-        coordinator.generation,
-    )
-    assert coordinator.generation > 0
 
 
 def test_it_needs_no_kafka_python(team):
@@ -911,7 +838,3 @@ def test_control_clients_have_the_members_connection_and_nothing_of_its_group(lo
     clients = AiokafkaClients({**connection, **of_the_group}, calls)
     assert (clients.group_id, clients.client_id) == ("g", "billing")
     assert clients._base == {**connection, "client_id": "billing-control"}
-
-
-def test_all_that_is_public():
-    assert module.__all__ == ["AIOKafkaConsumer"]

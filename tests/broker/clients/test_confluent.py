@@ -62,6 +62,18 @@ def member(team):
         yield made
 
 
+@pytest.fixture
+def subscribed(team, member):
+    """Make members that have subscribed to the team's topic."""
+
+    def made(**more):
+        consumer = member(**more)
+        consumer.subscribe([team.topic])
+        return consumer
+
+    return made
+
+
 def taken(consumer, condition, what="records", by=1):
     """Poll until a condition holds; return the partition and offset of what came."""
     came = []
@@ -131,12 +143,11 @@ def test_a_held_group_delivers_nothing_whoever_joins_and_then_all_of_it(team, pr
 @pytest.mark.contract("G2")
 @CLASSIC
 def test_a_group_that_was_held_before_its_first_member_delivers_nothing(
-    team, member, protocol
+    team, subscribed, protocol
 ):
     """The gate of a gained partition opens when the holds are read, not before."""
     team.operator_holds(f"{team.topic}:0")
-    consumer = member(protocol=protocol, control=team.quick)
-    consumer.subscribe([team.topic])
+    consumer = subscribed(protocol=protocol, control=team.quick)
     came = taken(consumer, count(15))
     assert of(came, 0) == []
     assert consumer.quiet() == [TopicPartition(team.topic, 0)]
@@ -147,10 +158,11 @@ def test_a_group_that_was_held_before_its_first_member_delivers_nothing(
 
 
 @pytest.mark.contract("G6")
-def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(team, member):
+def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(
+    team, subscribed
+):
     """It obeys the hold, and its offsets stay where they are."""
-    consumer = member(control=team.quick)
-    consumer.subscribe([team.topic])
+    consumer = subscribed(control=team.quick)
     came = taken(consumer, count(20))
     whose = ("--group", team.group, "--owner", "alice")
     told = []
@@ -175,21 +187,19 @@ def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(team, mem
     assert not {*came} & {*later}
 
 
-def test_an_operator_s_hold_ends_by_the_brokers_time(team, member):
+def test_an_operator_s_hold_ends_by_the_brokers_time(team, subscribed):
     team.operator_holds(f"{team.topic}:0", for_=1.0)
-    consumer = member(control=team.quick)
-    consumer.subscribe([team.topic])
+    consumer = subscribed(control=team.quick)
     assert of(taken(consumer, count(20)), 0) == list(range(5))
     assert consumer.holds() == ()
 
 
 @pytest.mark.contract("G5")
 @pytest.mark.embedded_broker
-def test_a_holds_topic_that_is_gone_leaves_its_holds_in_force(team, member):
+def test_a_holds_topic_that_is_gone_leaves_its_holds_in_force(team, subscribed):
     told = []
     team.operator_holds(f"{team.topic}:0")
-    consumer = member(control=team.quick, hooks=[told.append])
-    consumer.subscribe([team.topic])
+    consumer = subscribed(control=team.quick, hooks=[told.append])
     taken(consumer, count(15))
     team.broker.delete_topic(team.settings.holds_topic)
     team.produce(1)
@@ -204,7 +214,7 @@ def test_a_holds_topic_that_is_gone_leaves_its_holds_in_force(team, member):
 
 
 @pytest.mark.contract("G4")
-def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, member):
+def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, subscribed):
     """A transaction ends with its marker, of which a consumer hears nothing."""
     team.operator_holds(f"{team.topic}:0")
     servers = settings_of(team)["bootstrap.servers"]
@@ -216,20 +226,18 @@ def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, member):
     producer.begin_transaction()
     producer.produce(team.settings.holds_topic, b"no hold", b"no key", partition=0)
     producer.commit_transaction()
-    consumer = member(control=team.quick)
-    consumer.subscribe([team.topic])
+    consumer = subscribed(control=team.quick)
     assert of(taken(consumer, count(15)), 0) == []
 
 
 @pytest.mark.contract("G5")
 @pytest.mark.embedded_broker
-def test_a_holds_topic_that_is_made_again_lifts_nothing(team, member, monkeypatch):
+def test_a_holds_topic_that_is_made_again_lifts_nothing(team, subscribed, monkeypatch):
     """Neither by what it lacks, nor by offsets that are others' now."""
     monkeypatch.setattr(librdkafka, "_LOOK_EVERY", 0.1)  # not 30 s
     told, name = [], team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
-    consumer = member(control=team.quick, hooks=[told.append])
-    consumer.subscribe([team.topic])
+    consumer = subscribed(control=team.quick, hooks=[told.append])
     taken(consumer, count(15))
     team.broker.delete_topic(name)
     team.create(name, topics.HOLDS_SETTINGS)
@@ -266,7 +274,7 @@ def test_no_end_is_told_of_a_holds_topic_that_is_made_again(team):
         assert came[1] is None
 
 
-def test_a_member_is_asked_who_it_is_on_its_own_thread_alone(team, member):
+def test_a_member_is_asked_who_it_is_on_its_own_thread_alone(team, subscribed):
     """confluent-kafka lets one thread into a client at a time: a reporter would starve."""
     asked = set()
 
@@ -283,8 +291,7 @@ def test_a_member_is_asked_who_it_is_on_its_own_thread_alone(team, member):
             asked.add(threading.get_ident())
             return super().assignment()
 
-    consumer = member(kind=Noting, control=team.quick)
-    consumer.subscribe([team.topic])
+    consumer = subscribed(kind=Noting, control=team.quick)
     taken(consumer, count(20))
     team.operator_holds(team.topic)
     asking = ("wait", "quiet", team.topic, "--group", team.group, "--timeout", "60s")
@@ -303,11 +310,10 @@ def test_a_member_is_asked_who_it_is_on_its_own_thread_alone(team, member):
 @pytest.mark.contract("P6", "G9")
 @CLASSIC
 def test_a_pause_lasts_through_rebalances_that_give_its_partition_back(
-    team, member, protocol
+    team, subscribed, protocol
 ):
     """In an eager one it is revoked, and assigned anew to the same member."""
-    consumer = member(protocol=protocol)
-    consumer.subscribe([team.topic])
+    consumer = subscribed(protocol=protocol)
     taken(consumer, count(20))
     consumer.commit(asynchronous=False)
     with ConfluentMember(team, "z", protocol) as other:
@@ -325,11 +331,10 @@ def test_a_pause_lasts_through_rebalances_that_give_its_partition_back(
 
 @CLASSIC
 def test_a_pause_ends_where_a_rebalance_leaves_its_partition_out(
-    team, member, protocol
+    team, subscribed, protocol
 ):
     """So a program that resumes only what it owns does not stall; a hold stays."""
-    consumer = member(protocol=protocol)
-    consumer.subscribe([team.topic])
+    consumer = subscribed(protocol=protocol)
     taken(consumer, count(20))
     consumer.commit(asynchronous=False)
     consumer.pause(consumer.assignment())
@@ -341,19 +346,6 @@ def test_a_pause_ends_where_a_rebalance_leaves_its_partition_out(
     team.produce(1)
     assert taken(consumer, count(1)) == [(gone[1], 5)]
     assert len(consumer.quiet()) == 3
-
-
-def test_a_pause_ends_with_resume_and_nothing_is_lost_or_twice(team, member):
-    consumer = member()
-    consumer.subscribe([team.topic])
-    taken(consumer, count(20))
-    consumer.pause(consumer.assignment())
-    team.produce(4)
-    assert consumer.consume(100, 0.3) == []
-    assert len(consumer.holds()) == 4
-    consumer.resume(consumer.assignment())
-    came = taken(consumer, count(16), by=100)
-    assert sorted(came) == [(p, n) for p in range(4) for n in range(5, 9)]
 
 
 @pytest.mark.contract("P2", "P5", "G9")
@@ -565,9 +557,8 @@ def test_what_is_handed_over_is_busy_before_the_last_look(team, member, upstream
     assert said[0] == {(team.topic, 0)}
 
 
-def test_librdkafka_commits_what_was_given_by_itself(team, member):
-    consumer = member(auto_commit_interval_ms=100, enable_auto_commit=True)
-    consumer.subscribe([team.topic])
+def test_librdkafka_commits_what_was_given_by_itself(team, subscribed):
+    consumer = subscribed(auto_commit_interval_ms=100, enable_auto_commit=True)
     taken(consumer, count(20))
     zero = [TopicPartition(team.topic, 0)]
 
@@ -687,10 +678,9 @@ def test_a_poll_never_waits_longer_than_a_lift_may(team, member, monkeypatch):
     assert consumer.poll(0) is not None
 
 
-def test_a_number_of_messages_is_confluent_kafkas_to_judge(team, member):
+def test_a_number_of_messages_is_confluent_kafkas_to_judge(subscribed):
     """It returns at once if none are asked for."""
-    consumer = member()
-    consumer.subscribe([team.topic])
+    consumer = subscribed()
     assert consumer.consume(0) == []
     for wrong in (-1, 2_000_000):
         with pytest.raises(ValueError, match="num_messages"):
@@ -722,10 +712,9 @@ def test_callbacks_are_the_programs_and_may_assign(team, member):
 
 
 @pytest.mark.contract("P14", "G9")
-def test_what_a_hook_hears(team, member):
+def test_what_a_hook_hears(team, subscribed):
     told = []
-    consumer = member(control=team.quick, hooks=[told.append])
-    consumer.subscribe([team.topic])
+    consumer = subscribed(control=team.quick, hooks=[told.append])
     taken(consumer, count(20))
     opened = [one for one in told if isinstance(one, GatesChanged)]
     assert sum(len(one.flowing) for one in opened) == 4
@@ -734,10 +723,9 @@ def test_what_a_hook_hears(team, member):
 
 
 @pytest.mark.contract("P14", "G9")
-def test_a_collector_shows_what_is_known_of_a_member(team, member):
+def test_a_collector_shows_what_is_known_of_a_member(team, subscribed):
     """What librdkafka does not tell is left out; after the end the counters stay."""
-    consumer = member(control=team.quick)
-    consumer.subscribe([team.topic])
+    consumer = subscribed(control=team.quick)
     began = time.time()
     taken(consumer, count(20))
     consumer.hold(f"{team.topic}:0")
@@ -862,7 +850,3 @@ def test_control_clients_have_the_members_connection_and_nothing_of_its_group():
     clients = LibrdkafkaClients({**connection, **of_the_group})
     assert (clients.group_id, clients.client_id) == ("g", "billing")
     assert clients._base == {**connection, "client.id": "billing-control"}
-
-
-def test_all_that_is_public():
-    assert module.__all__ == ["Consumer"]

@@ -11,10 +11,8 @@ from kafka.admin import (
     ResourceType,
 )
 
-from safeconsumer import Control
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import events as control_events
-from safeconsumer.group import topics
 from safeconsumer.holds.scope import ALL
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, allow
@@ -89,16 +87,6 @@ def test_an_audit_can_log_in(story, tmp_path):
     file = story.files["operator"]
     file.write_text(file.read_text().replace(PASSWORDS["operator"], "x"))
     assert story.run("operator", *asked).exit_code == Status.REFUSED
-
-
-def test_a_record_that_is_too_large_is_told_so(story):
-    story.prefix = f"small-{story.team.group}-"
-    small = {**topics.HOLDS_SETTINGS, "max.message.bytes": "100"}
-    story.team.create(Control.prefixed(story.prefix).holds_topic, small)
-    asked = ("@all", "--group", story.team.group, "--future", "--reason", "x" * 200)
-    ended = story.run("operator", "pause", *asked)
-    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.REFUSED, 1)
-    assert "MessageSizeTooLargeError" in ended.stderr
 
 
 def test_who_may_see_nothing_is_told_that(story):

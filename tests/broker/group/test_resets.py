@@ -5,19 +5,13 @@ import random
 import time
 
 import pytest
-from kafka.admin import KafkaAdminClient
-from kafka.errors import TopicAlreadyExistsError
 
-from safeconsumer._kafka.resetting import RECREATED
 from safeconsumer.cli.errors import Status
-from safeconsumer.group import topics
-from safeconsumer.holds.hold import RESET
 from tests.harness.brokers.java import JavaBroker
 from tests.harness.group.rounds import KINDS, TARGETS, Rounds
 from tests.harness.group.team import run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
-from tests.harness.waiting import retried, wait_for
 
 MINUTES = 5
 LEAST = len(KINDS)
@@ -36,78 +30,17 @@ def operate(team, command, *arguments):
 def test_a_group_that_runs_is_moved(team, target):
     """Its member goes on at the target, and commits what it gets from there."""
     consumer = team.subscribed("a", control=team.quick)
-    got = team.settled(consumer)
-    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
-    consumer.commit()
+    team.catch_up(consumer)
     with Polled(consumer):
         operate(team, "pause", team.topic, "--reason", "x", "--wait", "60s")
         team.produce(5)
         operate(team, "reset-offsets", team.topic, "--to", str(target), "--wait", "60s")
-        assert committed(team) == {target}
+        assert team.committed() == dict.fromkeys(range(4), target)
     operate(team, "resume", team.topic)
     expected, came = {tp: [*range(target, 10)] for tp in team.partitions}, {}
     poll_until(consumer, lambda: came == expected, got=came)
     consumer.commit()
-    assert committed(team) == {10}
-
-
-def committed(team):
-    """Return the offsets that the group has committed."""
-    with KafkaAdminClient(**team.broker.client_config) as admin:
-        (found,) = admin.list_group_offsets([team.group]).values()
-    return {one.offset for one in found.values()}
-
-
-@pytest.fixture
-def working(team):
-    """Lend a member with all of the topic, whose threads work on what it got last."""
-    consumer = team.subscribed("a", control=team.quick)
-    got = team.settled(consumer)
-    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
-    consumer.commit()
-    consumer.busy = lambda: team.partitions
-    with Polled(consumer):
-        yield consumer
-
-
-def shown(team):
-    return run(team, "status", "--group", team.group).stdout
-
-
-@pytest.mark.any_broker
-@pytest.mark.usefixtures("time_to_look")
-def test_a_topic_that_was_deleted_and_recreated_meanwhile_is_not_moved(team, working):
-    operate(team, "pause", team.topic, "--reason", "x")
-    operate(team, "reset-offsets", team.topic, "--to", "2")
-    team.broker.delete_topic(team.topic)
-    recreated = TopicAlreadyExistsError  # it goes later than the broker says
-    retried(lambda: team.broker.create_topic(team.topic, 4), recreated)
-    team.produce(5)
-    working.busy = None
-    wait_for(lambda: RECREATED in shown(team), "the reason", pause=0.5)
-    assert committed(team) <= {-1}
-    assert working.quiet() == set(team.partitions)
-
-
-@pytest.mark.any_broker
-@pytest.mark.usefixtures("time_to_look")
-def test_a_holds_topic_that_was_recreated_meanwhile_moves_nothing(team, working):
-    """The hold stays in force; whether it was lifted meanwhile is not known."""
-    name = team.settings.holds_topic
-    operate(team, "pause", team.topic, "--reason", "x")
-    operate(team, "reset-offsets", team.topic, "--to", "2")
-    team.broker.delete_topic(name)
-    wait_for(lambda: "  unavailable  " in shown(team), "a report of that", pause=0.5)
-    team.create(name, topics.HOLDS_SETTINGS)
-    wait_for(lambda: "kept by members" in shown(team), "a report of it", pause=0.5)
-    working.busy = None
-
-    def owners():
-        return {one.owner for one in working.holds()}
-
-    wait_for(lambda: RESET not in owners(), "the end of the reset")
-    assert committed(team) == {5}
-    assert working.quiet() == set(team.partitions)
+    assert team.committed() == dict.fromkeys(range(4), 10)
 
 
 # ---------------------------------------------------------------- rounds

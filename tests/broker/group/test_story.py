@@ -77,9 +77,7 @@ def test_an_operators_story(story):
     """Alice has the rights that ``control acls`` prints, and no more."""
     team, topic = story.team, story.team.topic
     first = story.member("billing-1")
-    got = team.settled(first)
-    poll_until(first, lambda: sum(map(len, got.values())) == 20, got=got)
-    first.commit()
+    team.catch_up(first)
     with Polled(first):
         look_first(story)
         pause_and_wait(story)
@@ -108,9 +106,7 @@ def test_the_printed_rights_move_a_group_without_members(story):
     """Its next owner moves nothing then: the command has committed."""
     team, topic = story.team, story.team.topic
     consumer = story.member("gone")
-    got = team.settled(consumer)
-    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
-    consumer.commit()
+    team.catch_up(consumer)
     consumer.close()
     ends_well(story, "pause", topic, "--reason", "x", *OWNER)
     moved = ("reset-offsets", topic, "--to", "2", "--wait", "60s", *OWNER)

@@ -48,14 +48,6 @@ TARGETS = ("earliest", "latest", "back", "offset", "time")
 _SESSION = 6.0
 
 
-@frozen
-class Bound:
-    """A range of offsets of a partition that came once after a lift, and must."""
-
-    first: int
-    end: int
-
-
 @frozen(kw_only=True)
 class Result:
     """

@@ -139,6 +139,18 @@ class Team:
         ready = self.has_all(consumer)
         return poll_until(consumer, lambda: ready() and self.is_ungated(consumer))
 
+    def catch_up(self, consumer):
+        """Poll until a member has all five records of each partition, and commit."""
+        got, each = self.settled(consumer), dict.fromkeys(self.partitions, 5)
+        poll_until(consumer, lambda: {tp: len(got[tp]) for tp in got} == each, got=got)
+        consumer.commit()
+
+    def committed(self):
+        """Return the group's committed offsets, by the number of the partition."""
+        with KafkaAdminClient(**self.broker.client_config) as admin:
+            (found,) = admin.list_group_offsets([self.group]).values()
+        return {tp.partition: one.offset for tp, one in sorted(found.items())}
+
     # ------------------------------------------------------------ the operator
 
     def operator_holds(self, *scopes, for_=None, owner="alice", reason="test"):

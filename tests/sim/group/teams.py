@@ -11,7 +11,6 @@ from safeconsumer.cli import connection
 from safeconsumer.testing import _codes
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
-from tests.harness.polling import poll_until
 from tests.sim.playing import simulated
 
 
@@ -101,8 +100,6 @@ def played(prepare=nullcontext, **team):
 def work(team):
     """Let one member be at work, which has committed everything."""
     consumer = team.subscribed("billing-1")
-    got = team.settled(consumer)
-    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
-    consumer.commit()
+    team.catch_up(consumer)
     with Polled(consumer):
         yield

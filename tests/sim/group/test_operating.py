@@ -5,11 +5,9 @@ import re
 import signal
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
@@ -72,41 +70,6 @@ def test_what_covers_nothing_is_refused(team, command):
         assert said in ended.stderr
         assert ("to hold it for later" in ended.stderr) is (command == "pause")
     assert run(team, "history").stdout == "nothing\n"
-
-
-@played(work)
-def test_one_of_several_that_covers_nothing(team):
-    """Nothing is written of the others either; with --future all of it is."""
-    scopes = (team.topic, "later")
-    assert pause(team, *scopes).exit_code == Status.USAGE
-    assert held(team) == []
-    assert pause(team, *scopes, "--future").exit_code == Status.DONE
-    assert held(team) == [(team.topic, "alice"), ("later", "alice")]
-
-
-@played(work)
-def test_what_was_killed_between_two_scopes_is_run_again(team, monkeypatch):
-    scopes = f"{team.topic}:0-2"
-    send, sent = KafkaProducer.send, count()
-
-    def killed(self, topic, **record):
-        if topic == team.settings.holds_topic and next(sent) == 2:
-            self.flush(5)
-            raise SystemExit(137)
-        return send(self, topic, **record)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(KafkaProducer, "send", killed)
-        assert pause(team, scopes).exit_code == 137
-    first = past(team)
-    assert [one["scope"][-2:] for one in first] == [":0", ":1"]
-    again = json.loads(pause(team, scopes, "-o", "json").stdout)
-    told = {
-        key: [one["scope"][-2:] for one in again[key]] for key in ("unchanged", "held")
-    }
-    assert (told["unchanged"], told["held"]) == ([":0", ":1"], [":2"])
-    ids = [one["id"] for one in again["unchanged"]]
-    assert ids == [one["id"] for one in first]
 
 
 @played(work)
@@ -278,23 +241,6 @@ def test_the_audit_finds_whoever_does_not_obey(team, tmp_path):
 
 def audit(*arguments):
     return CliRunner().invoke(safeconsumer, ["audit", *arguments])
-
-
-@played(leave, partitions=30)
-def test_many_holds_of_partitions_are_one_line(team):
-    """`pause orders:0-999 --replace` printed 2,003 lines."""
-    scope = f"{team.topic}:0-29"
-    assert pause(team, scope).exit_code == Status.DONE
-    refused = pause(team, scope, "--for", "2h")
-    assert f"held already: {scope} operator:alice since 2" in refused.stderr
-    ended = pause(team, scope, "--for", "2h", "--replace")
-    held = ("held", f"  {scope}", "instead of", f"  {scope}", "covers 30 partitions of")
-    lines = ended.stdout.splitlines()
-    assert [one[: len(begins)] for one, begins in zip(lines, held, strict=True)] == [
-        *held
-    ]
-    ended = by_alice(team, "resume", "--all")
-    assert ended.stdout.startswith(f"lifted {scope} operator:alice\ncovers 30 part")
 
 
 @pytest.mark.parametrize(
@@ -519,15 +465,6 @@ def test_a_wait_outlives_an_outage(team, monkeypatch):
 
 
 @played(work)
-def test_what_waits(team):
-    pause(team, f"{team.topic}:0-1", "--wait", "60s")
-    team.produce(7)
-    shown = run(team, "status", "--group", team.group).stdout
-    assert re.search(rf"{team.topic}:0 .* lag 7$", shown, re.MULTILINE)
-    assert shown.endswith("\nlag 28\n")
-
-
-@played(work)
 def test_all_groups_at_a_glance(team):
     """What does not obey, and when the next hold ends; others are a count."""
     none = run(team, "status")
@@ -556,27 +493,6 @@ def test_all_groups_at_a_glance(team):
 
 
 # ---------------------------------------------------------------- ends of holds
-
-
-@played(leave)
-def test_extend_where_nobody_reports(team):
-    """It does not shorten, and brings back nothing that has ended or may have."""
-    pause(team, "@all", "--for", "2h")
-    ended = by_alice(team, "extend", "@all", "--for", "90m")
-    assert ended.exit_code == Status.FAILED
-    assert "which is later" in ended.stderr
-    team.operator_holds(team.topic, for_=0.001, owner="alice")
-    shown = run(team, "status", "--group", team.group).stdout
-    assert shown.count("so it counts as in force") == 1
-    ended = by_alice(team, "extend", team.topic, "--for", "2h")
-    assert ended.exit_code == Status.FAILED
-    assert f"{team.topic} may have ended at 2" in ended.stderr
-    team.operator_holds("other", owner="alice")
-    ended = by_alice(team, "extend", team.topic, "--for", "2h")
-    assert ended.exit_code == Status.FAILED
-    assert f"{team.topic} ended at 2" in ended.stderr
-    assert "members lift it until 2" in ended.stderr
-    assert len(past(team)) == 3
 
 
 @played(leave)

@@ -6,7 +6,7 @@ import os
 import re
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaProducer
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli import waiting
@@ -36,13 +36,6 @@ def reset(team, *arguments):
     return by_alice(team, "reset-offsets", *arguments)
 
 
-def committed(team):
-    """Return what the group has committed, by the number of the partition."""
-    with KafkaAdminClient(**team.broker.client_config) as admin:
-        (found,) = admin.list_group_offsets([team.group]).values()
-    return {tp.partition: one.offset for tp, one in sorted(found.items())}
-
-
 def resets(team):
     status = run(team, "status", "--group", team.group, "-o", "json")
     return json.loads(status.stdout)["resets"]
@@ -68,7 +61,7 @@ def test_a_running_group_is_moved(team, to, offset):
     change = f"{5 - offset} again" if offset < 5 else "stays"
     assert f"{team.topic}:0  5 -> {offset}   {change}" in ended.stdout
     assert "moved: " in ended.stdout
-    assert committed(team) == dict.fromkeys(range(4), offset)
+    assert team.committed() == dict.fromkeys(range(4), offset)
     status = run(team, "status", "--group", team.group).stdout
     assert f"{team.topic}  moved 4 of 4 by operator:alice" in status
     moved = run(team, "wait", "moved", team.topic, "--group", team.group)
@@ -98,7 +91,7 @@ def test_some_partitions_of_a_hold_and_then_others(team):
     assert pause(team, "@all", "--wait", "30s").exit_code == Status.DONE
     assert reset(team, f"{team.topic}:0-1", "--to", "2", "--wait", "60s").exit_code == 0
     assert reset(team, f"{team.topic}:1-2", "--to", "3", "--wait", "60s").exit_code == 0
-    assert committed(team) == {0: 2, 1: 3, 2: 3, 3: 5}
+    assert team.committed() == {0: 2, 1: 3, 2: 3, 3: 5}
     again = reset(team, f"{team.topic}:1-2", "--to", "3", "--wait", "60s")
     assert again.exit_code == Status.DONE
 
@@ -113,7 +106,7 @@ def test_so_many_offsets_back_asked_for_twice_are_moved_once(team):
     assert f"{team.topic}:0  3 -> 3   stays" in ended.stdout
     more = reset(team, f"{team.topic}:1-2", "--to", "-2", "--wait", "60s")
     assert more.exit_code == Status.DONE
-    assert committed(team) == {0: 3, 1: 3, 2: 3, 3: 5}
+    assert team.committed() == {0: 3, 1: 3, 2: 3, 3: 5}
 
 
 @played(work)
@@ -122,7 +115,7 @@ def test_so_many_offsets_back_count_from_where_something_else_was_asked_for(team
     for number, to in ((0, "4"), (1, "-2"), (0, "-2")):
         ended = reset(team, f"{team.topic}:{number}", "--to", to, "--wait", "60s")
         assert ended.exit_code == Status.DONE
-    assert committed(team) == {0: 2, 1: 3, 2: 5, 3: 5}
+    assert team.committed() == {0: 2, 1: 3, 2: 5, 3: 5}
 
 
 @played(work)
@@ -143,7 +136,7 @@ def test_a_dry_run_changes_nothing(team):
         "start": 0,
         "end": 5,
     }
-    assert (committed(team)[0], resets(team)) == (5, [])
+    assert (team.committed()[0], resets(team)) == (5, [])
 
 
 @pytest.mark.parametrize(
@@ -317,7 +310,7 @@ def test_what_was_asked_for_is_said_though_it_cannot_be_printed(team, monkeypatc
     line = f"asked for and acknowledged: {team.topic}; but the rest is not shown: "
     assert ended.exit_code == Status.FAILED
     assert ended.stderr.startswith(f"safeconsumer: {line}")
-    assert committed(team) == dict.fromkeys(range(4), 3)
+    assert team.committed() == dict.fromkeys(range(4), 3)
 
 
 @played(work)
@@ -361,7 +354,7 @@ def test_of_a_group_without_members_the_command_moves_it_itself(team):
     assert pause(team, team.topic).exit_code == Status.DONE
     ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
-    assert committed(team) == dict.fromkeys(range(4), 3)
+    assert team.committed() == dict.fromkeys(range(4), 3)
     assert by_alice(team, "resume", team.topic).exit_code == Status.DONE
     consumer = team.subscribed("late")
     got = team.settled(consumer)
@@ -385,7 +378,7 @@ def test_of_a_group_that_only_a_stream_obeys_the_command_moves_it_itself(team):
     assert pause(team, team.topic).exit_code == Status.DONE
     ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
-    assert committed(team) == dict.fromkeys(range(4), 3)
+    assert team.committed() == dict.fromkeys(range(4), 3)
     looked = reset(team, team.topic, "--to", "2", "--dry-run").stdout
     assert "stream is a stream: its offsets do not move" in looked
 
@@ -459,7 +452,7 @@ def test_its_hold_gets_an_end_again_once_all_is_moved(team):
     assert "extend makes one that ends last longer, --replace" in again.stderr
     replaced = pause(team, team.topic, "--for", "2h", "--replace")
     assert replaced.exit_code == Status.DONE
-    assert (resets(team), committed(team)) == ([], dict.fromkeys(range(4), 1))
+    assert (resets(team), team.committed()) == ([], dict.fromkeys(range(4), 1))
 
 
 @played(work)

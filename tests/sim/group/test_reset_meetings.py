@@ -11,7 +11,9 @@ from tests.sim.group.test_members import QUICK, member
 from tests.sim.group.test_resets import (
     SILENT,
     Resetting,
+    at_work,
     elsewhere,
+    held,
     moved,
     quiet,
     since,
@@ -194,12 +196,9 @@ def transaction(lab, offset):
 
 @simulated(seeds=1, nightly=4)
 def test_it_waits_for_a_transaction_that_is_open_and_is_not_undone_by_it(lab):
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", isolation_level="read_committed")
-    lab.until(lambda: len(one.records) == 10)
-    operator.hold("t")
-    lab.until(lambda: quiet(one))
+    operator, one = held(
+        lab, enable_auto_commit=False, isolation_level="read_committed"
+    )
     producer = transaction(lab, 9)
     operator.reset({T: 4})
     lab.sleep(20)
@@ -217,10 +216,7 @@ def test_it_waits_for_a_transaction_that_is_open_and_is_not_undone_by_it(lab):
 
 @simulated(seeds=1, nightly=4)
 def test_a_transaction_that_ends_after_the_move_is_put_right_while_the_hold_stands(lab):
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a")
-    lab.until(lambda: len(one.records) == 10)
+    operator, one = at_work(lab, enable_auto_commit=False)
     operator.hold("t")
     operator.reset({T: 4})
     lab.until(lambda: lab.committed(T) == 4)
@@ -239,10 +235,7 @@ def test_a_transaction_that_ends_after_the_move_is_put_right_while_the_hold_stan
 @simulated(seeds=1, nightly=4)
 def test_a_target_that_is_committed_already_is_done_when_its_owner_begins_there(lab):
     """Until then it would go on, and commit, where it was."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True, auto_commit_interval_ms=60_000)
-    lab.until(lambda: len(one.records) == 10)
+    operator, one = at_work(lab, auto_commit_interval_ms=60_000)
     one.call(lambda consumer: consumer.commit({T: OffsetAndMetadata(4, "", -1)}))
     operator.hold("t")
     lab.until(lambda: quiet(one))
@@ -263,10 +256,7 @@ def test_a_target_that_is_committed_already_is_done_when_its_owner_begins_there(
 @simulated(seeds=1)
 def test_what_is_done_and_undone_again_is_said(lab):
     """A commit from elsewhere, that Kafka lets nobody put right."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
+    operator, one = at_work(lab)
     operator.hold("t")
     operator.reset({T: 4})
     lab.until(lambda: lab.committed(T) == 4)
@@ -284,10 +274,12 @@ def test_what_is_done_and_undone_again_is_said(lab):
 @simulated(seeds=1, nightly=4)
 def test_a_move_that_is_committed_again_does_not_undo_what_came_after_the_lift(lab):
     """Kafka refuses that commit once, and the hold is lifted before it is sent again."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", retry_backoff_ms=1500, reconnect_backoff_max_ms=1500)
-    lab.until(lambda: len(one.records) == 10)
+    operator, one = at_work(
+        lab,
+        enable_auto_commit=False,
+        retry_backoff_ms=1500,
+        reconnect_backoff_max_ms=1500,
+    )
     operator.hold("t")
     operator.reset({T: 4})
     lab.until(lambda: lab.committed(T) == 4)

@@ -78,15 +78,27 @@ def since(one, tp, count):
     return one.values(tp)[count:]
 
 
+def at_work(lab, **settings):
+    """Return an operator, and a member that has read the ten records of a topic."""
+    operator = Resetting(lab)
+    lab.topic("t", records=10)
+    one = member(lab, "a", **{"enable_auto_commit": True, **settings})
+    lab.until(lambda: len(one.records) == 10)
+    return operator, one
+
+
+def held(lab, **settings):
+    """Return the same, while the member obeys a hold of the topic."""
+    operator, one = at_work(lab, **settings)
+    operator.hold("t")
+    lab.until(lambda: quiet(one))
+    return operator, one
+
+
 @pytest.mark.parametrize("target", [3, 15, 10], ids=["back", "forward", "nowhere"])
 @simulated(seeds=1, nightly=4)
 def test_a_held_partition_is_moved_and_goes_on_at_the_target(lab, target):
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
-    operator.hold("t")
-    lab.until(lambda: quiet(one))
+    operator, one = held(lab)
     lab.append(T, 10, first=10)
     operator.reset({T: target})
     lab.until(lambda: lab.committed(T) == target)
@@ -217,28 +229,6 @@ def test_the_next_owner_moves_it_before_its_first_record(lab, assignor):
 
 
 @simulated(seeds=1, nightly=4)
-def test_a_member_that_moves_nothing_is_a_negative_control(lab):
-    """``Control(resets=False)`` holds, and goes on where it was."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(
-        lab,
-        "a",
-        enable_auto_commit=True,
-        control=Control(holds_topic="ops", status_topic="status", resets=False),
-    )
-    lab.until(lambda: len(one.records) == 10)
-    operator.reset({T: 4})
-    lab.until(lambda: quiet(one))
-    lab.sleep(20)
-    operator.end("t")
-    lab.append(T, 2, first=10)
-    lab.until(lambda: len(one.records) == 12)
-    assert since(one, T, 10) == [10, 11]
-    one.stop()
-
-
-@simulated(seeds=1, nightly=4)
 def test_it_is_moved_while_its_group_rebalances_without_an_end(lab):
     """A frozen member keeps a join waiting; it is moved when the join is over."""
     operator = Resetting(lab)
@@ -271,10 +261,7 @@ def test_it_is_moved_while_its_group_rebalances_without_an_end(lab):
 
 @simulated(seeds=1, nightly=4)
 def test_it_waits_until_the_program_has_nothing_in_hand(lab):
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
+    operator, one = at_work(lab)
     lab.append(T, 1, first=10)
     one.nap = 30.0
     lab.until(lambda: len(one.records) == 11)
@@ -478,15 +465,18 @@ def test_after_a_join_meanwhile_the_listener_has_heard_who_owns_what(lab, assign
     two.stop()
 
 
-@simulated(seeds=1)
-def test_a_listener_that_fails_stops_nothing(lab):
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
+def listening(lab, **settings):
+    """Return an operator, a member at work, and its listener."""
+    operator, one = at_work(lab, **settings)
     heard = Heard()
     one.call(lambda consumer: consumer.subscribe(["t"], listener=heard))
     lab.sleep(5)
+    return operator, one, heard
+
+
+@simulated(seeds=1)
+def test_a_listener_that_fails_stops_nothing(lab):
+    operator, one, heard = listening(lab)
 
     def fail(_):
         raise ValueError
@@ -516,12 +506,7 @@ def test_an_ownership_that_a_reset_began_commits_between_target_and_delivered(
     lab, target
 ):
     """While it is held, and after: what is from before would undo the reset."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a")
-    lab.until(lambda: len(one.records) == 10)
-    operator.hold("t")
-    lab.until(lambda: quiet(one))
+    operator, one = held(lab, enable_auto_commit=False)
     lab.append(T, 10, first=10)
     one.call(lambda consumer: consumer.commit())
     operator.reset({T: target})
@@ -540,13 +525,7 @@ def test_an_ownership_that_a_reset_began_commits_between_target_and_delivered(
 
 @simulated(seeds=1)
 def test_a_listener_that_commits_what_it_had_undoes_nothing(lab):
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a")
-    lab.until(lambda: len(one.records) == 10)
-    heard = Heard()
-    one.call(lambda consumer: consumer.subscribe(["t"], listener=heard))
-    lab.sleep(5)
+    operator, one, heard = listening(lab, enable_auto_commit=False)
     consumer = one.consumer
     heard.on_partitions_revoked = lambda _: consumer.commit_async({T: at(9)})
     operator.hold("t")
@@ -558,31 +537,12 @@ def test_a_listener_that_commits_what_it_had_undoes_nothing(lab):
     one.stop()
 
 
-@simulated(seeds=1)
-def test_a_commit_from_elsewhere_is_put_right_while_the_hold_stands(lab):
-    """As of a transaction that ends late."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
-    operator.hold("t")
-    operator.reset({T: 4})
-    lab.until(lambda: lab.committed(T) == 4)
-    elsewhere(lab, 9)
-    lab.sleep(5)
-    assert lab.committed(T) == 4
-    one.stop()
-
-
 # ---------------------------------------------------------------- lifted while undone
 
 
 @simulated(seeds=1, nightly=4)
 def test_lifted_while_undone_it_stays_where_it_was(lab):
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
+    operator, one = at_work(lab)
     lab.sleep(6)
     fault = lab.cluster.fail("OffsetCommit", error=14, count=1000)
     operator.hold("t")
@@ -606,12 +566,7 @@ def test_lifted_while_undone_it_stays_where_it_was(lab):
 @simulated(seeds=1, nightly=4)
 def test_lifted_while_another_has_moved_it_the_old_place_is_forgotten(lab):
     """The member is expelled, does not know it yet, and reads the lift."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
-    operator.hold("t")
-    lab.until(lambda: quiet(one))
+    operator, one = held(lab)
     lab.append(T, 5, first=10)
     lab.sleep(6)
     away = lab.cluster.fail("OffsetFetch", is_held=True, client_id="a")
@@ -659,12 +614,7 @@ def unmoved(operator):
 @simulated(seeds=1)
 def test_a_holds_topic_made_again_keeps_the_hold_and_moves_nothing(lab):
     """Whether it was lifted meanwhile, and what was committed then, is not known."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
-    operator.hold("t")
-    lab.until(lambda: quiet(one))
+    operator, one = held(lab)
     away = lab.cluster.fail("OffsetFetch", is_held=True, client_id="a")
     operator.reset({T: 4})
     lab.sleep(5)
@@ -680,10 +630,7 @@ def test_a_holds_topic_made_again_keeps_the_hold_and_moves_nothing(lab):
 
 @simulated(seeds=1, nightly=4)
 def test_two_owners_the_later_counts_whoever_lifts(lab):
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
+    operator, one = at_work(lab)
     operator.reset({T: 4})
     lab.until(lambda: lab.committed(T) == 4)
     operator.reset({T: 7}, scope="t:0", owner="bob", hold_id="h2")
@@ -699,11 +646,8 @@ def test_two_owners_the_later_counts_whoever_lifts(lab):
 
 @simulated(seeds=1)
 def test_the_same_hold_written_again_moves_nothing_and_another_offset_does(lab):
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
     told = []
-    one = member(lab, "a", enable_auto_commit=True, hooks=[resets(told)])
-    lab.until(lambda: len(one.records) == 10)
+    operator, one = at_work(lab, hooks=[resets(told)])
     operator.reset({T: 4})
     lab.until(lambda: lab.committed(T) == 4)
     operator.reset({T: 4})
@@ -727,29 +671,6 @@ def test_a_hold_that_covers_less_than_its_reset_moves_what_it_covers(lab):
     lab.sleep(10)
     assert lab.committed(tps[1]) == 10
     one.stop()
-
-
-@simulated(seeds=1)
-def test_partitions_assigned_by_hand_are_moved_too(lab):
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    made = []
-
-    def live():
-        consumer = SafeConsumer(
-            **lab.settings(group_id=GROUP, client_id="a", control=CONTROL)
-        )
-        consumer.assign([T])
-        while not made:
-            consumer.poll(200)
-        consumer.close()
-
-    _, thread = lab.start("a", live)
-    lab.sleep(5)
-    operator.reset({T: 4})
-    lab.until(lambda: lab.committed(T) == 4)
-    made.append(True)
-    thread.join()
 
 
 # ---------------------------------------------------------------- slow brokers
@@ -818,10 +739,7 @@ def test_the_audit_accepts_a_reset_that_the_holds_topic_confirms(
     lab, tmp_path, target, is_confirmed
 ):
     """And finds one that no operator has asked for."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True, journal=tmp_path)
-    lab.until(lambda: len(one.records) == 10)
+    operator, one = at_work(lab, journal=tmp_path)
     lab.append(T, 10, first=10)
     lab.until(lambda: len(one.records) == 20)
     operator.hold("t")

@@ -110,37 +110,30 @@ def test_members_that_nobody_lists_have_no_figures():
     assert "group_partitions unknown" not in lost
 
 
-def margin_of(seen):
-    return figures_of(seen)["group_retention_margin_seconds"]
+def since(hold, seconds, **changed):
+    """Return a hold that was placed so many seconds ago, and extended since."""
+    body = evolve(hold.hold, since_ms=int((time.time() - seconds) * 1000))
+    return evolve(hold, hold=body, **changed)
 
 
-def test_the_margin_of_a_group_whose_members_are_all_gone():
-    """Nobody tells the broker's time, and data waits all the same."""
-    held = viewed(0, is_held=True)
-    facts = evolve(held.facts, state="Empty", members=())
-    gone = evolve(held, times=Times(None, held.holds[0].at), reports=(), facts=facts)
-    margin = margin_of(gone)
-    assert 3500 < margin <= 3600
-
-
-def test_the_margin_by_a_clock_that_is_behind():
+@pytest.mark.parametrize(
+    ("kind", "margin"),
+    [("members are gone", 3600), ("a clock is behind", -3600), ("renewed", 600)],
+)
+def test_the_margin_until_records_are_deleted(kind, margin):
+    """Data waits though nobody tells the broker's time; by the broker's clock, not ours."""
     held = viewed(0, is_held=True)
     (hold,) = held.holds
-    later = evolve(hold, at=time.time() + 7200, offset=10)
-    body = evolve(later.hold, since_ms=int(hold.at * 1000))
-    times = Times(None, later.at)
-    margin = margin_of(evolve(held, holds=(evolve(later, hold=body),), times=times))
-    assert -3700 < margin <= -3600
-
-
-def test_the_margin_of_what_was_renewed():
-    held = viewed(0, is_held=True)
-    (hold,) = held.holds
-    assert held.times.now is not None
-    body = evolve(hold.hold, since_ms=int((held.times.now - 3000) * 1000))
-    margin = margin_of(evolve(held, holds=(evolve(hold, hold=body),)))
-    # A hold's time is in whole milliseconds.
-    assert margin == pytest.approx(600, abs=0.0011)
+    if kind == "members are gone":
+        facts = evolve(held.facts, state="Empty", members=())
+        held = evolve(held, times=Times(None, hold.at), reports=(), facts=facts)
+    elif kind == "a clock is behind":
+        later = since(hold, 0, at=time.time() + 7200, offset=10)
+        held = evolve(held, holds=(later,), times=Times(None, later.at))
+    else:
+        held = evolve(held, holds=(since(hold, 3000),))
+    found = figures_of(held)["group_retention_margin_seconds"]
+    assert margin - 100 < found <= margin + 0.0011  # in whole milliseconds
 
 
 @pytest.mark.parametrize(

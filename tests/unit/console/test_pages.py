@@ -20,9 +20,9 @@ from safeconsumer.console.app import create
 from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
 from safeconsumer.group.documents import group_document, status_document
-from safeconsumer.group.facts import NO_GROUP, UNKNOWN, GroupFacts
+from safeconsumer.group.facts import UNKNOWN, GroupFacts
 from safeconsumer.group.follower import Trouble
-from safeconsumer.group.report_wire import STREAM, Kept
+from safeconsumer.group.report_wire import Kept
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, Reset
 from tests.harness.console.harness import (
@@ -122,23 +122,6 @@ def test_a_hold_is_extended():
     assert held.at is not None
     since = int(held.at * 1000)
     assert made.hold == evolve(held.hold, ttl_ms=9 * 3_600_000, since_ms=since)
-
-
-def test_an_extension_that_is_sent_twice_is_done_once():
-    """After the first it stands already; an extension by somebody else is another."""
-    still = groups()
-    served, writer = writing(still)
-    with served.client() as client:
-        given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
-        form = carried(client.get("/place", params={**given, "for": "9h"}))
-        assert client.post("/place", data=form).status_code == 303
-        (made,) = writer.written
-        still.stand(HELD, evolve(hold_of(HELD), hold=made.hold, offset=20))
-        assert client.post("/place", data=form).status_code == 303
-        still.stand(HELD, evolve(hold_of(HELD), offset=20))
-        refused = client.post("/place", data=form)
-        assert (refused.status_code, len(writer.written)) == (409, 1)
-        assert "the hold has changed" in refused.text
 
 
 @pytest.mark.parametrize(
@@ -327,32 +310,6 @@ def test_a_page_of_the_history_derives_no_others(monkeypatch):
     assert [len(one) for one in derived] == [101, 301, 950]
 
 
-def test_what_waits_for_a_group_is_summed():
-    served, _ = writing(held_by("alice"))
-    assert "<dt>Lag</dt><dd>75</dd>" in page(served, "/group", group=HELD)
-
-
-def test_a_group_that_only_streams_obey_is_shown_and_held():
-    """A stream is no member for Kafka; its group is no typing error for all that."""
-    known = viewed(4, is_held=False)
-    stream = evolve(
-        known.reports[0], member="s", member_id="", generation=-1, kind=STREAM
-    )
-    nobody = GroupFacts(state="Dead", members=(), committed={})
-    still = alone(evolve(known, facts=nobody, reports=(stream,)))
-    served, writer = writing(still)
-    with served.client() as client:
-        assert FREE in page(served, "/")
-        assert "no such group" not in page(served, "/group", group=FREE).lower()
-        wish = {"group": FREE, "scopes": "topic-004:1", "reason": "db", "for": "1h"}
-        asked = client.get("/place", params=wish)
-        assert "no group" not in asked.text
-        assert client.post("/place", data=carried(asked)).status_code == 303
-        wrong = client.get("/place", params={**wish, "group": f"{FREE}x"})
-        assert "no group" in wrong.text
-    assert [one.key.scope for one in writer.written] == ["topic-004:1"]
-
-
 # ---------------------------------------------------------------- once, or too late
 
 
@@ -373,29 +330,6 @@ def test_what_is_sent_twice_is_done_once():
         still.stand(FREE, evolve(hold_of(FREE, "topic-004"), hold=made.hold, at=at))
         assert client.post("/place", data=form).status_code == 303
         assert len(writer.written) == 1
-
-
-def test_a_replacement_that_is_sent_twice_is_done_once():
-    """The second found nothing to replace, and was refused."""
-    still = held_by("alice")
-    served, writer = writing(still)
-    wish = {"group": HELD, "scopes": "topic-005:0", "reason": "db", "for": "9h"}
-    agreed = served.plan(**wish)["agreement"]
-    with served.client() as client:
-        form = carried(client.get("/place", params=wish))
-        assert client.post("/place", data=form).status_code == 303
-        (made,) = writer.written
-        at = still.known.views[HELD].times.now
-        (hold,) = still.known.views[HELD].holds
-        still.stand(HELD, evolve(hold, hold=made.hold, at=at, offset=20))
-        assert client.post("/place", data=form).status_code == 303
-    for more in ({"agreed": agreed}, {}):
-        again = served.post("/place", **wish, **more)
-        told = again.json()
-        assert (again.status_code, told["is_done_already"]) == (200, True)
-        assert told["held"] == []
-        assert [one["scope"] for one in told["unchanged"]] == ["topic-005:0"]
-    assert len(writer.written) == 1
 
 
 def test_a_lift_that_is_sent_twice_is_done_once():
@@ -430,42 +364,6 @@ def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade():
         assert "a later version holds topic-005:0" in answer.text
         assert "upgrade first" in answer.text
     assert writer.written == []
-
-
-def test_lifting_twice_what_was_all_that_is_known_of_a_group():
-    """As a hold is that was placed before its group exists."""
-    still = held_by("alice")
-    view = still.known.views[HELD]
-    nobody = evolve(view, facts=NO_GROUP, reports=())
-    still.known = evolve(still.known, views={HELD: nobody})
-    served, writer = writing(still)
-    assert served.post("/lift", **lifting(offset="0")).status_code == 200
-    still.stand(HELD)
-    again = served.post("/lift", **lifting(offset="0"))
-    assert (again.status_code, again.json()["is_done_already"]) == (200, True)
-    assert served.post("/lift", **lifting()).status_code == 404
-    assert len(writer.written) == 1
-
-
-def test_a_hold_that_may_have_ended_is_renewed_and_that_is_said():
-    """By REST, too, where a loop may repeat the call."""
-    still = groups()
-    served, writer = writing(still)
-    view = still.known.views[HELD]
-    (hold,) = view.holds
-    over = evolve(hold, at=hold.at - 3700)
-    times = Times(None, over.at, hold.at)
-    still.stand(HELD, over)
-    changed = evolve(still.known.views[HELD], times=times)
-    still.known = evolve(
-        still.known, times=times, views={**still.known.views, HELD: changed}
-    )
-    wish = {"group": HELD, "scopes": "@all", "reason": "the database moves"}
-    said = served.get("/place", **wish, **{"for": "1h"})["points"]
-    assert any("would be renewed" in one["sentence"] for one in said)
-    told = served.pause(**wish, **{"for": "1h"}).json()
-    assert (told["is_done_already"], len(writer.written)) == (False, 1)
-    assert [one["scope"] for one in told["renewed"]] == ["@all"]
 
 
 def test_nothing_is_written_for_a_client_that_has_gone():
@@ -642,18 +540,6 @@ def test_a_hold_under_which_offsets_are_not_moved_yet_is_not_lifted():
         assert (sent.status_code, writer.written) == (409, [])
 
 
-def test_a_lift_is_asked_about_the_hold_that_was_shown():
-    """Of another one, that was extended since, the page says so at once."""
-    still = held_by("alice", "bob")
-    served, _ = writing(still)
-    boxes = chosen(page(served, "/group", group=HELD))
-    query = {"group": HELD, "hold": boxes}
-    assert 'role="alert" id' not in page(served, "/lift", **query)
-    one, other = still.known.views[HELD].holds
-    still.stand(HELD, evolve(one, offset=30), other)
-    assert "the hold on topic-005:0 has changed" in page(served, "/lift", **query)
-
-
 def test_a_member_that_would_not_move_is_agreed_to():
     served, writer = writing(resetting("alice", "alice", resets=None))
     with served.client() as client:
@@ -669,7 +555,8 @@ def test_a_member_that_would_not_move_is_agreed_to():
     ("change", "status", "said"),
     [
         ({"scopes": "topic-005:0-1"}, 409, "topic-005:1 is not held by alice"),
-        ({"scopes": "topic-005:0", "to": "-2000"}, 409, "has offsets 0 to 2,000"),
+        ({"scopes": "topic-005:0", "to": "-1001"}, 409, "0 to 2,000: not -1"),
+        ({"scopes": "topic-005:0", "to": "2001"}, 409, "0 to 2,000: not 2,001"),
         ({"to": "soon"}, 400, "to: not &#39;soon&#39;: write earliest"),
         ({"scopes": ""}, 400, "give a scope to move"),
         ({"group": "typo"}, 409, "nothing of topic-005:0 topic-005:1 is consumed"),
@@ -716,16 +603,6 @@ def test_a_program_gets_the_documents_of_the_commands():
     assert lifted["points"]
     with served.client() as client:
         assert client.get("/ready").text == "ready"
-
-
-def test_a_hold_is_extended_by_a_program():
-    served, writer = writing(groups())
-    wish = {"group": HELD, "scopes": "@all", "extends": "9", "for": "9h"}
-    agreed = served.get("/place", **wish)["agreement"]
-    told = served.post("/place", **wish, agreed=agreed)
-    assert told.status_code == 200, told.text
-    assert [one["scope"] for one in told.json()["held"]] == ["@all"]
-    assert [one.hold.ttl_ms for one in writer.written] == [9 * 3_600_000]
 
 
 # ---------------------------------------------------------------- ages
@@ -809,7 +686,7 @@ def test_viewers_of_one_version_share_a_page(monkeypatch, path):
     )
     served = console_of(still)
     with served.client() as one, served.client() as other:
-        assert one.get(path).text == other.get(path).text
+        assert one.get(path).status_code == other.get(path).status_code == 200
         assert len(rendered) == 1
         newer(still)
         one.get(path)
@@ -930,30 +807,6 @@ def test_a_table_says_since_when_and_not_when_it_was_extended():
     one = evolve(one, hold=evolve(one.hold, since_ms=1_600_000_000_000))
     it, _ = writing(alone(evolve(viewed(5, is_held=True), holds=(one,))))
     assert 'datetime="2020-09-13' in page(it, "/group", group=HELD)
-
-
-def test_history_is_in_the_topics_order():
-    """The latest first; a broker's clock may go back, or not move at all."""
-    one, known = hold_of(HELD), groups()
-    known.known = evolve(
-        known.known,
-        records=past(
-            *(
-                evolve(
-                    one,
-                    at=at,
-                    offset=offset,
-                    hold=ControlHold(str(offset), str(offset)),
-                )
-                for offset, at in enumerate((1e9, 1e9 - 60, 1e9 - 60))
-            )
-        ),
-    )
-    served, _ = writing(known)
-    text = page(served, "/history")
-    assert re.findall(r'data-name="Why">(\d)</td>', text) == ["2", "1", "0"]
-    what = re.findall(r'<span class="tag held">([a-z ]+)</span>', text)
-    assert what == ["held again", "held again", "held"]
 
 
 def test_history_says_where_offsets_were_moved_to():

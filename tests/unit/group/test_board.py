@@ -7,7 +7,7 @@ from kafka import TopicPartition
 from safeconsumer.group import follower as module
 from safeconsumer.group import report_wire, wire
 from safeconsumer.group.board import NAMED_FOR, SILENT_AFTER, Board, Readable
-from safeconsumer.group.commits import CommitWatch, Move
+from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.log_clock import LogClock
@@ -191,16 +191,6 @@ def test_a_hold_that_is_over_is_gone():
     assert len(topics.board.records) == 1
 
 
-def test_if_nobody_tells_the_time_records_prove_it():
-    topics = Topics(ahead=-3600)
-    topics.hold("t:0", ttl_ms=10_000)
-    topics.at += 11
-    seen = topics.view()
-    assert (len(seen.holds), seen.times.now) == (1, None)
-    topics.hold("t:1")
-    assert [one.key.scope for one in topics.view().holds] == ["t:1"]
-
-
 def test_if_nobody_reports_a_hold_that_ended_by_this_clock_may_have_ended():
     """It is shown for as long as no record proves that it has."""
     topics = Topics()
@@ -280,21 +270,6 @@ def test_a_topic_that_is_made_again():
     assert (len(topics.view().holds), topics.board.remade) == (1, ())
     topics.report("a", kept=(Kept(owner="operator:x", scope="t", line="t"),))
     assert (len(topics.view().kept), topics.board.remade) == (1, ("ops",))
-
-
-def test_what_a_silent_member_commits_is_watched():
-    topics, watch = Topics(), CommitWatch()
-    topics.hold()
-    members = (facts("silent", TP),)
-
-    def moves(offset, *, is_heard=True):
-        asked = GroupFacts(state="Stable", members=members, committed={TP: offset})
-        view = evolve(topics.view(), facts=asked, is_heard=is_heard)
-        return watch.note("g", asked, view.held_by_silent)
-
-    assert moves(5) == moves(5) == {}
-    assert moves(9) == {TP: Move(5, 9)}
-    assert moves(12, is_heard=False) == {}
 
 
 # ---------------------------------------------------------------- publishing

@@ -127,25 +127,21 @@ def test_targets_of_a_group(target, expected):
 
 
 @pytest.mark.parametrize(
-    "target",
+    ("target", "error"),
     [
-        "no scope",
-        "orders:x",
-        "re:(",
-        r"re:(a)\1",
-        re.compile("a", re.IGNORECASE),
-        TopicPartition("orders", -1),
+        ("no scope", ScopeSyntaxError),
+        ("orders:x", ScopeSyntaxError),
+        ("re:(", ScopeSyntaxError),
+        (r"re:(a)\1", ScopeSyntaxError),
+        (re.compile("a", re.IGNORECASE), ScopeSyntaxError),
+        (TopicPartition("orders", -1), ScopeSyntaxError),
+        (3, TargetTypeError),
     ],
     ids=short,
 )
-def test_bad_targets_of_a_group(target):
-    with pytest.raises(ScopeSyntaxError):
+def test_bad_targets_of_a_group(target, error):
+    with pytest.raises(error):
         patterns.target(target)
-
-
-def test_a_target_of_another_type():
-    with pytest.raises(TargetTypeError):
-        patterns.target(3)
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,7 @@ HELD = {
         held(of_a(), holds=ENDED, times=Times(115.0), skew=30.0),
         "waiting hold ended",
         "waiting hold ended",
+        said="members lift it until 1970-01-01 00:02:20Z",
     ),
     "a hold that may have ended": Situation(
         held(of_a(quiet=QUIET), holds=ENDED, times=Times(None, 105.0, 111.0)),

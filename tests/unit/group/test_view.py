@@ -77,16 +77,30 @@ def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
     assert "plain" not in said
 
 
+FROZEN = "has not reported for 18 s: it died, hangs, or cannot write its reports"
+
+
 @pytest.mark.contract("G8")
-def test_who_was_killed_is_no_plain_client():
-    """Kafka lists it until its session ends; its own last report says what it was."""
-    last = report("b", 1, at_ms=82_000)
+@pytest.mark.parametrize(
+    ("last", "why", "rank"),
+    [
+        (report("b", 1, at_ms=82_000), FROZEN, "PROBLEM"),
+        (
+            # A static member leaves no group.
+            report("b", None, at_ms=82_000, state="stopped"),
+            "has stopped, and Kafka lists it until its session ends",
+            "note",
+        ),
+    ],
+    ids=["killed", "closed"],
+)
+def test_a_member_that_kafka_still_lists_is_no_plain_client(last, why, rank):
+    """Its own last report says what it was."""
     seen = evolve(viewed(A, B, report("a", 0)), late=(last,), times=LATER)
-    why = "has not reported for 18 s: it died, hangs, or cannot write its reports"
     found = seen.quietness([Everything()])
     assert found.sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
-    (told,) = [one for one in member_findings(seen) if one.rank == "PROBLEM"]
-    assert told.what == f"member b on  {why}"
+    (told,) = [one for one in member_findings(seen) if why in one.what]
+    assert (told.rank, told.what) == (rank, f"member b on  {why}")
     assert "Control()" not in told.do
 
 
@@ -95,7 +109,7 @@ def test_who_was_killed_is_no_plain_client():
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
 def test_who_is_frozen_may_go_on(member_id, state):
     """It assigned partitions itself, or its session is over: Kafka does not list it."""
-    why = "b has not reported for 18 s: it died, hangs, or cannot write its reports"
+    why = f"b {FROZEN}"
     last = report("b", 1, at_ms=82_000, member_id=member_id)
     for one in (last, evolve(last, quiet={}), evolve(last, quiet={}, busy=last.quiet)):
         seen = evolve(viewed(state=state), late=(one,), times=LATER)
@@ -134,18 +148,6 @@ def test_a_hold_that_just_expired_is_not_lost():
     assert problems(90_000, hold) == []
     assert "they were lost" in problems(90_000)[0]
     assert "they were lost" in problems(92_500, hold)[0]
-
-
-@pytest.mark.contract("G8")
-def test_who_was_closed_is_neither_dead_nor_a_plain_client():
-    """A static member leaves no group: Kafka lists it, and it has said that it stops."""
-    last = report("b", None, at_ms=82_000, state="stopped")
-    seen = evolve(viewed(A, B, report("a", 0)), late=(last,), times=LATER)
-    why = "has stopped, and Kafka lists it until its session ends"
-    found = seen.quietness([Everything()])
-    assert found.sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
-    (told,) = [one for one in member_findings(seen) if why in one.what]
-    assert told.rank == "note"
 
 
 def moved_by_silent(*seen):
@@ -263,15 +265,6 @@ def test_a_member_that_died_otherwise_is_unknown(last, *, is_listed):
     view = after_a_kill(last, *seen, report("a", 0, **({} if is_listed else BOTH)))
     is_over = last.state == "stopped" and not is_listed
     assert view.quietness([HELD]).is_reached is is_over
-
-
-def test_the_owner_shown_is_kafkas():
-    both = evolve(A, assigned=frozenset({ZERO, ONE}))
-    last = evolve(DIED_QUIET, quiet={})
-    view = after_a_kill(last, both, report("a", 0, **BOTH))
-    row = next(one for one in view.partitions if one.tp == ONE)
-    assert (row.verdict.words, row.owner) == ("unknown", "a")
-    assert row.verdict.sentence.startswith("b has not reported")
 
 
 @pytest.mark.parametrize(

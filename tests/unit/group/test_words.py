@@ -304,8 +304,6 @@ def over(*seen):
 def test_a_hold_whose_time_is_over_is_no_alarm(quiet):
     """Members lift it some time within the skew, each by what it knows of the clock."""
     seen = over(A, report("a", 0, holds=1, quiet=quiet))
-    for one in (seen.verdict, seen.partitions[0].verdict):
-        assert "members lift it until 1970-01-01 00:02:20Z" in one.sentence
     lines = status(seen)
     assert sum("members lift it until" in one for one in lines) == 1
     assert sum("hold ended" in one for one in lines) == 3
