@@ -194,9 +194,7 @@ asked_options = options(
     output_options,
     connection_options,
 )
-"""
-Gives a command what all that change holds have; it is called with ``asked``.
-"""
+"""Gives a command what all that change holds have; it is called with ``asked``."""
 
 
 def wait_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

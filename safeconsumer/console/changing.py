@@ -65,9 +65,7 @@ _TROUBLES = (ControlTopicError, KafkaError, OSError)
 
 T = TypeVar("T")
 Given = Mapping[str, str]
-"""
-The fields of a form or a call, all there, without blanks around them.
-"""
+"""The fields of a form or a call, all there, without blanks around them."""
 
 
 @frozen(kw_only=True)

@@ -13,9 +13,7 @@ from safeconsumer.holds.scope import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 Ask = Callable[[Callable[[Offsets | None], object]], object]
-"""
-Asks for the control topics' end offsets; calls back with them, or with None.
-"""
+"""Asks for the control topics' end offsets; calls back with them, or with None."""
 
 
 @frozen(eq=False)

@@ -54,9 +54,7 @@ _END_SECONDS = 3.0
 # nothing is held: they may have ten thousands of partitions.
 _LAGS_EVERY = 10.0
 MOST_RECORDS = 10_000
-"""
-How many records of the control topics a follower keeps, the newest.
-"""
+"""How many records of the control topics a follower keeps, the newest."""
 
 
 @frozen

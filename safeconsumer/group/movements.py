@@ -14,9 +14,7 @@ from safeconsumer.holds.resets import Target
 from safeconsumer.holds.scope import Scope
 
 NOT_NOW = "its client, settings or version cannot"
-"""
-Why a member that reports does not carry out resets.
-"""
+"""Why a member that reports does not carry out resets."""
 
 
 @frozen(kw_only=True)

@@ -61,14 +61,10 @@ from safeconsumer.holds.scope import Everything, Scope
 Point = tuple[str, str]
 
 GONE = "it was lifted, it ended, or it has another owner"
-"""
-Why a hold that was named may not be there.
-"""
+"""Why a hold that was named may not be there."""
 
 LACKED = "the holds topic was made again and lacks it"
-"""
-Why a hold is written again that members obey.
-"""
+"""Why a hold is written again that members obey."""
 
 
 class Cluster(Protocol):

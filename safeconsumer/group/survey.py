@@ -23,9 +23,7 @@ AWAY = (
     kafka_errors.RequestTimedOutError,
     OSError,
 )
-"""
-Errors of any request to a broker that cannot be reached.
-"""
+"""Errors of any request to a broker that cannot be reached."""
 
 _DEAD = "Dead"
 _NO_GROUP: Mapping[str, Any] = {"group_state": _DEAD, "members": ()}

@@ -38,14 +38,10 @@ from safeconsumer.holds.explain import counted, utc
 _MANY, _FEW = 20, 5
 
 UNSEEN = "a consumer that assigns partitions itself and does not report is not seen"
-"""
-What is never known of a group.
-"""
+"""What is never known of a group."""
 
 UNCOMMITTED = "nothing committed"
-"""
-The words in place of a lag where there is no committed offset.
-"""
+"""The words in place of a lag where there is no committed offset."""
 
 # Kafka's states of a group in which its members own what they are assigned.
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
