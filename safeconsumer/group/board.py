@@ -173,14 +173,14 @@ class Board:
         self.reported_at = self.reported_at if at is None else at
         self._last.pop(record.key, None)  # the newest comes last
         self._last[record.key] = _LastReport(
-            at or 0.0, record.value, self._clock.passed
+            at or 0.0, record.value, self._clock.passed()
         )
         # Whoever looks at holds alone never updates, which leaves out old ones.
-        while self._last and abs(self.reported_at - self._oldest_at()) > _KEPT_FOR:
-            del self._last[next(iter(self._last))]
-
-    def _oldest_at(self) -> float:
-        return next(iter(self._last.values())).at
+        while self._last:
+            oldest, last = next(iter(self._last.items()))
+            if abs(self.reported_at - last.at) <= _KEPT_FOR:
+                break
+            del self._last[oldest]
 
     @property
     def ends(self) -> dict[str, int]:
@@ -211,7 +211,7 @@ class Board:
             listen: waits for one more record if clocks differ, and returns its time, or
                 None if none came; None: it is not waited for.
         """
-        wall = self._clock.wall
+        wall = self._clock.wall()
         newest = max(self.reported_at, self._written_at)
         groups: dict[str, _OfGroup] = defaultdict(_OfGroup)
         for hold in self.holds():
@@ -228,7 +228,7 @@ class Board:
         reports = (one.report for one in self._last.values())
         is_there = any(one.state != "stopped" for one in reports if one is not None)
         return self._clock.now(
-            self.reported_at, _nothing if listen is None or not is_there else listen
+            self.reported_at, listen if listen and is_there else lambda: None
         )
 
     def _sort_reports(self, now: float, groups: Mapping[str, _OfGroup]) -> None:
@@ -258,8 +258,8 @@ class Board:
     def _may_be_alive(self, last: _LastReport, now: float) -> bool:
         # If nobody tells the time, ours counts, with the allowed skew.
         clock = self._clock
-        moment, late = (now, 0.0) if clock.is_sure else (clock.wall, self._skew)
-        age = max(moment - last.at, clock.passed - last.taken_at)
+        moment, late = (now, 0.0) if clock.is_sure else (clock.wall(), self._skew)
+        age = max(moment - last.at, clock.passed() - last.taken_at)
         return age <= NAMED_FOR + late
 
     # ------------------------------------------------------------ what it shows
@@ -350,7 +350,3 @@ def is_live(at: float, now: float) -> bool:
     A report later than now was written before that clock went back.
     """
     return abs(now - at) <= SILENT_AFTER
-
-
-def _nothing() -> None:
-    """Wait for no record."""

@@ -45,21 +45,6 @@ class Written:
         return read_record(self)
 
 
-@frozen(kw_only=True)
-class Taken:
-    """
-    The result of taking over some records.
-
-    Attributes:
-        fresh: what is new, one record for each key.
-        skipped: how many records could not be read; of all groups' those are not
-            counted that a later one of their key has replaced.
-    """
-
-    fresh: tuple[HoldRecord, ...]
-    skipped: int
-
-
 class Fold:
     """
     The last records of one group's holds, or of all groups', fed in the topic's order.
@@ -82,12 +67,13 @@ class Fold:
         self._last: dict[bytes, HoldRecord] = {}
         self.incarnation = 0
 
-    def take(self, records: Iterable[Written]) -> Taken:
+    def take(self, records: Iterable[Written]) -> tuple[list[HoldRecord], int]:
         """
-        Take over the next records.
+        Take over the next records; return the new one of each key, and how many are bad.
 
         Of all groups' with one key only the last that can be read is decoded: a topic
-        has the records of a month, and most were followed by others.
+        has the records of a month, and most were followed by others. So bad ones are
+        counted only behind that.
         """
         by_key: dict[bytes | None, list[Written]] = {}
         for record in records:
@@ -109,7 +95,7 @@ class Fold:
                 self._last.pop(written, None)
             else:
                 self._last[written] = one
-        return Taken(fresh=tuple(fresh), skipped=skipped)
+        return fresh, skipped
 
     def _latest(self, records: Sequence[Written]) -> tuple[HoldRecord | None, int]:
         """Return the last record of a key that can be read, and how many cannot."""
