@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Any
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import refusing, waiting
@@ -137,7 +137,7 @@ class Asked:
     def _show(self, operator: Operator, plan: Plan) -> None:
         if isinstance(plan.wish, Timed):
             topics = sorted({tp.topic for tp in plan.covers})
-            plan = plan.with_retention(operator.retention(topics))
+            plan = evolve(plan, limits=operator.retention(topics))
         if self.output.is_json:
             self.output.document({"dry_run": True, **plan.document()})
             return

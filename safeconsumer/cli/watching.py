@@ -94,20 +94,22 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     if not any(one.ends for one in every):
         refusing.refuse_before_init(operator)
     if not every:
-        _check_readable(operator)
+        with suppress(ControlTopicError):  # who may read no holds is told that
+            operator.holds()
+    unread = dict.fromkeys(why for one in every for why in one.unread)
     if output.is_json:
-        board = operator.board
-        output.document(
-            documents.groups_document(
-                every, read_until=board.read_until, now=board.times.now
-            )
-        )
+        document = {
+            "read_until": operator.board.read_until,
+            "now": operator.board.times.now,
+            "unread": [*unread],
+            "groups": list(map(documents.group_document, every)),
+        }
+        output.document(document)
         return
     if not every:
         output.lines(["no groups that you may see, and no holds"])
         return
     shown = [one for one in every if is_all or one.verdict != NOTHING_HELD]
-    unread = dict.fromkeys(why for one in every for why in one.unread)
     lines = [f"unknown: {why}" for why in unread]
     if shown:
         heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "LAG", "NOW")
@@ -116,12 +118,6 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     if folded := len(every) - len(shown):
         lines.append(f"nothing is held in {counted(folded, 'group')}: --all lists them")
     output.lines(lines)
-
-
-def _check_readable(operator: Operator) -> None:
-    # Who may read no holds is told that, and not that there are none.
-    with suppress(ControlTopicError):
-        operator.holds()
 
 
 def _group_row(one: View) -> tuple[str, ...]:

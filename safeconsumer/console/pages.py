@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from safeconsumer.console import asking, changing, rest
 from safeconsumer.console.asking import IsWanted
-from safeconsumer.console.changing import Given, Refused, Submission
+from safeconsumer.console.changing import Given, Refused
 from safeconsumer.console.problems import Problem, is_program
 from safeconsumer.console.rendering import Page, templates
 from safeconsumer.console.state import State, state_of
@@ -224,26 +224,28 @@ def _preview(form: _Form, request: Request) -> Response:
     return _form_page(form, request, given, plan, problem)
 
 
-def _carry_out(form: _Form, request: Request, sent: Submission) -> Response:
+def _carry_out(
+    form: _Form, request: Request, sent: Mapping[str, str], is_wanted: IsWanted
+) -> Response:
     """Do what was shown, and show the group."""
-    given, wish = form.given(sent.given), None
+    state, given, wish = state_of(request), form.given(sent), None
     try:
-        wish = form.wish(sent.state, sent.owner, given)
-        done = changing.change(sent, wish)
+        wish = form.wish(state, state.auth.owner_of(request), given)
+        done = changing.change(state, wish, sent, is_wanted)
     except Problem as problem:
-        plan = None if is_program(request) else _plan_after(sent, wish, problem)
+        plan = None if is_program(request) else _plan_after(state, wish, problem)
         if is_program(request) or (plan is None and form.is_filled is None):
             raise
         return _form_page(form, request, given, plan, problem)
     return _done(request, done)
 
 
-def _plan_after(sent: Submission, wish: Wish | None, problem: Problem) -> Plan | None:
+def _plan_after(state: State, wish: Wish | None, problem: Problem) -> Plan | None:
     """Return what to show beside a problem: the plan as it is now, if there is one."""
     if isinstance(problem, Refused) or wish is None:
         return getattr(problem, "plan", None)
     try:
-        return changing.plan(sent.state, sent.state.snapshot(), wish)
+        return changing.plan(state, state.snapshot(), wish)
     except Problem:
         return None
 
@@ -364,14 +366,9 @@ async def _shown(form: _Form, request: Request) -> Response:
 async def _sent(form: _Form, request: Request) -> Response:
     """Carry out what a form or a program sends."""
     given = await rest.body_of(request)
-    state = state_of(request)
-    owner = state.auth.owner_of(request)
-
-    def submit(is_wanted: IsWanted) -> Response:
-        sent = Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
-        return _carry_out(form, request, sent)
-
-    return await asking.answer(request, submit)
+    return await asking.answer(
+        request, lambda is_wanted: _carry_out(form, request, given, is_wanted)
+    )
 
 
 def _page(

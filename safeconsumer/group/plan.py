@@ -217,10 +217,6 @@ class Plan:
         text = json.dumps([type(wish).__name__, wish.facts(), needs, over])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def with_retention(self, limits: Mapping[str, float | None]) -> "Plan":
-        """Return the plan with sentences on whether records are deleted before it ends."""
-        return evolve(self, limits=limits)
-
     def document(self) -> dict[str, Any]:
         """Return the plan as plain JSON values."""
         points = [{"level": level, "sentence": text} for level, text in self.says]
@@ -670,7 +666,8 @@ class Lift:
                 ),
                 ask="resume --force lifts it, and leaves what is not moved where it is",
             )
-        others = {one.key.scope: one.key.owner for one in anothers(plan)}
+        is_another = [one for one in plan.own if self.by not in {None, one.key.owner}]
+        others = {one.key.scope: one.key.owner for one in is_another}
         if self.by is not None:
             mine = OPERATOR + self.by
             kept = [one for one in plan.kept if one.owner != mine]
@@ -732,12 +729,6 @@ def of_later_version(plan: Plan, *keys: ControlKey) -> tuple[HoldRecord, ...]:
     wanted = keys or plan.wish.keys(plan.view)
     named = {(one.scope, one.owner) for one in wanted}
     return tuple(one for one in plan.others if (one.key.scope, one.key.owner) in named)
-
-
-def anothers(plan: Plan) -> tuple[HoldRecord, ...]:
-    """Return the holds to lift that belong to somebody else than who lifts them."""
-    by = plan.wish.by if isinstance(plan.wish, Lift) else None
-    return tuple(one for one in plan.own if by not in {None, one.key.owner})
 
 
 def flowing(plan: Plan) -> tuple[TopicPartition, ...]:
