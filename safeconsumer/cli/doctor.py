@@ -1,6 +1,6 @@
 """Implements ``safeconsumer doctor``: finds what would keep a group hold from working."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 from attrs import asdict
@@ -51,13 +51,9 @@ def doctor(
 def _tell(output: Output, found: Sequence[Finding]) -> None:
     if output.is_json:
         output.document([asdict(one) for one in found])
-    else:
-        output.lines(_lines(found))
-
-
-def _lines(found: Sequence[Finding]) -> Iterator[str]:
-    rows = [(one.rank, one.what) for one in found]
-    for line, one in zip(group_text.columns(rows, ""), found, strict=True):
-        yield line
-        if one.do:
-            yield f"         {one.do}"
+        return
+    rows = group_text.columns(((one.rank, one.what) for one in found), "")
+    lines: list[str] = []
+    for line, one in zip(rows, found, strict=True):
+        lines += [line, f"         {one.do}"] if one.do else [line]
+    output.lines(lines)

@@ -180,14 +180,10 @@ def acls(  # noqa: PLR0913 - one parameter per option
     if output.is_json:
         output.document([one.document() for one in found])
         return
-    lines = [*_heading(settings), *(one.command() for one in found)]
-    Output().lines(lines)
-
-
-def _heading(settings: Control) -> tuple[str, ...]:
-    return (
+    lines = [
         "# Set these for your principals, groups and topics. Members must not be able",
         f"# to write {settings.holds_topic}: whoever may can hold and lift.",
         "# Operators need Read of groups and of their topics for one thing alone: that",
         "# reset-offsets moves a group without members.",
-    )
+    ]
+    Output().lines([*lines, *(one.command() for one in found)])

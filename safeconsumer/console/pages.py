@@ -25,7 +25,7 @@ from safeconsumer.console.state import State, state_of
 from safeconsumer.group.carry_out import Done
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.follower import MOST_RECORDS, Snapshot
-from safeconsumer.group.history import entries
+from safeconsumer.group.history import entries, history_of
 from safeconsumer.group.movements import movements
 from safeconsumer.group.plan import Consent, Lift, Plan, Wish
 from safeconsumer.group.verdicts import Level
@@ -122,7 +122,7 @@ def history(request: Request) -> Response:
     skew, times = state.follower.settings.clock_skew, snapshot.times
     # A person sees one page; the entry behind it tells whether there is a next one.
     most = None if is_program(request) else _page_number(request) * SIZE + 1
-    past = snapshot.history(name or None)
+    past = history_of(snapshot.records, name or None)
     found = entries(past, skew, times.proven, times.here, most)
     is_cut = len(snapshot.records) >= MOST_RECORDS
     if is_program(request):

@@ -11,7 +11,7 @@ read. What they show of a group is a :class:`~safeconsumer.group.view.View` of i
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -155,17 +155,15 @@ class Board:
         """Take over records by topic, and how far each topic is read with them."""
         for name, records in polled.items():
             if name == self._holds_topic:
-                self._take_holds([written(one) for one in records])
+                found = [written(one) for one in records]
+                newest = max((one.at_ms for one in found), default=0) / 1000
+                self._written_at = max(self._written_at, newest)
+                self._fold.take(found)
+                self.records.extend(found)
                 continue
             for record in records:
                 self._take_report(record)
         self.positions = dict(positions)
-
-    def _take_holds(self, records: Sequence[Written]) -> None:
-        newest = max((one.at_ms for one in records), default=0) / 1000
-        self._written_at = max(self._written_at, newest)
-        self._fold.take(records)
-        self.records.extend(records)
 
     def _take_report(self, record: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
         # Reports go by offset: a broker's clock may have gone back.

@@ -30,10 +30,6 @@ class Written:
     offset: int
     at_ms: int
 
-    def is_of(self, group: str | None) -> bool:
-        """Tell whether it is about a group; None for any."""
-        return self.of is not None and group in {None, self.of.group}
-
     @cached_property
     def of(self) -> wire.ControlKey | None:
         """Its key: the group, the owner and the scope; None if it cannot be read."""

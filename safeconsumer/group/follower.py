@@ -16,9 +16,7 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, described_topics
 from safeconsumer.group.board import NAMED_FOR, Board, Readable
 from safeconsumer.group.commits import CommitWatch, Move
-from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Written
-from safeconsumer.group.history import history_of
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
     AWAY,
@@ -123,10 +121,6 @@ class Snapshot:
         if self.trouble:
             return f"{self.trouble.said} {self.trouble.detail}".strip()
         return "" if self.is_complete else "the control topics are being read"
-
-    def history(self, group: str | None = None) -> tuple[HoldRecord, ...]:
-        """Return the records still on the holds topic, of one group or of all."""
-        return history_of(self.records, group)
 
 
 @frozen(kw_only=True)

@@ -401,8 +401,12 @@ class Operator:
         held, recent = self._asked(
             lambda asker: [first_offsets(one, self.admin, asker) for one in times]
         )
-        names = {tp.topic for tp in recent}
-        timed = described_topics.timed_by_broker(self.admin, names)
+        found = described_topics.settings_of(self.admin, {tp.topic for tp in recent})
+        timed = {
+            name
+            for name, settings in found.items()
+            if settings.get("message.timestamp.type") == "LogAppendTime"
+        }
         return moved_at_once(view.facts.committed, held, recent, timed)
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:

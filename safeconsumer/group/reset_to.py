@@ -116,11 +116,6 @@ class Place:
     end: int
     offset: int | None
 
-    @property
-    def is_outside(self) -> bool:
-        """Whether the target is not in the log."""
-        return self.offset is not None and not self.start <= self.offset <= self.end
-
 
 def wish_to_reset(
     admin: KafkaAdminClient,
@@ -303,7 +298,7 @@ class ResetTo:
             why = f"nothing is committed of {partitions_text(unset)} to count from"
             yield refusal(why, "give an offset, or a time")
         for tp, at in self.places.items():
-            if at.is_outside:
+            if at.offset is not None and not at.start <= at.offset <= at.end:
                 why = (
                     f"{tp.topic}:{tp.partition} has offsets {at.start:,} to {at.end:,}"
                 )

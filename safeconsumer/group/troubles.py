@@ -3,7 +3,6 @@
 import socket
 import ssl
 from enum import Enum
-from typing import TypeGuard
 
 import kafka.errors as kafka_errors
 from attrs import frozen
@@ -58,20 +57,15 @@ def _judged(error: BaseException | None) -> _Judgement:
             return judgement
     if isinstance(error, ssl.SSLError) or _TLS in str(error):
         return _NO_TLS
-    if _is_brokers(error):
+    # kafka-python raises a broker's error where the broker is silent, too.
+    is_own = _CLIENT_TIMEOUT in str(error)
+    if isinstance(error, kafka_errors.BrokerResponseError) and not is_own:
         return _NOT_NOW if error.retriable else _BROKER_REFUSES
     if isinstance(error, kafka_errors.KafkaConfigurationError):
         return _SETTING
     if isinstance(error, OSError) and not isinstance(error, _NETWORK):
         return _OWN_SYSTEM
     return _NO_ANSWER
-
-
-def _is_brokers(
-    error: BaseException | None,
-) -> TypeGuard[kafka_errors.BrokerResponseError]:
-    is_own = _CLIENT_TIMEOUT in str(error)
-    return isinstance(error, kafka_errors.BrokerResponseError) and not is_own
 
 
 def _words(error: BaseException) -> str:
@@ -93,7 +87,6 @@ _MISSING = (
     kafka_errors.UnknownTopicOrPartitionError,
 )
 _TLS = "[SSL"
-# kafka-python raises a broker's error where the broker is silent; only a word differs.
 _CLIENT_TIMEOUT = "Request timed out after"
 _NETWORK = (ConnectionError, TimeoutError, socket.gaierror)
 _ACLS = "safeconsumer control acls prints the ACLs that are needed"

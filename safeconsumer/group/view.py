@@ -880,20 +880,17 @@ class View:
         """The verdict on the group."""
         if self.judged is not None:
             return self.judged.verdict.aged(self.age or 0.0)
+        if not self.holds and self.ends is None:
+            return verdicts.HOLDS_UNKNOWN
+        if not self.holds and self.kept:
+            return verdicts.KEPT_BY_MEMBERS.of(kept=kept_text(self.kept))
         if not self.holds:
-            return self._without_holds()
+            return verdicts.NOTHING_HELD
         if (over := self.ended(self.holds)) is not None:
             return over
         verdict = self.quietness(self.lasting).verdict
         is_unread = self.ends is None and verdict.level is not Level.ALARM
         return verdicts.HOLDS_UNKNOWN if is_unread else verdict
-
-    def _without_holds(self) -> Verdict:
-        if self.ends is None:
-            return verdicts.HOLDS_UNKNOWN
-        if self.kept:
-            return verdicts.KEPT_BY_MEMBERS.of(kept=kept_text(self.kept))
-        return verdicts.NOTHING_HELD
 
     def aged(self, age: float) -> "View":
         """Return what it is worth after so many seconds without news."""
