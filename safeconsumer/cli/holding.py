@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Any
 
 import click
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import refusing, waiting
@@ -33,7 +33,7 @@ from safeconsumer.group.carry_out import (
 )
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of
-from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
+from safeconsumer.group.facts import NOT_READ, HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import (
     folded,
@@ -165,8 +165,9 @@ class Asked:
             failed: how to say that it was in vain.
         """
         if self.output.is_json:
-            waited = None if reached is None else reached.document()
-            self.output.document({**document, "wait": waited})
+            seconds = {} if reached is None else {"waited": round(reached.waited, 3)}
+            wait = None if reached is None else {**asdict(reached), **seconds}
+            self.output.document({**document, "wait": wait})
         if reached is None:
             return
         if not reached.is_reached:
@@ -430,7 +431,7 @@ def resume(
             if view is not None and trouble is None:
                 _refuse_unheld(operator, view, found)
             wish = Lift(group=group, holds=_named(group, view, owner, found))
-            plan = plan_of(view or _blind(group), wish, operator)
+            plan = plan_of(view or View(group=group, facts=NOT_READ), wish, operator)
             if asked.dry_run:
                 if trouble is not None:
                     raise trouble
@@ -451,11 +452,6 @@ def resume(
             context.exit(Status.FAILED)
 
 
-def _blind(group: str) -> View:
-    nobody = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
-    return View(group=group, facts=nobody)
-
-
 def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | None]:
     """
     Return what is known of a group, and why more is not known.
@@ -471,7 +467,7 @@ def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | 
     else:
         return view, None
     try:
-        return read_again(operator, _blind(asked.group)), trouble
+        return read_again(operator, View(group=asked.group, facts=NOT_READ)), trouble
     except _TROUBLES:
         return None, trouble
 
@@ -510,8 +506,7 @@ def _named(
 def _advice(plan: Plan) -> str:
     """Tell how to lift holds of the same scopes; "" if nobody has any."""
     if later := of_later_version(plan):
-        named = ", ".join(dict.fromkeys(one.key.scope for one in later))
-        return f"nothing was lifted: a later version holds {named}; upgrade first"
+        return f"nothing was lifted: a later version holds {later}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}
     owners = [one.key.owner for one in plan.others if one.key.scope in scopes]
     several = " or ".join(f"--owner {quote(one)}" for one in dict.fromkeys(owners))

@@ -36,14 +36,6 @@ class Outcome:
     sentence: str
     waited: float
 
-    def document(self) -> dict[str, object]:
-        """Return it as plain JSON values."""
-        return {
-            "is_reached": self.is_reached,
-            "sentence": self.sentence,
-            "waited": round(self.waited, 3),
-        }
-
 
 class InVainError(Exception):
     """Raised by a condition that cannot be met any more; its text says why."""

@@ -226,8 +226,7 @@ def _impossible(found: Plan) -> Problem | None:
 
 def _not_there(found: Plan) -> Problem:
     if later := of_later_version(found):
-        named = ", ".join(dict.fromkeys(one.key.scope for one in later))
-        return Problem(409, f"a later version holds {named}", "upgrade first")
+        return Problem(409, f"a later version holds {later}", "upgrade first")
     return Problem(404, f"not held: {', '.join(gone(found))}", GONE)
 
 

@@ -20,7 +20,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group.commits import Move
 from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
+from safeconsumer.group.facts import NOT_READ, HoldRecord
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.log_clock import AGREE, LogClock
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
@@ -39,8 +39,6 @@ SILENT_AFTER = 15.0
 NAMED_FOR = 4 * SILENT_AFTER
 # Seconds after which a report is forgotten though nobody has asked since.
 _KEPT_FOR = 10 * NAMED_FOR
-
-_NOBODY = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
 
 
 # ---------------------------------------------------------------- records
@@ -310,7 +308,7 @@ class Board:
             moves: the committed offsets that silent members have moved.
         """
         known, proven = self._groups.get(group, _OfGroup()), self.times.proven
-        facts = survey.facts.get(group, _NOBODY)
+        facts = survey.facts.get(group, NOT_READ)
         skew = skew_of(self._skew, known.reports)
         listed = {one.member_id for one in facts.members}
         return View(

@@ -150,3 +150,4 @@ class GroupFacts:
 
 
 NO_GROUP = GroupFacts(state="Dead", members=(), committed={})
+NOT_READ = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)

@@ -415,16 +415,16 @@ def _shows_same(known: Snapshot, one: Snapshot) -> bool:
     return (
         known == same
         and known.views.keys() == one.views.keys()
-        and all(_shows_as(view, one.views[name]) for name, view in known.views.items())
+        and all(
+            view is (other := one.views[name])
+            or _is_same(_untimed(view), _untimed(other))
+            for name, view in known.views.items()
+        )
     )
 
 
-def _shows_as(known: View, one: View) -> bool:
-    # Each report has another time; who reports at all is what is shown.
-    return known is one or _is_same(_untimed(known), _untimed(one))
-
-
 def _untimed(view: View) -> View:
+    # Each report has another time; who reports at all is what is shown.
     reports = (evolve(one, at_ms=0, clock_offset=0.0) for one in view.reports)
     return evolve(view, reports=tuple(reports))
 

@@ -718,9 +718,9 @@ def is_later(one: HoldRecord | None) -> bool:
     return one is not None and one.hold is not None and one.hold.version > VERSION
 
 
-def of_later_version(plan: Plan, *keys: ControlKey) -> tuple[HoldRecord, ...]:
+def of_later_version(plan: Plan, *keys: ControlKey) -> str:
     """
-    Return the holds of a wish whose keys a later version wrote: only that writes them.
+    Return the scopes of a wish whose keys a later version wrote: only that writes them.
 
     Args:
         plan: the plan.
@@ -728,7 +728,8 @@ def of_later_version(plan: Plan, *keys: ControlKey) -> tuple[HoldRecord, ...]:
     """
     wanted = keys or plan.wish.keys(plan.view)
     named = {(one.scope, one.owner) for one in wanted}
-    return tuple(one for one in plan.others if (one.key.scope, one.key.owner) in named)
+    found = (one.key for one in plan.others if (one.key.scope, one.key.owner) in named)
+    return ", ".join(dict.fromkeys(one.scope for one in found))
 
 
 def flowing(plan: Plan) -> tuple[TopicPartition, ...]:
