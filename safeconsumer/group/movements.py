@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.facts import HoldRecord, targets_of
 from safeconsumer.group.report_wire import MOST_KEPT
-from safeconsumer.group.resets import targets_of
 from safeconsumer.group.view import Member, View
 from safeconsumer.holds.resets import Target
 from safeconsumer.holds.scope import Scope

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.broker_clock import BrokerClock
-from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.facts import HoldRecord, targets_of
 from safeconsumer.group.fold import Fold, Written
-from safeconsumer.group.resets import targets_of
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
