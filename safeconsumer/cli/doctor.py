@@ -7,8 +7,9 @@ from attrs import asdict
 
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import EPILOG, Status, explained
+from safeconsumer.cli.errors import explained
 from safeconsumer.cli.output import Output, output_options
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group.findings import findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.scopes import checked_group

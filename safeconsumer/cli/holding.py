@@ -11,26 +11,15 @@ from kafka.errors import KafkaError
 
 from safeconsumer.cli import refusing, waiting
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import (
-    EPILOG,
-    CommandError,
-    Status,
-    explained,
-    give_up,
-    status_of,
-)
+from safeconsumer.cli.errors import CommandError, explained, give_up, status_of
 from safeconsumer.cli.group_text import columns
 from safeconsumer.cli.options import options
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns
-from safeconsumer.group.carry_out import (
-    Done,
-    PlanChangedError,
-    carry_out,
-    read_again,
-)
+from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out, read_again
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import NOT_READ, HoldRecord

@@ -7,19 +7,11 @@ import click
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError
 
-from safeconsumer.cli.connection import (
-    Connect,
-    connection_options,
-    prefix_option,
-)
-from safeconsumer.cli.errors import (
-    EPILOG,
-    CommandError,
-    Status,
-    explained,
-)
+from safeconsumer.cli.connection import Connect, connection_options, prefix_option
+from safeconsumer.cli.errors import CommandError, explained
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import Listing, printable
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group import described_topics, topics
 from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator

@@ -8,7 +8,8 @@ from attrs import evolve, frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from safeconsumer.cli.errors import Status, status_of
+from safeconsumer.cli.errors import status_of
+from safeconsumer.cli.statuses import Status
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import Covering, covered, partitions_text

@@ -8,16 +8,11 @@ import click
 
 from safeconsumer.cli import group_text, refusing, waiting
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import (
-    EPILOG,
-    CommandError,
-    Status,
-    explained,
-    give_up,
-)
+from safeconsumer.cli.errors import CommandError, explained, give_up
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import printable
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
 from safeconsumer.group.movements import is_moved

@@ -18,13 +18,7 @@ from safeconsumer.group.board import NAMED_FOR, Board, Readable
 from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.fold import Written
 from safeconsumer.group.settings import Control
-from safeconsumer.group.survey import (
-    AWAY,
-    Survey,
-    ends_of,
-    survey_of,
-    with_lags,
-)
+from safeconsumer.group.survey import AWAY, Survey, ends_of, survey_of, with_lags
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.view import NO_TIMES, Times, View
 

@@ -23,12 +23,7 @@ from safeconsumer.group.commits import (
 )
 from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.publisher import (
-    Change,
-    changes,
-    new_hold,
-    publish,
-)
+from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
