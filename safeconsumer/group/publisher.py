@@ -140,21 +140,13 @@ def publish(
 
 
 class _Writing:
-    """
-    The state of some changes while they are written.
-
-    Args:
-        topic: the control topic.
-        wanted: all of the changes.
-
-    Attributes:
-        refused: what certainly was not written, each with the reason.
-    """
+    """The state of some changes while they are written."""
 
     def __init__(self, topic: str, wanted: Sequence[Change]) -> None:
         self._topic = topic
         self._wanted = tuple(dict.fromkeys(wanted))
         self._done: dict[Change, HoldRecord] = {}
+        # What certainly was not written, each with the reason.
         self.refused: dict[Change, BaseException] = dict.fromkeys(
             self._wanted, _NOT_SENT
         )

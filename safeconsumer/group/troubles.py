@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+from collections.abc import Mapping
 from enum import Enum
 
 import kafka.errors as kafka_errors
@@ -52,7 +53,7 @@ def cannot_log_in(error: BaseException | None) -> bool:
 
 def _judged(error: BaseException | None) -> _Judgement:
     # The first row that matches counts: some errors of Kafka are of several kinds.
-    for kinds, judgement in _TABLE:
+    for kinds, judgement in _TABLE.items():
         if isinstance(error, kinds):
             return judgement
     if isinstance(error, ssl.SSLError) or _TLS in str(error):
@@ -104,28 +105,29 @@ _NO_ANSWER = _Judgement(
 _NOT_NOW = _Judgement(Kind.AWAY, "the broker cannot do it now", "try again")
 _BROKER_REFUSES = _Judgement(Kind.REFUSED, "the broker refuses")
 _SETTING = _Judgement(Kind.SETTING, "a setting is not acceptable")
-_ERRORS: dict[tuple[type[BaseException], ...], tuple[Kind, str, str]] = {
-    (ControlTopicError,): (
+_TABLE: Mapping[tuple[type[BaseException], ...], _Judgement] = {
+    (ControlTopicError,): _Judgement(
         Kind.REFUSED,
         "a control topic is unfit",
         "safeconsumer control init",
     ),
-    (kafka_errors.AuthorizationError,): (Kind.REFUSED, "the broker refuses", _ACLS),
-    _LOGIN: (
+    (kafka_errors.AuthorizationError,): _Judgement(
+        Kind.REFUSED, "the broker refuses", _ACLS
+    ),
+    _LOGIN: _Judgement(
         Kind.REFUSED,
         "the broker refuses the login",
         "check sasl.mechanism, user and password in --config",
     ),
-    _MISSING: (Kind.MISSING, "no such topic", "look for a typing error"),
-    (kafka_errors.IncompatibleBrokerVersion,): (
+    _MISSING: _Judgement(Kind.MISSING, "no such topic", "look for a typing error"),
+    (kafka_errors.IncompatibleBrokerVersion,): _Judgement(
         Kind.REFUSED,
         "the broker cannot do that",
         "use Apache Kafka 2.3 or newer",
     ),
-    (kafka_errors.UnknownBrokerIdError,): (
+    (kafka_errors.UnknownBrokerIdError,): _Judgement(
         Kind.AWAY,
         "no broker is known to be in charge of the cluster",
         "try again",
     ),
 }
-_TABLE = [(kinds, _Judgement(*row)) for kinds, row in _ERRORS.items()]

@@ -936,15 +936,10 @@ def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
 
 def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
     """
-    Tell whether a report is of an earlier generation than the group's.
+    Tell whether a report is of an earlier generation than the last that is reported.
 
     An epoch of KIP-848 moves for all members whenever one comes or goes, also for those
     that keep what they own; they need not notice.
-
-    Args:
-        facts: what Kafka lists of the member.
-        report: its report.
-        last: the newest generation that any listed member reports.
     """
     generation = report.generation or -1
     if facts.epoch is None:
