@@ -391,7 +391,8 @@ def extend(
 @click.option(
     "--force",
     is_flag=True,
-    help="Lift a hold though what reset-offsets asked for under it is not done.",
+    help="Lift a hold though what reset-offsets asked for under it is not done, or that "
+    "cannot be read.",
 )
 @click.pass_context
 def resume(
@@ -408,7 +409,8 @@ def resume(
 
     Lifting a scope without a hold is no error if the group consumes it: it also lifts
     holds that members still obey after a control topic was lost. A hold under which
-    reset-offsets moves the group is lifted when that is done.
+    reset-offsets moves the group is lifted when that is done. If the holds cannot be
+    read, that is unknown, and a scope is lifted with --force.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -428,8 +430,7 @@ def resume(
                     raise trouble
                 asked.carried_out(operator, plan, flags)
                 return
-            _refuse(plan, flags)
-            done = Done(plan=plan, acknowledged=operator.write(plan.changes))
+            done = _lifted(operator, view, plan, flags, trouble)
             with _written("lifted", done.acknowledged):
                 if trouble is not None:
                     raise trouble
@@ -443,12 +444,37 @@ def resume(
             context.exit(Status.FAILED)
 
 
+def _lifted(
+    operator: Operator,
+    view: View | None,
+    plan: Plan,
+    flags: Mapping[str, bool],
+    trouble: Exception | None,
+) -> Done:
+    """Carry out a plan; if what is held cannot be read, it has to be forced."""
+    if view is None and trouble is not None and not flags["force"]:
+        message = (
+            f"what is held cannot be read now: {said(trouble)}. Nothing was changed: "
+            "resume --force lifts it, and leaves what a reset has not moved where it is"
+        )
+        raise CommandError(message, status_of(trouble))
+    _refuse(plan, flags)
+    if view is None:
+        return Done(plan=plan, acknowledged=operator.write(plan.changes))
+
+    def agrees(now: Plan) -> bool:
+        _refuse(now, flags)  # whatever stands there by now, it was named
+        return True
+
+    return carry_out(operator, view, plan.wish, operator, agrees)
+
+
 def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | None]:
     """
     Return what is known of a group, and why more is not known.
 
-    Holds must be liftable though nothing else can be read, and by scope though nothing
-    at all can: then there is no view.
+    Holds must be liftable though nothing else can be read, and by scope and --force
+    though nothing at all can: then there is no view.
     """
     operator.check()
     try:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from safeconsumer.errors.base import MissingExtraError, UnsupportedAiokafkaError
@@ -57,6 +56,7 @@ _ASK_MS = _ASK_SECONDS * 1000
 _WRITE_SECONDS = 10
 _WRITE_MS = _WRITE_SECONDS * 1000
 _FETCH_MS = 500
+_ASKER_FETCH_MS = 20
 # Seconds without knowing that everything was read, after which the topic counts as
 # unreachable, and between two questions about it.
 _SILENCE = 5.0
@@ -214,6 +214,7 @@ class HoldsTopic:
         self._partition = TopicPartition(name, 0)
         self._reader: UpstreamConsumer | None = None
         self._asker: UpstreamConsumer | None = None
+        self._asking = asyncio.Lock()
         self._turning: Future[Any] | None = None
         self._last: ConsumerRecord | None = None
         self._position = self._end = 0
@@ -263,7 +264,9 @@ class HoldsTopic:
 
     async def _begin(self) -> tuple[Remade, ...]:
         tp = self._partition
-        self._asker = asker = UpstreamConsumer(**self._base)
+        # Its idle fetches end soon: a question waits behind them.
+        asker = UpstreamConsumer(**self._base, fetch_max_wait_ms=_ASKER_FETCH_MS)
+        self._asker = asker
         self._reader = reader = UpstreamConsumer(**self._base)
         reader.assign([tp])
         await self._calls.open(asker)
@@ -274,16 +277,20 @@ class HoldsTopic:
         if end < self._position or await self._is_other(reader, first):
             remade = (Remade(self._name, self._position, end),)
             self._position, self._last = 0, None
+        if self._last is not None and self._last.offset < first:
+            self._last = None  # it was deleted
         self._position = max(self._position, first)
         reader.seek(tp, self._position)
         return remade
 
-    async def _is_other(self, reader: UpstreamConsumer, first: int) -> bool:
+    async def _is_other(
+        self, reader: UpstreamConsumer, first: int, wait_ms: int = _ASK_MS
+    ) -> bool:
         last = self._last
         if last is None or last.offset < first:
             return False
         reader.seek(self._partition, last.offset)
-        waiting = {"timeout_ms": _ASK_MS, "max_records": 1}
+        waiting = {"timeout_ms": wait_ms, "max_records": 1}
         found = await reader.getmany(self._partition, **waiting)
         return any(_differs(one, last) for one in found.get(self._partition, ()))
 
@@ -303,7 +310,7 @@ class HoldsTopic:
         self._waited += min(now - began, _FETCH_MS / 1000)
         if now - self._asked_at >= _ASK_EVERY:
             self._asked_at = now
-            self.ask_end(partial(self._told_end, self._position))
+            self._calls.start(self._look_at_end(self._position))
         if self._spoilt is not None:
             raise self._spoilt
         if self._waited > _SILENCE:
@@ -338,31 +345,55 @@ class HoldsTopic:
         at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
         return Written(record.key, record.value, record.offset, at_ms)
 
-    def _told_end(self, position: int, ends: Offsets | None) -> None:
-        end = None if ends is None else ends[self._name, 0]
-        if end is not None and end < position:
+    async def _look_at_end(self, position: int) -> None:
+        if (asker := self._asker) is None:
+            return
+        try:
+            end = await self._end_by(asker)
+        except errors.KafkaError:
+            return
+        if end < position:
             message = f"{self._name} lost its end, or was made again"
             self._spoilt = errors.OffsetOutOfRangeError(message)
-        elif end is not None and self._position >= end:
+        elif self._position >= end:
             # Everything was read that was written before the question.
             self._waited = 0.0
 
     # ------------------------------------------------------------ asking
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Ask where the topic ends now."""
+        """Ask where the topic ends now; None, if it was made again since it is read."""
         self._calls.start(self._ask_end(answer))
 
     async def _ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
         ends = None
         try:
-            if (asker := self._asker) is not None:
-                (end,) = (await asker.end_offsets([self._partition])).values()
-                ends = {(self._name, 0): int(end)}
+            async with self._asking:
+                if (asker := self._asker) is not None:
+                    end = await self._end_by(asker)
+                    if await self._is_same(asker):
+                        ends = {(self._name, 0): end}
         except errors.KafkaError:
             pass
         finally:
             answer(ends)
+
+    async def _end_by(self, asker: UpstreamConsumer) -> int:
+        (end,) = (await asker.end_offsets([self._partition])).values()
+        return int(end)
+
+    async def _is_same(self, asker: UpstreamConsumer) -> bool:
+        """Tell whether the topic is the one that is read: its last record still is there."""
+        last = self._last
+        if last is None:
+            return True
+        asker.assign([self._partition])  # anew: it knows nothing of earlier fetches
+        try:
+            is_other = await self._is_other(asker, last.offset, _FETCH_MS)
+            is_answered = asker.highwater(self._partition) is not None
+        finally:
+            asker.unsubscribe()
+        return is_answered and not is_other
 
     def wake(self) -> None:
         """End the wait of a turn under way."""

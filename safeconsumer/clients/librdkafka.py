@@ -206,7 +206,8 @@ class HoldsTopic:
         self._waited += min(now - began, _TURN_SECONDS)
         if now - self._asked_at >= _ASK_EVERY:
             self._asked_at = now
-            self.ask_end(partial(self._told_end, self._position))
+            told = partial(self._told_end, self._position)
+            self._ask(_LAST).add_done_callback(lambda future: told(self._ends(future)))
         if now - self._looked_at >= _LOOK_EVERY:
             self._looked_at = now
             self._look()
@@ -246,7 +247,7 @@ class HoldsTopic:
             self._spoilt = _failure(f"{self._name} was made again")
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Ask where the topic ends now."""
+        """Ask where the topic ends now; None, if it was made again since it is read."""
         self._ask(_LAST).add_done_callback(partial(self._answer, answer))
 
     def _ask(self, which: Any) -> Any:  # noqa: ANN401 - confluent-kafka's, untyped
@@ -257,13 +258,28 @@ class HoldsTopic:
         (future,) = admin.list_offsets(asked, request_timeout=_ASK_SECONDS).values()
         return future
 
+    def _ends(self, future: Any) -> Offsets | None:  # noqa: ANN401 - confluent-kafka's future
+        if future.exception() is not None:
+            return None
+        return {self._partition: int(future.result().offset)}
+
     def _answer(
         self,
         answer: Callable[[Offsets | None], object],
         future: Any,  # noqa: ANN401 - confluent-kafka's future
     ) -> None:
-        failed = future.exception() is not None
-        answer(None if failed else {self._partition: int(future.result().offset)})
+        ends, admin = self._ends(future), self._admin
+        if ends is None or admin is None:
+            answer(None)
+            return
+
+        def described(topic: Any) -> None:  # noqa: ANN401 - likewise
+            # Asked for after the end: an id is never used again.
+            self._looked(topic)
+            is_known = topic.exception() is None and self._spoilt is None
+            answer(ends if is_known else None)
+
+        _ask_about(admin, self._name).add_done_callback(described)
 
     def wake(self) -> None:
         """Do nothing: a turn takes no longer than 100 ms."""

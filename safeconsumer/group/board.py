@@ -39,6 +39,8 @@ SILENT_AFTER = 15.0
 NAMED_FOR = 4 * SILENT_AFTER
 # Seconds after which a report is forgotten though nobody has asked since.
 _KEPT_FOR = 10 * NAMED_FOR
+# Kafka's TimestampType of a record whose time is the broker's.
+_LOG_APPEND_TIME = 1
 
 
 # ---------------------------------------------------------------- records
@@ -116,6 +118,7 @@ class Board:
         positions: the offsets below which everything was taken over.
         reported_at: the time of the newest report; 0.0 if there is none.
         times: the times of the last update.
+        is_heard: whether somebody reported, at the last update.
     """
 
     def __init__(
@@ -129,11 +132,13 @@ class Board:
         self.positions: Mapping[TopicPartition, int] = {}
         self.reported_at = 0.0
         self.times = NO_TIMES
+        self.is_heard = False
         self._skew = settings.clock_skew
         self._fold = Fold()
         self._clock = clock or LogClock()
         self._last: dict[bytes | None, _LastReport] = {}
         self._written_at = 0.0
+        self._holds_are_timed = self._reports_are_timed = True
         self._is_remade = False
         self._groups: Mapping[str, _OfGroup] = {}
 
@@ -153,18 +158,36 @@ class Board:
         """Take over records by topic, and how far each topic is read with them."""
         for name, records in polled.items():
             if name == self._holds_topic:
-                found = [written(one) for one in records]
-                newest = max((one.at_ms for one in found), default=0) / 1000
-                self._written_at = max(self._written_at, newest)
-                self._fold.take(found)
-                self.records.extend(found)
+                self._take_holds(records)
                 continue
             for record in records:
                 self._take_report(record)
         self.positions = dict(positions)
 
+    def _take_holds(self, records: Iterable[Any]) -> None:
+        taken = []
+        for record in records:
+            self._holds_are_timed = _is_timed(record)
+            if self._holds_are_timed:
+                self._written_at = max(self._written_at, time_of(record) or 0.0)
+            taken.append(written(record))
+        self._fold.take(taken)
+        self.records.extend(taken)
+
+    @property
+    def proven(self) -> float:
+        """
+        The newest time that the broker gave a record; 0.0 if there is none.
+
+        A topic without ``LogAppendTime`` has the times of the hosts that wrote, which
+        prove nothing.
+        """
+        reported_at = self.reported_at if self._reports_are_timed else 0.0
+        return max(reported_at, self._written_at)
+
     def _take_report(self, record: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
         # Reports go by offset: a broker's clock may have gone back.
+        self._reports_are_timed = _is_timed(record)
         at = time_of(record)
         self.reported_at = self.reported_at if at is None else at
         self._last.pop(record.key, None)  # the newest comes last
@@ -208,16 +231,16 @@ class Board:
                 None if none came; None: it is not waited for.
         """
         wall = self._clock.wall()
-        newest = max(self.reported_at, self._written_at)
         groups: dict[str, _OfGroup] = defaultdict(_OfGroup)
         for hold in self.holds():
             groups[hold.key.group].holds.append(hold)
-        now = None
+        now, self.is_heard = None, False
         if self.reported_at:
             moment = self._now(listen)
             self._sort_reports(moment, groups)
-            now = moment if self._clock.is_sure else None
-        self.times = Times(now, newest, wall)
+            self.is_heard = self._clock.is_sure
+            now = moment if self.is_heard and self._reports_are_timed else None
+        self.times = Times(now, self.proven, wall, self._holds_are_timed)
         self._groups = {**groups}
 
     def _now(self, listen: Callable[[], float | None] | None) -> float:
@@ -346,3 +369,8 @@ def is_live(at: float, now: float) -> bool:
     A report later than now was written before that clock went back.
     """
     return abs(now - at) <= SILENT_AFTER
+
+
+def _is_timed(record: Any) -> bool:  # noqa: ANN401 - kafka-python is untyped
+    """Tell whether a record's time is the broker's."""
+    return bool(record.timestamp_type == _LOG_APPEND_TIME)

@@ -123,8 +123,8 @@ def carry_out(
 def read_again(operator: Operator, view: View) -> View:
     """Return the view with the holds that are in force now."""
     found = operator.holds(view.group)
-    newest = max((one.at or 0.0 for one in found), default=0.0)
-    times = evolve(view.times, newest=max(view.times.newest, newest))
+    newest = max(view.times.newest, operator.board.proven)
+    times = evolve(view.times, newest=newest)
     holds = tuple(one for one in found if one.in_force(times.proven, view.skew))
     # The view may be a follower's, which counts on its own how often the topic was made.
     incarnation = operator.board.incarnation

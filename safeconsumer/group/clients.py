@@ -306,7 +306,11 @@ class StockHoldsTopic:
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
         """Ask where the topic ends now."""
-        EndOffsets(self._asker).ask([self._partition], _ASK_TIMEOUT_MS, answer)
+
+        def take(ends: Offsets | None, ids: Mapping[str, object | None]) -> None:
+            answer(None if self._reader.others(ids) else ends)
+
+        EndOffsets(self._asker).ask([self._partition], _ASK_TIMEOUT_MS, take)
 
     def wake(self) -> None:
         """End the wait of a turn under way."""

@@ -61,7 +61,8 @@ class HoldsTopic(Protocol):
         """
         Ask where the topic ends now; ``answer`` is called later. It does not block.
 
-        It is called with None where that could not be found out.
+        It is called with None where that could not be found out, or if the topic is not
+        the one that is read: it was made again, with offsets that start over.
         """
 
     def wake(self) -> None:

@@ -23,6 +23,7 @@ from safeconsumer.group.commits import (
 )
 from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
+from safeconsumer.group.movements import unmoved
 from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.settings import Control
@@ -37,7 +38,7 @@ from safeconsumer.group.survey import (
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.view import View
-from safeconsumer.group.wire import ControlHold
+from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.hold import checked_duration, checked_owner, checked_reason
 from safeconsumer.holds.scope import Target
 
@@ -222,9 +223,8 @@ class Operator:
         hold = new_hold(checked_reason(reason), checked_duration(for_))
         wanted = _wanted(group, owner, targets, hold)
         found = self.holds(group)
-        newest = max((one.at or 0.0 for one in found), default=0.0)
-        skew = self.settings.clock_skew
-        lasting = {one.key: one for one in found if one.in_force(newest, skew)}
+        proven, skew = self.board.proven, self.settings.clock_skew
+        lasting = {one.key: one for one in found if one.in_force(proven, skew)}
         for one in wanted:
             there = lasting.get(one.key)
             if there is not None and there.hold is not None and there.hold.reset:
@@ -237,15 +237,42 @@ class Operator:
         changed = [one.held_since(since.get(one.key)) for one in wanted]
         self.write(changed)
 
-    def resume(self, group: str, *targets: Target, owner: str) -> None:
+    def resume(
+        self, group: str, *targets: Target, owner: str, force: bool = False
+    ) -> None:
         """
         Lift the holds of one owner of exactly these targets, for every member.
 
         Other owners' holds stay, and so do holds of other scopes that cover the same
         partitions. Arguments and errors as :meth:`pause`; a hold that a
         ``ControlWriteError`` names may still exist.
+
+        Args:
+            group: the consumer group.
+            targets: as for :meth:`pause`.
+            owner: whose holds they are.
+            force: lift them unread, also if ``reset-offsets`` has not moved all yet.
+
+        Raises:
+            HoldSettingError: not all is moved; nothing was written. :meth:`pause` names
+                other reasons.
         """
-        self.write(_wanted(group, owner, targets, None))
+        wanted = _wanted(group, owner, targets, None)
+        if not force:
+            self._require_moved(group, {one.key for one in wanted})
+        self.write(wanted)
+
+    def _require_moved(self, group: str, keys: Collection[ControlKey]) -> None:
+        def own(found: Iterable[HoldRecord]) -> list[HoldRecord]:
+            return [one for one in found if one.key in keys]
+
+        if not any(one.hold and one.hold.reset for one in own(self.holds(group))):
+            return  # a look costs more
+        view = self.look(group, is_strict=True, has_lags=False)
+        if undone := unmoved(view, own(view.holds)):
+            why = "; ".join(f"{one.name} is not moved yet: {one.why}" for one in undone)
+            message = f"{why}. Nothing was changed: force=True lifts it"
+            raise HoldSettingError(message)
 
     # ------------------------------------------------------------ reading
 
@@ -374,6 +401,8 @@ class Operator:
         """
 
         def ask(one: Operator, until: float) -> View:
+            if is_strict:  # its advice comes before that of whatever follows
+                one.check()
             facts = one.group(group)
             readable = one.read(is_strict=is_strict, until=until)
             return one.view(group, facts, readable, has_lags=has_lags)
@@ -485,8 +514,7 @@ class Operator:
                 unread = (*readable.unread, str(error))
                 readable = evolve(readable, ends=None, unread=unread)
         self.board.update(lambda: self._listen(until))
-        is_timed = self.board.times.now is not None
-        if not is_timed and time.monotonic() < (self._silent_at or 0.0):
+        if not self.board.is_heard and time.monotonic() < (self._silent_at or 0.0):
             # They may still report: nobody has listened for long enough.
             unread = (*readable.unread, "no report has come yet: give it more time")
             return Readable(ends=None, is_heard=False, unread=unread)

@@ -67,6 +67,11 @@ LACKED = "the holds topic was made again and lacks it"
 """Why a hold is written again that members obey."""
 
 
+# Seconds within which a form to extend a hold counts as sent twice; a later one wishes for
+# another end.
+_SENT_AGAIN = 60.0
+
+
 class Cluster(Protocol):
     """Answers what no view has; it is asked only if a scope or a group looks mistyped."""
 
@@ -503,6 +508,8 @@ class Extend(Timed):
             and one.offset > shown
             and one.hold.ttl_ms == ttl_ms
             and _is_lasting(plan.view, one)
+            and one.expires_at is not None
+            and one.expires_at > plan.view.times.here + self.seconds - _SENT_AGAIN
             for one in plan.own
         )
         if is_done:  # this form was sent before
@@ -524,7 +531,9 @@ class Extend(Timed):
         if over := _over(own, view):
             yield refusal(f"{scope} {over}", again)
         end, is_endless = own.expires_at, own.hold.ttl_ms is None
-        is_shorter = end is not None and view.times.here + self.seconds < end
+        times = view.times
+        begin = times.here if times.is_by_broker else times.wall
+        is_shorter = end is not None and begin + self.seconds < end
         if view.is_outlived(own) and (is_shorter or is_endless):
             yield refusal(f"{scope} would end earlier, and {LACKED}", again)
         if is_endless:
@@ -537,8 +546,10 @@ class Extend(Timed):
         hold, end, seconds = own.hold, own.expires_at, self.seconds
         if end is not None:
             # The broker counts from its own time, which is no earlier than what is
-            # proven.
-            seconds = max(seconds, end - view.times.proven)
+            # proven; if it does not, this host's time counts.
+            times = view.times
+            begin = times.proven if times.is_by_broker else times.wall
+            seconds = max(seconds, end - begin)
         ttl_ms = new_hold(None, seconds).ttl_ms
         longer = None if hold is None else evolve(hold, ttl_ms=ttl_ms)
         return Change(own.key, longer).held_since(own.since)

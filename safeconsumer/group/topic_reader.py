@@ -80,7 +80,7 @@ class TopicReader:
         Raises:
             KafkaError: the broker does not answer, or refuses.
         """
-        if self._others(ids or {}):
+        if self.others(ids or {}):
             self.close()  # its metadata is of the old topic
         is_new = self._consumer is None
         consumer = self._connected(tps := [TopicPartition(name, 0) for name in names])
@@ -88,7 +88,7 @@ class TopicReader:
         firsts = asker.beginning_offsets(tps, timeout_ms=_ASK_TIMEOUT_MS)
         ends = asker.end_offsets(tps, timeout_ms=_ASK_TIMEOUT_MS)
         found = topic_ids(asker, names) if ids is None else ids
-        others = self._others(found)
+        others = self.others(found)
         at = self.positions
         remade = [
             Remade(tp.topic, at.get(tp, 0), ends[tp])
@@ -154,14 +154,15 @@ class TopicReader:
         # A topic that was created again is fetched from the old one's offset, as soon
         # as the client has learnt its new id: those records do not follow the earlier
         # ones.
-        if others := self._others(topic_ids(self._consumer, [*self._ids])):
+        if others := self.others(topic_ids(self._consumer, [*self._ids])):
             message = f"{', '.join(others)} was made again"
             raise kafka_errors.UnknownTopicOrPartitionError(message)
         self.positions.update(self._client.positions())
         self._epochs.update(self._client.epochs())
         return {tp.topic: records for tp, records in polled.items()}
 
-    def _others(self, ids: Mapping[str, object | None]) -> tuple[str, ...]:
+    def others(self, ids: Mapping[str, object | None]) -> tuple[str, ...]:
+        """Return the topics of which these ids are not those of what it reads. Any thread."""
         # An admin client tells ids as text, a consumer's metadata does not.
         return tuple(
             name

@@ -162,7 +162,18 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
     if fault := _not_one(facts, unseen):
         return (fault,)
     what = "longer reports cannot be written"
-    return _below(facts, "max.message.bytes", _LEAST_STATUS_BYTES, what)
+    return (
+        *_untimed(facts, "the broker's time is unknown, to members too"),
+        *_below(facts, "max.message.bytes", _LEAST_STATUS_BYTES, what),
+    )
+
+
+def _untimed(facts: Facts, what: str) -> tuple[str, ...]:
+    """Return a sentence if a topic is known to have the times of those who write."""
+    kind = "message.timestamp.type"
+    if (facts.settings or {}).get(kind, "LogAppendTime") == "LogAppendTime":
+        return ()
+    return (f"{facts.name}: {kind} is not LogAppendTime, so {what}",)
 
 
 def _below(facts: Facts, name: str, least: int, what: str) -> tuple[str, ...]:

@@ -69,11 +69,14 @@ class Times:
         now: the broker's time; None if it is unknown, because nobody reports.
         newest: the time of the newest record; the broker's is no earlier.
         wall: this machine's time, which may be wrong.
+        is_by_broker: whether holds are given the broker's time as they are written. Else
+            they have that of the host that writes them.
     """
 
     now: float | None = None
     newest: float = 0.0
     wall: float = 0.0
+    is_by_broker: bool = True
 
     @property
     def proven(self) -> float:

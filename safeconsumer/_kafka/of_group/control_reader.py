@@ -7,14 +7,21 @@ from typing import Any
 from kafka import KafkaConsumer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from safeconsumer._kafka.network import await_for
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 
 # org.apache.kafka.common.requests.ListOffsetsRequest.LATEST_TIMESTAMP
 _LATEST = -1
 
-Answer = Callable[[Mapping[TopicPartition, int] | None], object]
+Ids = Mapping[str, object | None]
 """
-It takes end offsets, or None if they could not be fetched; called on an IO thread.
+Topic ids by name; None for a topic whose broker reports no id.
+"""
+
+Answer = Callable[[Mapping[TopicPartition, int] | None, Ids], object]
+"""
+It takes end offsets, or None if they could not be fetched, and the ids of their topics;
+called on an IO thread.
 """
 
 
@@ -106,7 +113,7 @@ class ControlReader:
 
 class EndOffsets:
     """
-    Asks where partitions end, over its own connections.
+    Asks where partitions end, and which topics' they are, over its own connections.
 
     A broker answers the requests of one connection in order: behind an idle fetch of
     the reader a question would wait until ``fetch_max_wait_ms`` is over.
@@ -128,17 +135,31 @@ class EndOffsets:
             RuntimeError: the consumer is closed.
         """
         future = self._consumer._net.call_soon_with_future(
-            self._consumer._fetcher._fetch_offsets_by_times_async,
-            dict.fromkeys(partitions, _LATEST),
-            timeout_ms,
+            self._ends, partitions, timeout_ms
         )
-        future.add_callback(lambda ends: answer(_offsets(ends)))
-        future.add_errback(lambda _: answer(None))
+        future.add_callback(lambda found: answer(*found))
+        future.add_errback(lambda _: answer(None, {}))
+
+    async def _ends(
+        self, partitions: Sequence[TopicPartition], timeout_ms: float
+    ) -> tuple[Mapping[TopicPartition, int], Ids]:
+        consumer = self._consumer
+        found = await consumer._fetcher._fetch_offsets_by_times_async(
+            dict.fromkeys(partitions, _LATEST), timeout_ms
+        )
+        # The ids are asked for after the offsets, and of the broker that answered them:
+        # an id is never used again, so one that is known is that of these offsets' topic.
+        cluster, manager = consumer._cluster, consumer._client._manager
+        for leader in {cluster.leader_for_partition(tp) for tp in partitions}:
+            # One in progress began before the offsets came, and is joined.
+            for _ in range(1 + cluster.metadata_refresh_in_progress):
+                asked = manager.call_soon(cluster.refresh_metadata, leader)
+                await await_for(manager, asked, timeout_ms)
+        ids = topic_ids(consumer, [tp.topic for tp in partitions])
+        return _offsets(found), ids
 
 
-def topic_ids(
-    consumer: KafkaConsumer, topics: Sequence[str]
-) -> dict[str, object | None]:
+def topic_ids(consumer: KafkaConsumer, topics: Sequence[str]) -> Ids:
     """Return the topics' ids; None for a topic whose broker reports no id."""
     return {name: consumer._cluster.topic_id(name) for name in topics}
 

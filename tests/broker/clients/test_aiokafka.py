@@ -313,6 +313,29 @@ def test_a_holds_topic_that_is_made_again_lifts_nothing(team, member, monkeypatc
     assert {0, 1}.isdisjoint(number for number, _ in came)
 
 
+@pytest.mark.contract("G2")
+@pytest.mark.embedded_broker
+def test_no_end_is_told_of_a_holds_topic_that_is_made_again(team, loop):
+    """It may be as long as the one before it: a gate would open by offsets of that."""
+    name, came = team.settings.holds_topic, []
+    team.operator_holds(f"{team.topic}:0")
+    calls = loop.call(LoopCalls)
+    reading = AiokafkaClients(settings_of(team), calls).holds_topic(name)
+    reading.begin()
+    wait_for(lambda: reading.turn(100) or reading.is_complete, "the hold")
+    reading.ask_end(came.append)
+    wait_for(lambda: came == [{(name, 0): 1}], "an end")
+    # Else aiokafka, which asks for it, would have it created first, and as any topic.
+    team.broker.command(lambda cluster: setattr(cluster, "creates_topics", False))
+    team.broker.delete_topic(name)
+    team.create(name, topics.HOLDS_SETTINGS)
+    team.operator_holds(f"{team.topic}:1")
+    reading.ask_end(came.append)
+    wait_for(lambda: len(came) == 2, "an answer")
+    loop.run(calls.end())
+    assert came[1] is None
+
+
 def test_the_last_record_is_read_again_and_nothing_is_said_of_it(
     team, member, monkeypatch
 ):

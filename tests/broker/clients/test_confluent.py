@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from types import SimpleNamespace
 
@@ -243,6 +243,26 @@ def test_a_holds_topic_that_is_made_again_lifts_nothing(team, member, monkeypatc
     team.produce(1)
     came = taken(consumer, count(2))
     assert {0, 1}.isdisjoint(number for number, _ in came)
+
+
+@pytest.mark.contract("G2")
+@pytest.mark.embedded_broker
+def test_no_end_is_told_of_a_holds_topic_that_is_made_again(team):
+    """It may be as long as the one before it: a gate would open by offsets of that."""
+    name, came = team.settings.holds_topic, []
+    team.operator_holds(f"{team.topic}:0")
+    reading = LibrdkafkaClients(settings_of(team)).holds_topic(name)
+    with closing(reading):
+        reading.begin()
+        wait_for(lambda: reading.turn(100) or reading.is_complete, "the hold")
+        reading.ask_end(came.append)
+        wait_for(lambda: came == [{(name, 0): 1}], "an end")
+        team.broker.delete_topic(name)
+        team.create(name, topics.HOLDS_SETTINGS)
+        team.operator_holds(f"{team.topic}:1")
+        reading.ask_end(came.append)
+        wait_for(lambda: len(came) == 2, "an answer")
+        assert came[1] is None
 
 
 def test_a_member_is_asked_who_it_is_on_its_own_thread_alone(team, member):

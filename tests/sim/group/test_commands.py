@@ -169,18 +169,38 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(team, monkeypatc
 
 
 @played()
-def test_a_resume_is_written_though_nothing_can_be_read(team, monkeypatch):
+def test_a_resume_is_written_though_nothing_but_holds_can_be_read(team, monkeypatch):
     """What it lifts must not stay for want of a look at committed offsets."""
+    team.operator_holds(team.topic)
+    with monkeypatch.context() as patch:
+        patch.setattr(Operator, "group", refusing)
+        ended = lift(team)
+    assert ended.exit_code == Status.REFUSED
+    assert f"lifted and acknowledged: {team.topic}; but" in ended.stderr
+    assert [one["is_held"] for one in past(team)] == [True, False]
+
+
+@pytest.mark.contract("G10")
+@played()
+def test_what_cannot_be_read_is_lifted_by_force_alone(team, monkeypatch):
+    """What reset-offsets asked for under it may not be done."""
     team.operator_holds(team.topic)
     with monkeypatch.context() as patch:
         for name in ("holds", "group"):
             patch.setattr(Operator, name, refusing)
-        ended = run(
-            team, "resume", team.topic, "--group", team.group, "--owner", "alice"
-        )
+        ended = lift(team)
+        assert (ended.exit_code, ended.stdout) == (Status.REFUSED, "")
+        assert "what is held cannot be read now: " in ended.stderr
+        assert "Nothing was changed: resume --force" in ended.stderr
+        ended = lift(team, "--force")
     assert ended.exit_code == Status.REFUSED
     assert f"lifted and acknowledged: {team.topic}; but" in ended.stderr
     assert [one["is_held"] for one in past(team)] == [True, False]
+
+
+def lift(team, *more):
+    whose = ("--group", team.group, "--owner", "alice")
+    return run(team, "resume", team.topic, *whose, *more)
 
 
 def refusing(*_, **__):

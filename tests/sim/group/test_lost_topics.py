@@ -212,3 +212,32 @@ def test_a_broker_that_flaps_is_reported_once_a_minute(lab):
     lab.sleep(5)
     assert names()[4:] == ["control_ready"]
     a.stop()
+
+
+@pytest.mark.contract("G2")
+@simulated(seeds=1, nightly=4)
+def test_a_gate_is_not_opened_by_the_offsets_of_an_earlier_holds_topic(lab):
+    """The new topic has as many records, and a slow broker lets nobody notice it."""
+    operator = operating.Operator(lab)
+    tps = lab.topic("t", 2, records=5)
+    operator.hold("later")
+    operator.lift("later")
+    a, b = member(lab, "a"), member(lab, "b")
+    lab.until(lambda: read(a, b) == 10)
+    lab.sleep(10)
+    slow = lab.cluster.fail("Fetch", is_held=True, client_id="a-control")
+    (gained,) = {*tps} - a.consumer.assignment()
+    b.stop()
+    lab.cluster.delete_topic("ops")
+    lab.cluster.create_topic("ops", 1, topics.HOLDS_SETTINGS)
+    operator.hold("t")
+    operator.hold("u")
+    assert gained not in a.consumer.assignment()
+    lab.append(gained, 10, first=100)
+    a.owns(2)
+    lab.sleep(4)
+    assert [value for value in a.values(gained) if value >= 100] == []
+    slow.end()
+    lab.until(lambda: [str(one.scope) for one in a.consumer.holds()] == ["t", "u"])
+    assert [value for value in a.values(gained) if value >= 100] == []
+    a.stop()

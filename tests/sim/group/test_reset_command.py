@@ -18,7 +18,7 @@ from safeconsumer.group.report_wire import (
 from safeconsumer.group.reset_to import read_to
 from safeconsumer.testing import _codes
 from safeconsumer.testing._faults import Fault
-from tests.harness.group.team import run
+from tests.harness.group.team import past, run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.sim.group.teams import played, work
@@ -180,6 +180,40 @@ def test_resume_waits_until_it_is_done_unless_forced(team):
     assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
     assert f"{team.topic}:0 is not moved yet: " in ended.stderr
     assert by_alice(team, "resume", team.topic, "--force").exit_code == Status.DONE
+    team.broker.clear_faults()
+
+
+@played(work)
+def test_resume_is_refused_if_a_reset_is_asked_for_while_it_looks(team, monkeypatch):
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+    team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
+    looking = Operator.look
+
+    def late(self, group, **options):
+        seen = looking(self, group, **options)
+        monkeypatch.setattr(Operator, "look", looking)
+        assert reset(team, team.topic, "--to", "1").exit_code == Status.DONE
+        return seen
+
+    monkeypatch.setattr(Operator, "look", late)
+    ended = by_alice(team, "resume", team.topic)
+    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
+    assert f"{team.topic}:0 is not moved yet: " in ended.stderr
+    assert past(team)[-1]["is_held"]
+    team.broker.clear_faults()
+
+
+@played(work)
+def test_a_program_lifts_no_undone_reset_unless_forced(team):
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+    team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
+    assert reset(team, team.topic, "--to", "1").exit_code == Status.DONE
+    with Operator(team.broker.client_config, team.settings) as operator:
+        with pytest.raises(HoldSettingError, match=":0 is not moved yet: "):
+            operator.resume(team.group, team.topic, owner="alice")
+        assert past(team)[-1]["is_held"]
+        operator.resume(team.group, team.topic, owner="alice", force=True)
+    assert not past(team)[-1]["is_held"]
     team.broker.clear_faults()
 
 

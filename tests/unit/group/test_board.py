@@ -34,6 +34,7 @@ class Record:
     value: bytes | None
     offset: int
     timestamp: int | None
+    timestamp_type: int = 1
 
 
 class Topics:
@@ -46,10 +47,12 @@ class Topics:
         self.board = Board(evolve(SETTINGS, clock_skew=skew), self.clock)
         self.offsets = dict.fromkeys(SETTINGS.topics, 0)
         self.written = []
+        self.by_hosts = set()  # the topics without the broker's times
 
     def write(self, name, key, value, at=None):
         when = self.at if at is None else at
-        one = Record(key, value, self.offsets[name], int(when * 1000))
+        kind = 0 if name in self.by_hosts else 1
+        one = Record(key, value, self.offsets[name], int(when * 1000), kind)
         self.offsets[name] += 1
         self.written.append((name, one))
         self.board.feed({name: [one]}, self.positions)
@@ -63,10 +66,10 @@ class Topics:
         self.write("status", name.encode(), report_wire.encode_report(made), at)
         return made
 
-    def hold(self, scope="@all", ttl_ms=None, *, lifts=False):
+    def hold(self, scope="@all", ttl_ms=None, *, lifts=False, at=None):
         hold = ControlHold("id", "x", ttl_ms)
         value = None if lifts else wire.encode_hold(hold)
-        self.write("ops", wire.encode_key(ControlKey("g", "alice", scope)), value)
+        self.write("ops", wire.encode_key(ControlKey("g", "alice", scope)), value, at)
 
     def view(self, *members, listen=None):
         """Return the group as it is now."""
@@ -242,6 +245,25 @@ def test_where_nobody_reports_nobody_is_waited_for():
     topics.report("a", state="stopped")
     view = topics.view(listen=lambda: 1 / 0)
     assert (view.times.now, len(view.holds)) == (None, 1)
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize("name", SETTINGS.topics)
+def test_the_time_of_a_host_proves_nothing_where_it_is_not_the_brokers(name):
+    """One member, or one operator, two hours ahead had all holds of less over."""
+    topics = Topics()
+    topics.by_hosts.add(name)
+    topics.hold("t", ttl_ms=3_600_000)
+    ahead = topics.at + 7200
+    if name == "status":
+        topics.report("a", ahead)
+        topics.view(listen=lambda: ahead)
+    else:
+        topics.hold("other", at=ahead)
+    seen = topics.view()
+    assert (seen.times.now, len(seen.lasting)) == (None, len(seen.holds))
+    assert seen.times.proven == (START if name == "status" else 0.0)
+    assert topics.board.is_heard is (name == "status")
 
 
 def test_a_topic_that_is_made_again():

@@ -62,6 +62,30 @@ def test_no_clock_hides_a_hold_that_members_obey(ahead, lasting, part, *, is_rep
 
 
 @pytest.mark.contract("G8")
+@pytest.mark.parametrize("is_reported", [True, False])
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+@pytest.mark.parametrize("asked", [1.5 * HOUR, 2.5 * HOUR, 3.5 * HOUR])
+def test_no_extension_shortens_a_hold_that_has_the_time_of_its_host(
+    ahead, asked, is_reported
+):
+    """It counts from the time of the host that writes it, which may be behind."""
+    topics = Topics(ahead)
+    topics.by_hosts.add("ops")
+    topics.hold("t", ttl_ms=int(2 * HOUR * 1000))
+    if is_reported:
+        topics.report("a")
+        topics.view(listen=lambda: topics.at)
+    seen = topics.view()
+    (before,) = seen.holds
+    plan = longer(seen, asked)
+    is_shorter = seen.times.wall + asked < before.expires_at
+    assert plan.is_refused is (is_shorter or not seen.lasting or bool(seen.maybe_over))
+    for change in plan.changes:
+        end = seen.times.wall + change.hold.ttl_ms / 1000
+        assert end == max(before.expires_at, seen.times.wall + asked)
+
+
+@pytest.mark.contract("G8")
 @given(
     ahead=OFFSETS,
     lasting=LASTING,

@@ -494,6 +494,13 @@ def test_an_extension_that_was_shown_is_done_once():
         False,
         ["the hold has changed"],
     )
+    # Much later the same wish is for a later end.
+    late = evolve(after, times=Times(after.times.here + 3600))
+    told = extended(late, offset=0)
+    assert (told.is_done, [one.why for one in told.needs]) == (
+        False,
+        ["the hold has changed"],
+    )
     # Without an offset nobody was shown one: it lasts longer once more.
     assert len(extended(after).changes) == 1
 

@@ -205,6 +205,15 @@ def test_a_status_topic_has_room_for_the_longest_report():
     assert topics.status_faults(made) == topics.shortcomings(facts) == ()
 
 
+def test_a_status_topic_has_the_brokers_times():
+    settings = {**topics.STATUS_SETTINGS, "message.timestamp.type": "CreateTime"}
+    (fault,) = topics.status_faults(topics.Facts("t", 1, settings))
+    assert fault == (
+        "t: message.timestamp.type is not LogAppendTime, so the broker's time is "
+        "unknown, to members too"
+    )
+
+
 def test_its_signature_names_the_settings():
     """What refuses settings of before takes any keyword, and is not shown."""
     shown = inspect.signature(Control).parameters.values()

@@ -152,7 +152,7 @@ def operate(settings: Control) -> None:
     with Operator({"bootstrap_servers": "localhost"}, settings) as operator:
         operator.pause("g", TP, "orders", "@all", owner="ops", reason="full", for_=60)
         operator.pause("g", re.compile("a.*"), owner="ops", for_=timedelta(hours=1))
-        assert_type(operator.resume("g", TP, owner="ops"), None)
+        assert_type(operator.resume("g", TP, owner="ops", force=True), None)
         operator.pause("g", TP)  # type: ignore[call-arg]  # must be refused
 
 
