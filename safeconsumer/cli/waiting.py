@@ -12,7 +12,7 @@ from safeconsumer.cli.errors import status_of
 from safeconsumer.cli.statuses import Status
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.partitions import Covering, covered, partitions_text
+from safeconsumer.group.partitions import Covering, covered, meeting, partitions_text
 from safeconsumer.group.troubles import said
 from safeconsumer.group.view import Answer, View
 from safeconsumer.holds.scope import Scope
@@ -156,8 +156,7 @@ def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     and nobody of it reads any more.
     """
     wanted = _wanted(view, scopes)
-    holding = [one for one in view.holds if any(one.covers(tp) for tp in wanted)]
-    if holding:
+    if holding := meeting(view.holds, wanted):
         names = ", ".join(f"{one.key.scope} by {one.key.owner}" for one in holding[:5])
         return False, f"held: {names}"
     if view.ends is None:

@@ -17,7 +17,7 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
 from safeconsumer.group.movements import is_moved
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.partitions import covered, partitions_text
+from safeconsumer.group.partitions import Coverage, covered, partitions_text
 from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.verdicts import NOTHING_HELD
@@ -211,11 +211,8 @@ def _is_quiet(view: View, found: Sequence[Scope]) -> tuple[bool, str]:
             message += f". Kept by members: {kept_text(view.kept)}"
         raise CommandError(message, Status.FAILED)
     reached, sentence = waiting.is_quiet(view, found or held)
-    loose = [
-        tp
-        for tp in covered(found, view.consumed)
-        if not any(one.covers(tp) for one in held)
-    ]
+    holding = Coverage(held)
+    loose = [tp for tp in covered(found, view.consumed) if not holding.of(tp)]
     if reached and loose and not view.present:
         shown = partitions_text(loose)
         sentence += f"; no hold covers {shown}: whoever starts delivers it"

@@ -59,7 +59,7 @@ _SEEN_WITHIN = 2.0
 # Seconds for which a page waits for what the console does not know; the clients give up
 # by themselves by then.
 _PATIENCE = 30.0
-# Looked up offsets that are kept until they are agreed to.
+# Previews whose offsets are kept until they are agreed to, the last ones.
 _MOST_WISHES = 64
 _TROUBLES = (ControlTopicError, KafkaError, OSError)
 
@@ -264,9 +264,10 @@ class _Known:
         """Return a plan as it is shown; what was looked up for it is kept."""
         if isinstance(found.wish, ResetTo):
             wishes = self.state.wishes
-            if len(wishes) >= _MOST_WISHES:
-                wishes.clear()
+            wishes.pop(found.digest, None)  # what is shown again is the newest
             wishes[found.digest] = found.wish
+            for oldest in list(wishes)[:-_MOST_WISHES]:
+                wishes.pop(oldest, None)
             return found
         names = sorted({tp.topic for tp in found.covers})
         key = ("retention", *names)

@@ -66,7 +66,8 @@ class State:
         limits: seconds after which topics delete records, as far as known; None
             if age deletes none.
         pages: the pages that viewers share.
-        wishes: offsets that were looked up for previews, by the digest of the plan.
+        wishes: offsets that were looked up for the last previews, by the digest of the
+            plan, the oldest first.
         is_closing: whether the console is closing; waiting clients then get an answer.
         askers: slots for requests to the cluster, and changes.
 

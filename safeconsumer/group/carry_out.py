@@ -64,13 +64,14 @@ class Done:
         """Return it as plain JSON values."""
         plan = self.plan
         if isinstance(plan.wish, Lift):
+            was_held = self.was_held
             return {
                 "is_done_already": plan.is_done,
                 "lifted": [
                     {
                         "scope": one.key.scope,
                         "owner": one.key.owner,
-                        "was_held": one.key in self.was_held,
+                        "was_held": one.key in was_held,
                     }
                     for one in self.acknowledged
                 ],

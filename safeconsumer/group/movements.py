@@ -7,6 +7,7 @@ from attrs import frozen
 from kafka import TopicPartition
 
 from safeconsumer.group.facts import HoldRecord, targets_of
+from safeconsumer.group.partitions import covered
 from safeconsumer.group.report_wire import MOST_KEPT
 from safeconsumer.group.view import Member, View
 from safeconsumer.holds.resets import Target
@@ -69,20 +70,17 @@ class Movement:
 def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
     """Return what resets move of a group, or of some scopes, sorted by partition."""
     wanted = tuple(scopes)
-    found = (
-        (TopicPartition(*tp), target)
-        for tp, target in sorted(targets_of(view.lasting).items())
-        if not wanted or any(one.covers(tp) for one in wanted)
-    )
+    targets = targets_of(view.lasting)
+    found = tuple(TopicPartition(*tp) for tp in sorted(targets))
     return tuple(
         Movement(
             tp=tp,
-            offset=target.offset,
+            offset=targets[tp].offset,
             committed=view.facts.committed.get(tp),
-            by=target.owner,
-            why=_why_not(view, tp, target),
+            by=targets[tp].owner,
+            why=_why_not(view, tp, targets[tp]),
         )
-        for tp, target in found
+        for tp in (covered(wanted, found) if wanted else found)
     )
 
 

@@ -21,7 +21,7 @@ from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.group.facts import HoldRecord, targets_of
 from safeconsumer.group.movements import movements, movers, obstacle, readers
-from safeconsumer.group.partitions import covered, partitions_text
+from safeconsumer.group.partitions import Coverage, covered, partitions_text
 from safeconsumer.group.plan import (
     Cluster,
     Consent,
@@ -238,7 +238,8 @@ class ResetTo:
             for one in view.lasting
             if one.key.owner == self.owner and not one.key.extra
         ]
-        found = ((tp, [one for one in held if one.covers(tp)]) for tp in self.places)
+        holding = Coverage(held)
+        found = ((tp, holding.of(tp)) for tp in self.places)
         return {tp: several[0] for tp, several in found if several}
 
     def keys(self, view: View, /) -> Iterator[ControlKey]:

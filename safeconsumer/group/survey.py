@@ -13,7 +13,11 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer._kafka.of_group.consumer_groups import describe_consumer_groups
-from safeconsumer._kafka.of_group.coordinators import coordinators, forget
+from safeconsumer._kafka.of_group.coordinators import (
+    committed_offsets,
+    coordinators,
+    forget,
+)
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 
 AWAY = (
@@ -297,7 +301,7 @@ def _answers(
 ) -> tuple[dict[str, Any], dict[str, Any], tuple[_Errors, _Errors]]:
     # Each coordinator is asked about its own groups. Of one that does not answer they
     # are unknown, and it is not asked twice: each question may take seconds.
-    where, unfound = _each(lambda names: coordinators(admin, names), groups)
+    where, unfound = _told(partial(coordinators, admin), groups)
     described: dict[str, Any] = {}
     committed: dict[str, Any] = {}
     errors = dict(unfound), dict(unfound)
@@ -309,12 +313,12 @@ def _answers(
         describe = partial(_described, admin, node)
         for told, failed, ask in (
             (described, errors[0], describe),
-            (committed, errors[1], admin.list_group_offsets),
+            (committed, errors[1], partial(committed_offsets, admin, node)),
         ):
             if silence is not None:
                 failed.update(dict.fromkeys(names, silence))
                 continue
-            found, refused = _each(ask, names)
+            found, refused = _told(ask, names)
             told.update(found)
             failed.update(refused)
             silence = next((e for e in refused.values() if isinstance(e, AWAY)), None)
@@ -322,10 +326,10 @@ def _answers(
 
 
 def _described(
-    admin: KafkaAdminClient, node: int, names: list[str]
-) -> dict[str, Mapping[str, Any]]:
+    admin: KafkaAdminClient, node: int, names: Sequence[str]
+) -> tuple[dict[str, Any], _Errors]:
     """Return what a coordinator says of its groups; of one that does not exist: Dead."""
-    found: dict[str, Mapping[str, Any]] = dict(
+    found: dict[str, Any] = dict(
         admin.describe_groups(names, group_coordinator_id=node)
     )
     # To this request a group of the newer protocol does not exist either, and newer
@@ -334,7 +338,7 @@ def _described(
     if dead:
         found.update(dict.fromkeys(dead, _NO_GROUP))
         found.update(_of_newer_protocol(admin, node, dead))
-    return found
+    return found, {}
 
 
 def _of_newer_protocol(
@@ -359,22 +363,15 @@ def _error_of(text: str | None) -> Exception | None:
     return error
 
 
-def _each(
-    ask: Callable[[list[str]], Mapping[str, Any]], names: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, Exception]]:
-    # One request for all; if that fails, each half is asked, until the cause is found:
-    # one group without the right to see it would spoil the answer for the others. If
-    # nobody answers, nobody would answer about one of them either.
-    if not names:
-        return {}, {}
+def _told(
+    ask: Callable[[Sequence[str]], tuple[dict[str, Any], _Errors]], names: Sequence[str]
+) -> tuple[dict[str, Any], _Errors]:
+    # What is refused of one group is in the answer. If there is none, there would be
+    # none about one of them either.
     try:
-        return dict(ask(list(names))), {}
+        return ask(names)
     except (*AWAY, kafka_errors.KafkaError) as error:
-        if len(names) == 1 or isinstance(error, AWAY):
-            return {}, dict.fromkeys(names, error)
-    middle = len(names) // 2
-    first, second = _each(ask, names[:middle]), _each(ask, names[middle:])
-    return {**first[0], **second[0]}, {**first[1], **second[1]}
+        return {}, dict.fromkeys(names, error)
 
 
 def _member(described: Mapping[str, Any]) -> MemberFacts:

@@ -1,23 +1,82 @@
-"""Finds out which brokers coordinate groups."""
+"""
+Asks which brokers coordinate groups, and these for what groups have committed.
+
+Brokers answer about many groups at once, with an error for each. kafka-python 3.0.12
+raises the first of them, and the answers about all other groups are lost: to ask again
+about each half would be twice as many questions as there are groups, of a coordinator
+that is not ready.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kafka.protocol.metadata import CoordinatorType
+from kafka.errors import KafkaError, for_code
+from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+
+# From this version of FindCoordinator, and of OffsetFetch, on there are several answers.
+_SEVERAL_KEYS = 4
+_SEVERAL_GROUPS = 8
 
 
 def coordinators(
     admin: Any,  # noqa: ANN401 - kafka-python is untyped
     groups: Sequence[str],
-) -> dict[str, int]:
+) -> tuple[dict[str, int], dict[str, Exception]]:
     """
     Return which broker coordinates each group, as the client learned it.
 
+    Of a group that has none, or is refused, the error is returned instead.
+
     Raises:
-        KafkaError: no broker answers, or one of the groups has none.
+        KafkaError: no broker answers.
     """
-    found: dict[str, int] = admin._manager._net.run(admin._find_coordinator_ids, groups)
-    return found
+    found: dict[str, int] = {}
+    refused: dict[str, Exception] = {}
+    known = admin._manager.cluster
+    kind = CoordinatorType.GROUP
+    unknown = [one for one in groups if known.get_coordinator(one, kind) is None]
+    answers = admin._manager.run(_found, admin, unknown) if unknown else ()
+    for name, answer in answers:
+        try:
+            known.add_coordinator(answer, kind, name, synthesize_node_id=False)
+        except KafkaError as error:
+            refused[name] = error
+    for name in groups:
+        node = known.get_coordinator(name, kind)
+        if node is not None:
+            found[name] = node
+    return found, refused
+
+
+def committed_offsets(
+    admin: Any,  # noqa: ANN401 - as above
+    node: int,
+    groups: Sequence[str],
+) -> tuple[dict[str, Any], dict[str, Exception]]:
+    """
+    Return all that each group has committed, as the admin client's ``list_group_offsets``.
+
+    Of a group that the coordinator refuses the error is returned instead.
+
+    Args:
+        admin: the client.
+        node: the broker that coordinates these groups.
+        groups: their names.
+
+    Raises:
+        KafkaError: the broker does not answer.
+    """
+    found: dict[str, Any] = {}
+    refused: dict[str, Exception] = {}
+    for name, answer in admin._manager.run(_committed, admin, node, groups):
+        if answer.error_code:
+            refused[name] = for_code(answer.error_code)()
+            continue
+        try:
+            found[name] = admin._parse_group_offsets(answer)
+        except KafkaError as error:
+            refused[name] = error
+    return found, refused
 
 
 def forget(admin: Any, groups: Iterable[str]) -> None:  # noqa: ANN401 - as above
@@ -30,3 +89,36 @@ def forget(admin: Any, groups: Iterable[str]) -> None:  # noqa: ANN401 - as abov
     known = admin._manager.cluster._coordinators
     for group in groups:
         known.pop((CoordinatorType.GROUP, group), None)
+
+
+async def _found(admin: Any, groups: Sequence[str]) -> list[tuple[str, Any]]:  # noqa: ANN401 - as above
+    kind, send = CoordinatorType.GROUP.value, admin._manager.send
+    version = admin._manager.broker_version_data.api_version(FindCoordinatorRequest)
+    if version >= _SEVERAL_KEYS:
+        request = FindCoordinatorRequest(
+            key_type=kind, coordinator_keys=groups, min_version=_SEVERAL_KEYS
+        )
+        return [(one.key, one) for one in (await send(request)).coordinators]
+    found = []
+    for name in groups:
+        request = FindCoordinatorRequest(
+            key=name, key_type=kind, max_version=_SEVERAL_KEYS - 1
+        )
+        found.append((name, await send(request)))
+    return found
+
+
+async def _committed(
+    admin: Any,  # noqa: ANN401 - as above
+    node: int,
+    groups: Sequence[str],
+) -> list[tuple[str, Any]]:
+    # A broker that cannot be asked about several has a request for each.
+    found: list[tuple[str, Any]] = []
+    for name, request in admin._list_group_offsets_requests(dict.fromkeys(groups)):
+        answer = await admin._manager.send(request, node_id=node)
+        if answer.API_VERSION >= _SEVERAL_GROUPS:
+            found += [(one.group_id, one) for one in answer.groups]
+        else:
+            found.append((name, answer))
+    return found

@@ -152,3 +152,30 @@ def test_what_is_refused_is_not_taken_for_an_outage(lab):
             with pytest.raises(GroupAuthorizationFailedError):
                 ask()
             fault.end()
+
+
+@pytest.mark.parametrize(
+    ("api", "error"),
+    [
+        ("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS"),
+        ("OffsetFetch", "GROUP_AUTHORIZATION_FAILED"),
+        ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE"),
+    ],
+)
+@simulated(seeds=1, nightly=3, nodes=3)
+def test_what_is_refused_of_all_groups_is_asked_once(lab, *, api, error):
+    """Each half was asked again, down to single groups: 280 requests a second of 600."""
+    operator = groups(lab)
+    for number in range(8):
+        operator.hold(group=f"g{number}")
+        lab.cluster.move_coordinator(f"g{number}", 1)
+    with operator.looking() as looking:
+        fault = lab.cluster.fail(api, error=_codes.error_code(error))
+        looking.survey()  # what it knows of coordinators is forgotten
+        begun = len(lab.kinds())
+        found = looking.survey()
+        assert all(one.unread for one in found)
+        assert lab.kinds(begun).count(api) <= len({1, 2, 3})
+        fault.end()
+        looking.survey()
+        assert not any(one.unread for one in looking.survey())

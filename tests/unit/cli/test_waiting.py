@@ -3,15 +3,22 @@
 from types import SimpleNamespace
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner
+from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli import against, connection, waiting, watching
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.movements import movements
 from safeconsumer.group.operator import Operator
-from tests.unit.group.test_view import viewed
+from safeconsumer.group.scopes import scopes_of
+from safeconsumer.group.wire import ControlHold, ControlKey, Reset
+from safeconsumer.holds.scope import Partition
+from tests.unit.group.test_view import facts, viewed
 
 
 def test_the_login_is_in_the_time(monkeypatch):
@@ -61,6 +68,52 @@ def test_a_wait_for_what_can_no_longer_be_ends_at_once(monkeypatch):
     ended = waiting.wait_until(operator, "g", judge, 60.0)
     assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
     assert ended.waited == 0.5
+
+
+MANY = 40
+PARTITIONS = [TopicPartition("t", number) for number in range(MANY)]
+
+
+def held(topic, *, is_moved=False):
+    """Return a group of many partitions, and a hold of each partition of a topic."""
+    holds = (
+        HoldRecord(
+            key=ControlKey("g", "alice", f"{topic}:{number}"),
+            hold=ControlHold(
+                "h",
+                "x",
+                reset=Reset(((topic, number, 4),), (), "4") if is_moved else None,
+            ),
+            at=1.0,
+            offset=1,
+        )
+        for number in range(MANY)
+    )
+    return evolve(viewed(facts("a", *PARTITIONS)), holds=tuple(holds))
+
+
+SEVERAL = scopes_of([f"t:0-{MANY - 1}"], "g")
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        lambda: waiting.is_flowing(held("other"), ()),
+        lambda: waiting.is_flowing(held("other"), SEVERAL),
+        lambda: watching._is_quiet(held("t"), SEVERAL),
+        lambda: movements(held("t", is_moved=True), SEVERAL),
+    ],
+    ids=["flowing", "flowing in scopes", "quiet", "moved"],
+)
+def test_a_look_does_not_ask_each_hold_about_each_partition(monkeypatch, judge):
+    """1,000 holds and 5,000 partitions took 1.5 s, four times a second."""
+    asked = []
+    covers = Partition.covers
+    monkeypatch.setattr(
+        Partition, "covers", lambda one, tp: asked.append(tp) or covers(one, tp)
+    )
+    judge()
+    assert len(asked) <= 2 * MANY
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from attrs import evolve
 from kafka import TopicPartition
 from starlette.responses import Response
 
-from safeconsumer.console import asking, lending, pages
+from safeconsumer.console import asking, changing, lending, pages
 from safeconsumer.console.app import create
 from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
@@ -602,6 +602,26 @@ def test_offsets_are_moved_by_a_program_that_agrees_to_them():
     done = served.post("/reset", **BACK, agreed=told["agreement"])
     assert (done.status_code, done.json()["is_done_already"]) == (200, False)
     assert len(writer.written) == 2
+
+
+@pytest.mark.parametrize(
+    "previews",
+    [("-200", "-100", "-300"), ("-100", "-200", "-100", "-300")],
+    ids=["newer", "shown again"],
+)
+def test_another_preview_ends_only_the_oldest(monkeypatch, previews):
+    """The 65th ended all of them, also the one that was being agreed to."""
+    monkeypatch.setattr(changing, "_MOST_WISHES", 2)
+    still = resetting("alice", "alice")
+    served, writer = writing(still)
+    seen = {to: served.get("/reset", **{**BACK, "to": to}) for to in previews}
+    view = still.known.views[HELD]
+    moved = evolve(view.facts, committed=dict.fromkeys(view.facts.committed, 1500))
+    newer(still, views={HELD: evolve(view, facts=moved)})
+    for to, status in (("-100", 200), ("-200", 409)):
+        wish = {**BACK, "to": to, "agreed": seen[to]["agreement"]}
+        assert served.post("/reset", **wish).status_code == status
+    assert [one.hold.reset.to[0][2] for one in writer.written] == [900, 900]
 
 
 def test_a_hold_under_which_offsets_are_not_moved_yet_is_not_lifted():

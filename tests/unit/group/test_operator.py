@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from kafka import TopicPartition
-from kafka.errors import GroupAuthorizationFailedError, KafkaTimeoutError
+from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli import waiting
 from safeconsumer.group import operator as module
@@ -68,24 +68,6 @@ def test_that_nobody_reports_is_not_the_brokers_fault(monkeypatch):
     Silent.passed += 5.0
     later = operator.look("g", has_lags=False, timeout=3.0)
     assert (later.ends, later.is_heard, later.unread) == ({}, True, ())
-
-
-def test_one_group_that_cannot_be_asked_about_leaves_the_others():
-    """It ended the survey of all groups, each time."""
-    names = [f"g{number}" for number in range(8)]
-    refusal = GroupAuthorizationFailedError("g5")
-    asked = []
-
-    def ask(several):
-        asked.append(several)
-        if "g5" in several:
-            raise refusal
-        return dict.fromkeys(several, "told")
-
-    others = [name for name in names if name != "g5"]
-    found = survey._each(ask, names)
-    assert found == (dict.fromkeys(others, "told"), {"g5": refusal})
-    assert len(asked) == 7
 
 
 def test_the_ends_of_control_topics_are_needed():

@@ -9,6 +9,7 @@ from kafka import TopicPartition
 
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import scopes
+from safeconsumer.group.carry_out import Done
 from safeconsumer.group.facts import NO_GROUP, GroupFacts, HoldRecord
 from safeconsumer.group.plan import (
     LACKED,
@@ -26,6 +27,7 @@ from safeconsumer.group.reset_to import Place, ResetTo
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
+from safeconsumer.holds.scope import Partition
 from tests.harness.listing import short
 from tests.unit.group.test_view import ENDS, PLAIN, facts, report, viewed
 
@@ -416,6 +418,35 @@ def test_a_thousand_holds_of_partitions_are_one_range():
     assert need.ask == "Replace what you hold already: orders:0-999"
     same = [one for one in said(placed("orders:0-999", view=view)) if "stays" in one]
     assert [one.split()[7] for one in same] == ["orders:0-999"]
+
+
+def test_a_lift_of_thousands_looks_once_at_what_was_held(monkeypatch):
+    """`resume --all -o json` of 4,000 holds took 41 s, and 4 s without `-o json`."""
+    view = evolve(VIEW, holds=tuple(record(f"orders:{n}") for n in range(9)))
+    named = tuple(Named(scope=one.key.scope, owner="alice") for one in view.holds)
+    plan = plan_of(view, Lift(group="billing", holds=named), Asked())
+    gone = tuple(evolve(one, hold=None) for one in view.holds)
+    looked = []
+    was_held = Done.was_held.fget
+    monkeypatch.setattr(
+        Done, "was_held", property(lambda done: looked.append(0) or was_held(done))
+    )
+    lifted = Done(plan=plan, acknowledged=gone).document()["lifted"]
+    assert [one["was_held"] for one in lifted] == [True] * 9
+    assert len(looked) == 1
+
+
+def test_a_reset_does_not_ask_each_hold_about_each_partition(monkeypatch):
+    many = range(40)
+    asked = []
+    covers = Partition.covers
+    monkeypatch.setattr(
+        Partition, "covers", lambda one, tp: asked.append(tp) or covers(one, tp)
+    )
+    to = {TopicPartition("orders", n): 5 for n in many}
+    plan = moved(to, view=MOVER, holds=[f"orders:{n}" for n in many])
+    assert len(plan.changes) == len(many)
+    assert len(asked) <= 4 * len(many)
 
 
 # ---------------------------------------------------------------- done already

@@ -34,11 +34,11 @@ def group_by(monkeypatch, described, *, newer, listed=()):
 
     asked = []
     monkeypatch.setattr(survey, "describe_consumer_groups", ask)
-    monkeypatch.setattr(survey, "coordinators", lambda *_: {"g": 3})
+    monkeypatch.setattr(survey, "coordinators", lambda *_: ({"g": 3}, {}))
+    monkeypatch.setattr(survey, "committed_offsets", lambda *_: ({"g": {}}, {}))
     monkeypatch.setattr(survey, "forget", lambda *_: None)
     admin = SimpleNamespace(
         describe_groups=lambda *_, **__: {"g": described},
-        list_group_offsets=lambda *_: {"g": {}},
         list_groups=lambda **_: [{"group_id": one} for one in listed],
     )
     return survey.facts_of_one(admin, "g"), asked
