@@ -26,12 +26,13 @@ def refuse_unknown(operator: Operator, view: View) -> None:
     Check that the group exists, or has a hold.
 
     Raises:
-        CommandError: there is no such group, and no hold for it; the message suggests
-            which was meant.
+        CommandError: there is no such group, and no hold for it, or holds cannot be
+            read; the message suggests which was meant.
     """
     if not view.is_known:
-        message = scopes.unknown_group(view.group, operator.groups())
-        raise CommandError(message)
+        message = scopes.unknown_group(view, operator.groups())
+        is_read = view.ends is not None
+        raise CommandError(message, Status.USAGE if is_read else Status.REFUSED)
 
 
 def refuse_before_init(operator: Operator) -> None:

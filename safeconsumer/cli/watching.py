@@ -85,13 +85,14 @@ def operator_for(connect: Connect, group: str | None) -> Operator:
 
 
 def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
-    every = operator.survey(has_lags=is_all)
-    if not any(one.ends for one in every):
+    every, readable = operator.survey(has_lags=is_all)
+    if not readable.ends:
         refusing.refuse_before_init(operator)
     if not every:
         with suppress(ControlTopicError):  # who may read no holds is told that
             operator.holds()
-    unread = dict.fromkeys(why for one in every for why in one.unread)
+    unread = dict.fromkeys(readable.unread)
+    unread.update(dict.fromkeys(why for one in every for why in one.unread))
     if output.is_json:
         document = {
             "read_until": operator.board.read_until,
@@ -101,11 +102,13 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
         }
         output.document(document)
         return
+    lines = [f"unknown: {why}" for why in unread]
     if not every:
-        output.lines(["no groups that you may see, and no holds"])
+        if not unread:
+            lines.append("no groups that you may see, and no holds")
+        output.lines(lines)
         return
     shown = [one for one in every if is_all or one.verdict != NOTHING_HELD]
-    lines = [f"unknown: {why}" for why in unread]
     if shown:
         heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "LAG", "NOW")
         rows = map(_group_row, sorted(shown, key=urgency))
@@ -186,7 +189,8 @@ def wait(
                 if view.ends is None:
                     refusing.refuse_before_init(one)
                 refusing.refuse_unknown(one, view)
-                refusing.refuse_nothing(one, view, found)
+                if not view.unsettled:  # else they may cover something
+                    refusing.refuse_nothing(one, view, found)
 
             reached = waiting.wait_until(
                 operator, group, judge, limit, check, began=began

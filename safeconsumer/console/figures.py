@@ -120,10 +120,12 @@ def _of_held(view: View, limits: _Limits) -> Iterator[_Figure]:
 
 def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
     members = Counter(_member_state(one.verdict) for one in view.present)
-    for name, states, counts in (
-        ("group_members", table.MEMBER_STATES, members),
-        ("group_partitions", table.PARTITION_STATES, partitions),
-    ):
+    every: list[tuple[str, tuple[str, ...], Mapping[str, int]]] = []
+    if view.facts.member_count is not None:
+        every.append(("group_members", table.MEMBER_STATES, members))
+    if not view.has_unknown_rows:
+        every.append(("group_partitions", table.PARTITION_STATES, partitions))
+    for name, states, counts in every:
         for state in states:
             labels = {"group": view.group, "state": state}
             yield _Figure(name, labels, counts.get(state, 0))

@@ -20,7 +20,7 @@ from safeconsumer.console import asking, changing, rest
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import Given, Refused
 from safeconsumer.console.problems import Problem, is_program
-from safeconsumer.console.rendering import Page, templates
+from safeconsumer.console.rendering import Page, now_text, templates
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.carry_out import Done
 from safeconsumer.group.documents import group_document, status_document
@@ -348,6 +348,7 @@ def _unless_known(
     answer = Response(status_code=304) if is_known else page()
     answer.headers["etag"] = tag
     answer.headers["x-known-age"] = f"{snapshot.age:.1f}"
+    answer.headers["x-known-now"] = now_text(snapshot)
     return answer
 
 

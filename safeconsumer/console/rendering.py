@@ -60,10 +60,14 @@ def _moment(mark: str, known: Snapshot) -> str:
         return ago(known.age)
     if mark == "seconds":
         return f"{known.age:.1f}"
-    now = known.times.now
     if mark == "now":
-        return "" if now is None else f"{now:.1f}"
-    return "" if now is None else _distance(float(mark), now)
+        return now_text(known)
+    return "" if known.now is None else _distance(float(mark), known.now)
+
+
+def now_text(known: Snapshot) -> str:
+    """Return the broker's time as the script reads it; "" if it is unknown."""
+    return "" if known.now is None else f"{known.now:.1f}"
 
 
 class SharedPages:

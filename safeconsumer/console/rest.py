@@ -29,7 +29,8 @@ CALLS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "GET /group": (
         ("group",),
         """A group with its holds, members and partitions, as ``status --group ... -o
-        json`` prints it; of a group that is not known 404 answers.""",
+        json`` prints it; of a group that is not known 404 answers, and 503 while
+        not everything can be read.""",
     ),
     "GET /history": (
         ("group",),

@@ -106,9 +106,13 @@ class State:
         Return everything about one group.
 
         Raises:
-            Problem: there is no group with that name, and no hold for it.
+            Problem: there is no group with that name, and no hold for it, as far as it
+                could be read.
         """
         if group not in snapshot.views:
+            if snapshot.unread:
+                title = f"whether there is a group {group!r} is not known"
+                raise Problem(503, title, "; ".join(snapshot.unread))
             unless = "" if snapshot.is_complete else ", as far as is known yet"
             raise Problem(
                 404,

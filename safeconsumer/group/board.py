@@ -240,7 +240,9 @@ class Board:
             self._sort_reports(moment, groups)
             self.is_heard = self._clock.is_sure
             now = moment if self.is_heard and self._reports_are_timed else None
-        self.times = Times(now, self.proven, wall, self._holds_are_timed)
+        self.times = Times(
+            now, self.proven, wall, self._holds_are_timed, self._clock.passed()
+        )
         self._groups = {**groups}
 
     def _now(self, listen: Callable[[], float | None] | None) -> float:
@@ -299,9 +301,15 @@ class Board:
 
     @property
     def read_until(self) -> float:
-        """The time up to which it was fed: by this machine's clock, if that is right."""
-        wall, here = self.times.wall, self.times.here
-        return wall if abs(wall - here) <= AGREE else here
+        """
+        The time up to which it was fed, which a record proves.
+
+        It is by this machine's clock if that agrees with the broker's. If nobody tells
+        the broker's time, it is the time of the newest record.
+        """
+        now, wall = self.times.now, self.times.wall
+        is_right = now is not None and abs(wall - now) <= AGREE
+        return wall if is_right else self.times.proven
 
     @property
     def remade(self) -> tuple[str, ...]:

@@ -47,10 +47,12 @@ def group_document(view: View) -> dict[str, Any]:
     """
     Return what a list of groups shows of one as plain JSON values.
 
-    ``hold_count``, ``held`` and ``quiet`` are None while the holds topic is not read: 0
-    says that there are none. ``flowing`` has what is known, and is None if no hold is.
+    ``hold_count``, ``held`` and ``quiet`` are None while the holds topic is not read,
+    the last two also if something is held and no partition of the group is known: 0 says
+    that there are none. ``flowing`` has what is known, and is None if no hold is.
     """
     is_read = view.ends is not None
+    is_covered = is_read and not (view.holds and view.has_unknown_rows)
     return {
         "group": view.group,
         **verdict_document(view.verdict),
@@ -58,8 +60,8 @@ def group_document(view: View) -> dict[str, Any]:
         "members": view.facts.member_count,
         "reporting": view.reporting,
         "hold_count": len(view.holds) if is_read else None,
-        "held": len(view.held) if is_read else None,
-        "quiet": view.quiet if is_read else None,
+        "held": len(view.held) if is_covered else None,
+        "quiet": view.quiet if is_covered else None,
         "flowing": list(view.flowing) if view.holds or is_read else None,
         "next_expiry": view.next_expiry,
         "lag": view.lag,
@@ -72,9 +74,11 @@ def status_document(view: View) -> dict[str, Any]:
     Return the whole status of a group as plain JSON values.
 
     ``holds`` and ``by_partition``, too, are None if no hold is known and the holds topic
-    is not read. Holds that were read before are shown as long as it is not.
+    is not read. Holds that were read before are shown as long as it is not. The latter
+    is also None if something is held and no partition of the group is known.
     """
     has_holds = bool(view.holds) or view.ends is not None
+    is_covered = has_holds and not (view.holds and view.has_unknown_rows)
     holds, held = map(hold_document, view.holds), map(_partition_document, view.held)
     return {
         **group_document(view),
@@ -83,7 +87,7 @@ def status_document(view: View) -> dict[str, Any]:
         "ends": None if view.ends is None else dict(view.ends),
         "holds": list(holds) if has_holds else None,
         "by_member": [_member_document(one) for one in view.members],
-        "by_partition": list(held) if has_holds else None,
+        "by_partition": list(held) if is_covered else None,
         "gone": list(map(_report_document, view.gone)),
         "resets": [one.document() for one in movements(view)],
     }

@@ -112,8 +112,9 @@ def _of_group(
         return
     view = operator.view(group, operator.group(group), readable)
     if not view.is_known:
-        what = scopes.unknown_group(group, operator.groups())
-        yield Finding("group", BAD, what, do="look for a typing error")
+        what = scopes.unknown_group(view, operator.groups())
+        do = "" if view.ends is None else "look for a typing error"
+        yield Finding("group", BAD, what, do=do)
     yield from member_findings(view)
 
 

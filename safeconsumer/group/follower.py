@@ -105,6 +105,14 @@ class Snapshot:
         return time.monotonic() - self.heard_at
 
     @property
+    def now(self) -> float | None:
+        """The broker's time at this moment, also in an outage; None if it is unknown."""
+        now, taken_at = self.times.now, self.times.taken_at
+        if now is None or taken_at is None:
+            return now
+        return now + time.monotonic() - taken_at
+
+    @property
     def is_old(self) -> bool:
         """Whether it is too old to say anything about the present."""
         return self.age >= OLD_AFTER

@@ -476,9 +476,12 @@ class Operator:
             )
         return self.board.view(group, survey, readable)
 
-    def survey(self, *, has_lags: bool = False) -> tuple[View, ...]:
+    def survey(self, *, has_lags: bool = False) -> tuple[tuple[View, ...], Readable]:
         """
         Return what is known of every group at once, and of groups that are only held.
+
+        Also returns how much could be read: of brokers that do not answer, the groups
+        are unknown, and may not be among these.
 
         Args:
             has_lags: ask for the lags of all groups, not only of those of which
@@ -491,9 +494,8 @@ class Operator:
                 lambda asker: with_lags(survey, wanted, self.admin, asker)
             )
         readable = evolve(readable, unread=(*readable.unread, *survey.unlisted))
-        return tuple(
-            self.board.view(one, survey, readable) for one in sorted(survey.facts)
-        )
+        views = (self.board.view(one, survey, readable) for one in sorted(survey.facts))
+        return tuple(views), readable
 
     def read(self, *, is_strict: bool = False, until: float = math.inf) -> Readable:
         """

@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.errors.base import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import patterns, wire
-from safeconsumer.group.partitions import meeting, partitions_text
+from safeconsumer.group.partitions import meeting, partitions_text, scopes_text
 from safeconsumer.group.view import View
 from safeconsumer.holds import ranges
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope
@@ -65,7 +65,8 @@ def mistakes(
     """
     Describe the scopes that cover nothing, each with what may have been meant.
 
-    ``@all`` is never a mistake, whatever it covers.
+    While it is not known who owns what, it says only that of them. ``@all`` is never a
+    mistake, whatever it covers.
 
     Args:
         view: the group.
@@ -77,6 +78,9 @@ def mistakes(
     empty = [
         one for one in several if one not in met and not isinstance(one, Everything)
     ]
+    if empty and view.unsettled:
+        named = scopes_text(empty)
+        return f"whether {view.group} consumes {named} is not known: {view.unsettled}"
     known = topics() if empty else ()
     by_topic: dict[object, list[Scope]] = {}
     for one in empty:  # of all partitions of a topic the same is to be said
@@ -108,9 +112,12 @@ def near(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
-def unknown_group(group: str, names: Iterable[str]) -> str:
+def unknown_group(view: View, names: Iterable[str]) -> str:
     """Say that there is no such group, and which of the names may have been meant."""
-    return f"no group {group!r} here, and no hold for it{near(group, names)}"
+    held = "and no hold for it"
+    if view.ends is None:
+        held = f"and whether it is held is not known ({'; '.join(view.unread)})"
+    return f"no group {view.group!r} here, {held}{near(view.group, names)}"
 
 
 def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) -> str:

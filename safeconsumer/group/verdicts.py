@@ -128,8 +128,8 @@ UNAVAILABLE = Verdict(
 SILENT = Verdict(
     Level.UNKNOWN,
     "does not report",
-    "does not report: a plain client, which obeys no hold, or one whose last report is "
-    "over a minute old",
+    "does not report: a plain client, which obeys no hold, one that was told not to "
+    "report, or one whose last report is over a minute old",
     do=f"give it {CONTROL}; or it may not write the status topic",
 )
 LOST = Verdict(

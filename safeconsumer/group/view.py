@@ -71,12 +71,15 @@ class Times:
         wall: this machine's time, which may be wrong.
         is_by_broker: whether holds are given the broker's time as they are written. Else
             they have that of the host that writes them.
+        taken_at: when these were the times, by our monotonic clock; None if no time
+            passes.
     """
 
     now: float | None = None
     newest: float = 0.0
     wall: float = 0.0
     is_by_broker: bool = True
+    taken_at: float | None = field(default=None, eq=False)
 
     @property
     def proven(self) -> float:
@@ -509,7 +512,7 @@ class View:
     @property
     def reporting(self) -> int | None:
         """How many of the members that Kafka lists report; None if unknown."""
-        if not self.is_heard:
+        if not self.is_heard or self.facts.member_count is None:
             return None
         said = {one.member_id for one in self.reports}
         return sum(one.member_id in said for one in self.facts.members)
@@ -723,6 +726,11 @@ class View:
             return tuple(map(self._aged, self.judged.partitions))
         rows = self.rows.values()
         return tuple(sorted(rows, key=lambda one: (not one.holds, one.verdict.rank)))
+
+    @property
+    def has_unknown_rows(self) -> bool:
+        """Whether no partition of the group is known, and that is not all there is."""
+        return bool(self.unsettled) and not self.rows
 
     @property
     def held(self) -> tuple[Row, ...]:

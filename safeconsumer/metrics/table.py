@@ -340,14 +340,16 @@ METRICS: tuple[Metric, ...] = (
         "console",
         "Members of a group by what they report: they obey all holds, have not read "
         "all of them yet, cannot read them, or report nothing; or it is unknown, for "
-        "example because reports cannot be read.",
+        "example because reports cannot be read. There is no value while Kafka's list "
+        "of the members is not known.",
         labels=(_GROUP, Label("state", MEMBER_STATES)),
     ),
     Metric(
         "group_partitions",
         "console",
         "Partitions of a group: not held, held and quiet, held but still delivered, "
-        "or held and either not quiet yet or in an unknown state.",
+        "or held and either not quiet yet or in an unknown state. There is no value "
+        "while no partition of the group is known.",
         labels=(_GROUP, Label("state", PARTITION_STATES)),
     ),
     Metric(

@@ -7,7 +7,7 @@ const EVERY = 300; // milliseconds between two requests for the page
 const PATIENCE = 5000; // milliseconds until such a request is given up
 const OLD = 10; // seconds, as in the console itself: an older page says nothing about the present
 let shownAt, ageThen; // when an answer came, and how old its page was
-let nowThen, nowAt; // the broker's time in the page that is shown, and when that came
+let nowThen; // the broker's time then
 let shownTag = null;
 
 // If the machine slept, one of its two clocks may have stood still.
@@ -42,15 +42,20 @@ function showTimes() {
   document.body.classList.toggle("old", age >= OLD);
   if (nowThen === 0) return; // nobody tells the broker's time
   for (const one of document.querySelectorAll("[data-at]")) {
-    const left = Number(one.dataset.at) - nowThen - secondsSince(nowAt);
+    const left = Number(one.dataset.at) - nowThen - secondsSince(shownAt);
     if (Math.abs(left) < 1) one.textContent = "now";
     else one.textContent = left > 0 ? `in ${words(left)}` : `${words(-left)} ago`;
   }
 }
 
+// Takes over the times of an answer: either clock of this machine may have been set since.
+function setTimes(age, brokersTime) {
+  [ageThen, nowThen, shownAt] = [Number(age), Number(brokersTime), now()];
+}
+
 function readTimes() {
-  const { age, now: told } = document.getElementById("fresh").dataset;
-  [ageThen, nowThen, shownAt, nowAt] = [Number(age), Number(told), now(), now()];
+  const { age, now: brokersTime } = document.getElementById("fresh").dataset;
+  setTimes(age, brokersTime);
 }
 
 // Makes one element like another, and keeps what a person is using: focus, input, scroll.
@@ -98,7 +103,7 @@ async function look() {
       signal: AbortSignal.timeout(PATIENCE),
     });
     if (answer.status === 304) {
-      [ageThen, shownAt] = [Number(answer.headers.get("X-Known-Age")), now()];
+      setTimes(answer.headers.get("X-Known-Age"), answer.headers.get("X-Known-Now"));
       return lose(null);
     }
     const text = await answer.text();

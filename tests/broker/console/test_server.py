@@ -132,7 +132,7 @@ def test_the_broker_away_and_back(team, served):
             wish = {"group": team.group, "scopes": "@all", "reason": "x"}
             preview = client.get("/place", params=wish).text
         assert "The broker does not answer." in page
-        assert "Members keep obeying those holds" in page
+        assert "Members keep obeying the holds that have not ended" in page
         said = "unknown: what has changed meanwhile. The broker does not answer."
         assert said in preview
         assert served.pause(**wish).status_code == 503

@@ -140,13 +140,13 @@ def _nobody():
     pytest.fail("nobody writes here")
 
 
-def console_of(still, connect=_nobody, **changed):
+def console_of(still, connect=_nobody, port=8642, **changed):
     """Return the console of a cluster that is not there."""
     setup = Setup(
         base={"bootstrap_servers": ["a-big-one:9092"]},
         settings=Control(),
         owner="alice",
-        port=8642,
+        port=port,
         token=TOKEN,
         **changed,
     )

@@ -37,6 +37,11 @@ def lose(lab, *, is_frozen):
         lab.cluster.down(_DOWN, failover=None)
 
 
+def by_name(looking):
+    """Return all groups that are known, by name."""
+    return {one.group: one for one in looking.survey()[0]}
+
+
 def known(found):
     """Return the groups of which members and offsets are known; all are named."""
     assert found.keys() == _GROUPS.keys()
@@ -58,7 +63,7 @@ def test_one_coordinator_that_is_away_leaves_what_the_others_say(lab, *, is_froz
     with operator.looking() as looking:
         lose(lab, is_frozen=is_frozen)
         for _ in range(3):
-            found = {one.group: one for one in looking.survey()}
+            found = by_name(looking)
             assert known(found) == {"here", "there"}
             (whose, why) = found["away"].unread
             assert whose.startswith("the groups of broker 3 are not known: ")
@@ -66,8 +71,23 @@ def test_one_coordinator_that_is_away_leaves_what_the_others_say(lab, *, is_froz
             assert found["here"].unread == (whose,)
         lab.cluster.move_coordinator("away", 2)
         looking.survey()
-        found = {one.group: one for one in looking.survey()}
+        found = by_name(looking)
         assert known(found) == _GROUPS.keys()
+
+
+@pytest.mark.contract("G8")
+@simulated(seeds=1, nodes=3)
+def test_a_broker_that_is_away_is_named_though_no_group_is_known(lab):
+    """`status` said that there are no groups, and that all was read."""
+    operator = Operator(lab)
+    for name in ("ops", "status"):
+        lab.cluster.lead(name, 0, 1)
+    with operator.looking() as looking:
+        lab.cluster.down(_DOWN, failover=None)
+        found, readable = looking.survey()
+    assert found == ()
+    (why,) = readable.unread
+    assert why.startswith("the groups of broker 3 are not known: ")
 
 
 @in_both
@@ -129,7 +149,7 @@ def test_lags_are_of_partitions_that_answer(lab, *, is_frozen):
     with operator.looking() as looking:
         lags = {TopicPartition("t", 0): 3, there: 4}
         assert looking.look("here").lags == lags
-        assert {one.group: one for one in looking.survey()}["here"].lags == lags
+        assert by_name(looking)["here"].lags == lags
 
 
 @simulated(seeds=1, nightly=3, nodes=3)

@@ -432,6 +432,45 @@ def test_a_topic_of_something_else_has_no_holds(team):
     assert waited.exit_code == Status.FAILED
 
 
+@pytest.mark.contract("G8")
+@played()
+def test_a_scope_is_waited_for_in_a_rebalance(team):
+    """`wait` ended at once, as if the group consumed nothing of a topic that it reads."""
+    first = team.subscribed("a", control=None)
+    poll_until(first, team.has_all(first))
+    joining = team.subscribed("b", control=None)
+    for _ in range(20):
+        joining.poll(100)
+    asked = ("--group", team.group, "--reason", "x")
+    status, line = bad(team, "pause", f"{team.topic}:3", *asked)
+    assert status == Status.USAGE
+    assert f"whether {team.group} consumes {team.topic}:3 is not known" in line
+    run(team, "pause", f"{team.topic}:3", *asked, "--future")
+    waited = ("wait", "quiet", f"{team.topic}:3", "--timeout", "2s")
+    status, line = bad(team, *waited, "--group", team.group)
+    assert status == Status.FAILED
+    assert "who owns what is not known" in line
+
+
+@pytest.mark.contract("G8")
+@played()
+def test_holds_that_cannot_be_read_are_not_no_holds(team):
+    """The holds topic was deleted, and that of reports is there."""
+    team.broker.delete_topic(team.settings.holds_topic)
+    shown = run(team, "status")
+    assert re.fullmatch(f"unknown: .*{team.settings.holds_topic}.*\n", shown.stdout)
+    found = json.loads(run(team, "status", "-o", "json").stdout)
+    assert (found["groups"], len(found["unread"])) == ([], 1)
+    for command in (("status",), ("wait", "quiet"), ("wait", "flowing")):
+        status, line = bad(team, *command, "--group", "billing")
+        assert status == Status.REFUSED, command
+        assert "whether it is held is not known" in line
+        assert team.settings.holds_topic in line
+    looked = run(team, "doctor", "--group", "billing")
+    assert "no hold for it" not in looked.stdout
+    assert "typing error" not in looked.stdout
+
+
 # ---------------------------------------------------------------- before the first init
 
 

@@ -3,9 +3,12 @@
 import re
 
 import pytest
+from attrs import evolve
 from kafka.structs import OffsetAndMetadata
 from playwright.sync_api import expect
 
+from safeconsumer.console import serve
+from safeconsumer.group.view import Times
 from tests.harness.console.browsing import (
     CHROMIUM,
     check_accessible,
@@ -15,7 +18,15 @@ from tests.harness.console.browsing import (
     opened,
     shoot,
 )
-from tests.harness.console.harness import console, until_level, until_settled
+from tests.harness.console.harness import (
+    HELD,
+    Served,
+    console,
+    console_of,
+    groups,
+    until_level,
+    until_settled,
+)
 from tests.harness.group.team import settled
 from tests.harness.members import Polled
 
@@ -134,6 +145,24 @@ def test_live_refresh_under_typing(team, served, browser):
         page.keyboard.press("Enter")
         expect(page.get_by_text("1 of 1 members quiet")).to_be_visible()
         until_level(served, team.group, "quiet")
+
+
+def test_a_countdown_follows_the_brokers_time_on_an_open_page(browser):
+    """An answer 304 did not bring the time: a clock that was set made ends wrong."""
+    still = groups()
+    with serve.listening(0) as listener:
+        port = listener.getsockname()[1]
+        served = Served(console_of(still, port=port).state, listener)
+        with served, opened(browser, served) as page:
+            go(page, served, "/group", group=HELD)
+            until = page.locator("[data-at]").last
+            expect(until).to_have_text(re.compile("in (1h|59m)"))
+            page.evaluate("(now => { Date.now = () => now() + 7200000 })(Date.now)")
+            page.evaluate("look()")
+            assert re.fullmatch("in (1h|59m.*)", until.text_content())
+            times = Times(still.known.times.now + 1800)
+            still.known = evolve(still.known, version=9, times=times)
+            expect(until).to_have_text(re.compile("in (30m|29m)"))
 
 
 def tab_to(page, wanted):

@@ -16,6 +16,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.console import figures as module
 from safeconsumer.console.figures import Figures, _all
 from safeconsumer.group import follower
+from safeconsumer.group.facts import UNKNOWN, GroupFacts
 from safeconsumer.group.view import Times
 from safeconsumer.metrics import table
 from safeconsumer.testing._ports import free_port
@@ -94,6 +95,19 @@ def figures_of(seen):
         " ".join((one.name, one.labels.get("state", ""))).strip(): one.value
         for one in figures
     }
+
+
+@pytest.mark.contract("G8")
+def test_members_that_nobody_lists_have_no_figures():
+    """That none is silent was not known."""
+    known = viewed(0, is_held=True)
+    facts = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
+    reported = figures_of(evolve(known, facts=facts))
+    assert "group_members silent" not in reported
+    assert reported["group_partitions unknown"] == 25
+    assert reported["group_quiet"] == 0
+    lost = figures_of(evolve(known, facts=facts, reports=()))
+    assert "group_partitions unknown" not in lost
 
 
 def margin_of(seen):

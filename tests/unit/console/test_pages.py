@@ -20,7 +20,7 @@ from safeconsumer.console.app import create
 from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
 from safeconsumer.group.documents import group_document, status_document
-from safeconsumer.group.facts import NO_GROUP, GroupFacts
+from safeconsumer.group.facts import NO_GROUP, UNKNOWN, GroupFacts
 from safeconsumer.group.follower import Trouble
 from safeconsumer.group.report_wire import STREAM, Kept
 from safeconsumer.group.view import Times
@@ -750,6 +750,19 @@ def test_what_is_held_is_unknown_where_the_topics_cannot_be_read():
     assert "What is held is unknown." in one
 
 
+@pytest.mark.contract("G8")
+def test_a_group_of_which_nothing_is_known_is_not_shown_as_empty():
+    """Without the right to describe it its page said that it owns and committed nothing."""
+    facts = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
+    lost = evolve(viewed(5, is_held=True), facts=facts, reports=(), lags={})
+    console = console_of(alone(lost))
+    one = page(console, "/group", group=lost.group)
+    assert one.count('<span class="count">unknown</span>') == 2
+    assert "What the group owns or has committed is unknown." in one
+    (row,) = re.findall(r'data-name="Held quiet">(.*?)</td>', page(console, "/"))
+    assert "unknown" in row
+
+
 def newer(still, **changed):
     """Let the follower publish another version."""
     version = still.known.version + 1
@@ -767,6 +780,9 @@ def test_a_page_that_did_not_change_is_not_sent_again():
         unchanged = client.get(f"/group?group={HELD}", headers=again)
         assert (unchanged.status_code, unchanged.text) == (304, "")
         assert float(unchanged.headers["x-known-age"]) >= 3
+        assert float(unchanged.headers["x-known-now"]) == pytest.approx(
+            still.known.times.now, abs=0.1
+        )
         still.stand(HELD)
         assert client.get(f"/group?group={HELD}", headers=again).status_code == 200
 
@@ -814,6 +830,22 @@ def test_a_shared_page_has_the_times_of_when_it_is_sent():
         still.known = evolve(still.known, times=Times(hold.at + passed))
         still.age = passed and 5.0
         assert shown() == (until, "5s ago" if passed else "just now")
+
+
+@pytest.mark.contract("G8")
+def test_the_time_until_an_end_goes_on_in_an_outage():
+    """It began again every five seconds, as the tag of a page that is old changes."""
+    still = groups()
+    served, _ = writing(still)
+    (hold,) = still.known.views[HELD].holds
+    times = Times(hold.at, taken_at=time.monotonic() - 7200)
+    outage = Trouble("The broker does not answer.", "x")
+    still.known = evolve(still.known, times=times, trouble=outage)
+    still.age = 7200.0
+    text = page(served, "/group", group=HELD)
+    assert re.findall(r'data-at="[^"]*">([^<]*)<', text) == ["2h ago", "1h ago"]
+    (now,) = re.findall('data-now="([^"]*)"', text)
+    assert float(now) == pytest.approx(hold.at + 7200, abs=5)
 
 
 # ---------------------------------------------------------------- text
@@ -968,6 +1000,20 @@ def test_nothing_is_said_of_what_was_not_read(trouble, said):
         told = client.get("/history").text
     assert "What was held is unknown" in told
     assert "no record of any hold" not in told
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+def test_a_group_of_a_broker_that_is_away_is_not_called_unknown(accept):
+    """Its page said to check the spelling."""
+    still = groups()
+    why = "the groups of broker 2 are not known: it does not answer"
+    still.known = evolve(still.known, unread=(why,))
+    with console_of(still).client(accept=accept) as client:
+        answer = client.get("/group", params={"group": "billing"})
+    assert answer.status_code == 503
+    assert why in answer.text
+    assert "spelling" not in answer.text
 
 
 def test_a_group_s_name_may_end_with_a_blank():

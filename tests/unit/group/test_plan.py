@@ -191,7 +191,8 @@ def test_a_thousand_mistyped_scopes_are_looked_up_once(monkeypatch):
             looked.append(1)
             return super().__iter__()
 
-    view = SimpleNamespace(group="billing", consumed=Consumed((ZERO, ONE)))
+    owned = Consumed((ZERO, ONE))
+    view = SimpleNamespace(group="billing", consumed=owned, unsettled="")
     few, many = (scopes_of(map("t{}".format, range(n)), "billing") for n in (9, 900))
     counts = []
     for several in (few, many):

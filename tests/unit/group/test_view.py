@@ -58,8 +58,8 @@ TWO = {"t": ((0, 1),)}
 BOTH = {"assigned": TWO, "quiet": TWO}
 NOTHING = {"assigned": {}, "quiet": {}}
 PLAIN = (
-    "does not report: a plain client, which obeys no hold, or one whose last report is "
-    "over a minute old"
+    "does not report: a plain client, which obeys no hold, one that was told not to "
+    "report, or one whose last report is over a minute old"
 )
 
 

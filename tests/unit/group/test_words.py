@@ -9,7 +9,7 @@ from kafka import TopicPartition
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
 from safeconsumer.console import pages
-from safeconsumer.group import findings, plan, wire
+from safeconsumer.group import findings, plan, scopes, wire
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Fold, Written
@@ -104,6 +104,28 @@ def test_of_a_member_that_is_not_known_nothing_is_counted():
     assert (rows["a"].quiet_count, rows["b"].quiet_count) == (1, None)
     (line,) = [one for one in status(seen) if one.startswith("  b ")]
     assert "unknown of 1 quiet" in line
+
+
+@pytest.mark.contract("G8")
+def test_of_a_group_that_is_not_known_nothing_is_counted():
+    """JSON had 0 reporting of null members, and nothing held and quiet."""
+    lost = held(state="Unknown")
+    lost = evolve(lost, facts=evolve(lost.facts, has_committed=False), ends={})
+    told = status_document(lost)
+    names = ("reporting", "held", "quiet", "by_partition")
+    assert [told[name] for name in names] == [None] * 4
+    assert told["hold_count"] == 1
+
+
+@pytest.mark.contract("G8")
+def test_scopes_are_no_mistake_while_nobody_knows_who_owns_what():
+    """In a rebalance `pause` said that the group consumes nothing."""
+    seen = held(state="PreparingRebalance")
+    told = scopes.mistakes(seen, scopes_of(["orders", "t:3"], "g"), lambda: ("orders",))
+    assert told == (
+        "whether g consumes orders, t:3 is not known: "
+        "the group rebalances (PreparingRebalance)"
+    )
 
 
 def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted():
