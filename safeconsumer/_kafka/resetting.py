@@ -10,7 +10,8 @@ topic was read:
    done, until it is looked at again, as a transaction may have undone it;
 3. the listener hears that the partition is revoked, a new ownership of it begins at the
    target, and the listener hears that it is assigned. Fetches, records in a worker's
-   queue and commits of the ownership before are void by that;
+   queue and commits of the ownership before are void by that. If the reset ends after
+   the first of these calls, the listener hears the second one of what it goes on with;
 4. the target is committed. If that fails, 2 finds so.
 
 After each wait it is checked again that the reset stands and the ownership goes on. A
@@ -82,6 +83,8 @@ class Resetting:
         self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
         # The last target of what is not moved yet.
         self._last: dict[TopicPartition, Target] = {}
+        # The ownerships of whose end the listener has heard last.
+        self._revoked: States = {}
 
     def wake(self) -> None:
         """Look soon at what is to be moved."""
@@ -111,6 +114,11 @@ class Resetting:
         return False
 
     async def _turn(self) -> None:
+        kept = {tp: one for tp, one in self._revoked.items() if self._state(tp) is one}
+        if kept and not self._is_member():
+            return  # a join may end them, and the listener hears of that once
+        self._revoked = {}
+        await self._tell_listener("on_partitions_assigned", kept)
         self._last |= {TopicPartition(*tp): one for tp, one in self._targets.items()}
         lifted = [tp for tp in self._resets.pending() if tp not in self._targets]
         if lifted:
@@ -247,7 +255,7 @@ class Resetting:
         # First this member's own hold, and then the question whether the operator's
         # stands: if it is lifted in between, nothing flows before this is over.
         self._resets.hold(due)
-        due = self._still(due, targets)
+        self._revoked = due = self._still(due, targets)
         await self._tell_listener("on_partitions_revoked", due)
         due = self._still(due, targets)
         before = {tp: state.position for tp, state in due.items()}

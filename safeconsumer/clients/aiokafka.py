@@ -13,6 +13,7 @@ from safeconsumer.clients.aiokafka_control import (
     AiokafkaClients,
     ConsumerRebalanceListener,
     ConsumerRecord,
+    IllegalStateError,
     LoopCalls,
     TopicPartition,
     UpstreamConsumer,
@@ -178,20 +179,30 @@ class AIOKafkaConsumer(UpstreamConsumer):
         It ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
         a hold by the owner ``app``, and is among :meth:`holds`.
         """
-        try:
-            super().pause(*partitions)  # or it raises
-            self._member.place(partitions, lifetime=Lifetime.PLAIN)
-        finally:
-            self._applied = None
-            self._look()
+        self._require_assigned(partitions)
+        self._member.place(partitions, lifetime=Lifetime.PLAIN)
+        self._look_if_in_loop()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Resume partitions; as aiokafka's. What else is held stays quiet."""
-        try:
-            super().resume(*partitions)  # or it raises
-            self._member.lift(partitions, APP)
-        finally:
-            self._applied = None
+        self._require_assigned(partitions)
+        self._member.lift(partitions, APP)
+        self._look_if_in_loop()
+
+    def _require_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        # As aiokafka's pause and resume do it, whose flags are for the loop's thread.
+        if not all(isinstance(one, TopicPartition) for one in partitions):
+            message = "partitions must be TopicPartition namedtuples"
+            raise TypeError(message)
+        owned = super().assignment()
+        for one in partitions:
+            if one not in owned:
+                message = f"No current assignment for partition {one}"
+                raise IllegalStateError(message)
+
+    def _look_if_in_loop(self) -> None:
+        # On other threads the ledger's looker has it done in the loop.
+        if self._calls.is_in_loop:
             self._look()
 
     def paused(self) -> set[TopicPartition]:

@@ -27,6 +27,7 @@ try:
     )
     from aiokafka.admin import AIOKafkaAdminClient
     from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+    from aiokafka.errors import IllegalStateError
 except ImportError as error:
     _MESSAGE = (
         "safeconsumer.clients.aiokafka needs aiokafka: "
@@ -38,6 +39,7 @@ __all__ = [
     "AiokafkaClients",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
+    "IllegalStateError",
     "LoopCalls",
     "TopicPartition",
     "UpstreamConsumer",
@@ -102,6 +104,14 @@ class LoopCalls:
         # Each client that was started, and the task that stops it, if there is one.
         self._clients: dict[Any, asyncio.Future[None] | None] = {}
         self._is_over = False
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether the loop runs on this thread."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # none does
+            return False
 
     def start(self, call: Coroutine[Any, Any, Any]) -> Future[Any]:
         """

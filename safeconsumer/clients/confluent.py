@@ -3,7 +3,7 @@
 import math
 import sys
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -120,8 +120,9 @@ class Consumer(UpstreamConsumer):
         self._stores = str(stores).lower() in _TRUE
         self._is_cooperative = _is_cooperative(settings)
         # Records that were taken from librdkafka and not given to the program yet, and
-        # its messages that are no records.
-        self._kept: dict[Pair, deque[Message]] = {}
+        # its messages that are no records. The partition that was longest without its
+        # turn is first.
+        self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
         # The partitions that librdkafka was told to pause, those that it may have paused
         # since an earlier ownership, which it remembers, and the quiet ones then.
@@ -142,7 +143,7 @@ class Consumer(UpstreamConsumer):
         self._cause: Cause | None = None
         self._has_assigned = False
         self._is_unsubscribed = self._is_closing = False
-        self._identify_at = 0.0
+        self._identify_at = self._fetch_at = 0.0
         super().__init__({**settings, "enable.auto.offset.store": False})
         if control is not None:
             try:
@@ -308,8 +309,13 @@ class Consumer(UpstreamConsumer):
             if now >= self._identify_at:
                 self._identify()
             self._apply()
-            if (missing := most - self._count()) > 0:
+            missing = most - self._count()
+            if missing > 0:
                 self._keep(fetch(missing, max(0.0, min(_SLICE, until - now))))
+            elif now >= self._fetch_at:
+                # librdkafka takes part in rebalances, and stays in its group, by polls.
+                self._fetch_at = now + _SLICE
+                self._keep(fetch(1, 0))
             is_over = monotonic() >= until
             if is_over or self._count() >= most:
                 found = self._take(most)
@@ -353,12 +359,15 @@ class Consumer(UpstreamConsumer):
         while self._notices and len(found) < most:
             found.append(self._notices.popleft())
         for tp in [one for one in self._kept if one in free]:
+            if len(found) == most:
+                break
             several = self._kept[tp]
             while several and len(found) < most:
-                found.append(last := several.popleft())
-                if not several or len(found) == most:
-                    self._store(last)
-            if not several:
+                found.append(several.popleft())
+            self._store(found[-1])
+            if several:
+                self._kept.move_to_end(tp)
+            else:
                 del self._kept[tp]
         self._hand = self._stored = tuple(found)
         self._member.gave(())

@@ -147,17 +147,19 @@ def wish_to_reset(
         )
         return {tp: one.offset for tp, one in found.items()}
 
-    starts, ends = asked(OffsetSpec.EARLIEST), asked(OffsetSpec.LATEST)
+    starts = asked(OffsetSpec.EARLIEST)
     committed, wanted = view.facts.committed, starts
     if to.offset is not None:
         wanted = dict.fromkeys(several, to.offset)
     elif to.back is not None:
         wanted = {tp: committed[tp] - to.back for tp in several if tp in committed}
+        wanted |= _asked_already(view, owner, to)
     elif to.text != "earliest":
         wanted = asked(OffsetSpec.LATEST, "read_committed")
         if to.at_ms is not None:
             later = asked(to.at_ms)
             wanted |= {tp: at for tp, at in later.items() if at >= 0}
+    ends = asked(OffsetSpec.LATEST)  # last, as the logs may grow meanwhile
     return ResetTo(
         group=view.group,
         owner=owner,
@@ -169,6 +171,19 @@ def wish_to_reset(
         },
         topic_ids=_topic_ids(admin, {tp.topic for tp in several}),
     )
+
+
+def _asked_already(view: View, owner: str, to: To) -> dict[TopicPartition, int]:
+    """Return where holds of an owner move partitions for which the same was asked."""
+    same = [
+        one
+        for one in view.lasting
+        if one.key.owner == owner
+        and one.hold is not None
+        and one.hold.reset is not None
+        and one.hold.reset.asked == to.text
+    ]
+    return {TopicPartition(*tp): one.offset for tp, one in targets_of(same).items()}
 
 
 def _topic_ids(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, str]:
@@ -270,10 +285,11 @@ class ResetTo:
         places |= {(tp.topic, tp.partition): at for tp, at in to.items()}
         ids = {**dict(known.topic_ids), **self.topic_ids}
         topics = {topic for topic, _ in places}
+        is_same = known.asked == self.asked or all(tp[:2] in to for tp in known.to)
         written = Reset(
             tuple((*tp, at) for tp, at in sorted(places.items())),
             tuple(sorted((name, one) for name, one in ids.items() if name in topics)),
-            self.asked,
+            self.asked if is_same else "",
         )
         changed = Change(own.key, evolve(hold, reset=written, ttl_ms=None))
         return changed.held_since(own.since)

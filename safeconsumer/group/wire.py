@@ -72,7 +72,8 @@ class Reset:
             partition once, sorted.
         topic_ids: topics with the ids, as Kafka writes them, that they had then: a topic
             that was deleted and recreated since is left alone.
-        asked: what the operator asked for, as text for people.
+        asked: what the operator asked for, as text; empty if that was not the same for
+            all partitions.
     """
 
     to: tuple[tuple[str, int, int], ...]

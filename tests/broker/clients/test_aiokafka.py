@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
@@ -414,6 +415,57 @@ def test_pause_and_resume_refuse_what_aiokafka_s_refuse(team, member):
             one.call(name, team.topic)
     assert one.consumer.holds() == ()
     assert len(one.taken(count(20))) == 20
+
+
+@pytest.fixture
+def thread():
+    """Another thread than the loop's."""
+    with ThreadPoolExecutor(1) as one:
+        yield one
+
+
+def test_a_pause_on_another_thread_holds_until_it_is_resumed_there(
+    team, member, thread
+):
+    """Aiokafka's flags have futures of the loop, which no other thread can make."""
+    one = member(team.topic)
+    one.taken(count(20))
+    paused = TopicPartition(team.topic, 0)
+    thread.submit(one.consumer.pause, paused).result()
+    assert one.consumer.paused() == {paused}
+    team.produce(2)
+    assert of(one.taken(count(6)), 0) == []
+    thread.submit(one.consumer.resume, paused).result()
+    assert one.taken(count(2)) == [(0, 5), (0, 6)]
+
+
+def test_a_resume_on_another_thread_leaves_the_holds_of_others(team, member, thread):
+    """Aiokafka's task that fetches ended with an error, and ``stop`` with it."""
+    one = member(team.topic)
+    one.taken(count(20))
+    held = TopicPartition(team.topic, 0)
+    one.call("pause", held)
+    one.consumer.hold(f"{team.topic}:0", owner="db")
+    for _ in range(20):
+        thread.submit(one.consumer.resume, held).result()
+        one.call("pause", held)
+    thread.submit(one.consumer.resume, held).result()
+    team.produce(2)
+    assert of(one.taken(count(6)), 0) == []
+    one.consumer.lift(f"{team.topic}:0", owner="db")
+    assert one.taken(count(2)) == [(0, 5), (0, 6)]
+
+
+@pytest.mark.parametrize("name", ["pause", "resume"])
+def test_other_threads_are_refused_what_aiokafka_s_refuse(team, member, thread, name):
+    one = member(team.topic)
+    for wrong, error in (
+        (TopicPartition("other", 0), IllegalStateError),
+        ("t", TypeError),
+    ):
+        with pytest.raises(error):
+            thread.submit(getattr(one.consumer, name), wrong).result()
+    assert one.consumer.holds() == ()
 
 
 def test_holds_have_owners_reasons_and_ends(team, member):

@@ -1,5 +1,6 @@
 """Members on confluent-kafka: what they deliver while something is held, and after it."""
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -414,9 +415,10 @@ def committed(consumer, partition):
     return offsets.get(partition)
 
 
-def alone(team, consumer, partition=0):
-    """Subscribe, with holds of all but one partition."""
-    others = [tp.partition for tp in team.partitions if tp.partition != partition]
+def alone(team, consumer, *partitions):
+    """Subscribe, with holds of all but some partitions, the first if none are named."""
+    flowing = partitions or (0,)
+    others = [tp.partition for tp in team.partitions if tp.partition not in flowing]
     consumer.hold(*[f"{team.topic}:{n}" for n in others], owner="others")
     consumer.subscribe([team.topic])
 
@@ -453,6 +455,46 @@ def test_what_was_taken_as_a_hold_arrived_is_first_after_it(
     rest = [(0, n) for n in range(before, 5)]
     assert taken(consumer, count(len(rest)), by=10) == rest
     assert committed(consumer, 0) == 5
+
+
+def kept_back(team, consumer, upstream, *partitions):
+    """Have all records of partitions kept back, which then flow again."""
+    names = {number: f"{team.topic}:{number}" for number in partitions}
+    upstream.handed = lambda found: consumer.hold(
+        *{names[one.partition()] for one in found}
+    )
+    alone(team, consumer, *partitions)
+    for _ in looks(lambda: len(consumer.quiet()) == 4, "what is kept back"):
+        assert consumer.consume(100, 0.1) == []
+    upstream.handed = lambda _: None
+    consumer.lift(*names.values())
+
+
+def test_librdkafka_is_polled_while_what_was_kept_back_is_given(
+    team, member, upstream, monkeypatch
+):
+    """It serves rebalances in polls only, and leaves its group without any."""
+    consumer = member()
+    kept_back(team, consumer, upstream, 0)
+    seconds = itertools.count(time.monotonic())
+    monkeypatch.setattr(module, "monotonic", partial(next, seconds))
+    polled, poll = [], Consumer._upstream_poll
+    monkeypatch.setattr(
+        Consumer, "_upstream_poll", lambda *args: polled.append(args) or poll(*args)
+    )
+    assert [consumer.poll().offset() for _ in range(5)] == [*range(5)]
+    assert len(polled) == 5
+
+
+def test_what_was_kept_back_of_partitions_is_given_in_turn(team, member, upstream):
+    """Polls meanwhile may bring more of the first one, so that others would wait."""
+    consumer = member()
+    kept_back(team, consumer, upstream, 0, 1)
+    came = [consumer.poll(1) for _ in range(10)]
+    assert {one.partition() for one in came[:2]} == {0, 1}
+    for number in (0, 1):
+        of_it = [one.offset() for one in came if one.partition() == number]
+        assert of_it == [*range(5)]
 
 
 def test_a_seek_drops_what_was_kept_back(team, member, upstream):

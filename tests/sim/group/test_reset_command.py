@@ -99,6 +99,28 @@ def test_some_partitions_of_a_hold_and_then_others(team):
 
 
 @played(work)
+def test_so_many_offsets_back_asked_for_twice_are_moved_once(team):
+    """Whoever runs it again, as the first wait was too short, means the same place."""
+    assert pause(team, "@all", "--wait", "30s").exit_code == Status.DONE
+    for _ in range(2):
+        ended = reset(team, f"{team.topic}:0-1", "--to", "-2", "--wait", "60s")
+        assert ended.exit_code == Status.DONE
+    assert f"{team.topic}:0  3 -> 3   stays" in ended.stdout
+    more = reset(team, f"{team.topic}:1-2", "--to", "-2", "--wait", "60s")
+    assert more.exit_code == Status.DONE
+    assert committed(team) == {0: 3, 1: 3, 2: 3, 3: 5}
+
+
+@played(work)
+def test_so_many_offsets_back_count_from_where_something_else_was_asked_for(team):
+    assert pause(team, "@all", "--wait", "30s").exit_code == Status.DONE
+    for number, to in ((0, "4"), (1, "-2"), (0, "-2")):
+        ended = reset(team, f"{team.topic}:{number}", "--to", to, "--wait", "60s")
+        assert ended.exit_code == Status.DONE
+    assert committed(team) == {0: 2, 1: 3, 2: 5, 3: 5}
+
+
+@played(work)
 def test_a_dry_run_changes_nothing(team):
     assert pause(team, team.topic, "--for", "2h").exit_code == Status.DONE
     ended = reset(team, team.topic, "--to", "earliest", "--dry-run")
@@ -236,6 +258,31 @@ def test_a_time_that_no_leader_looks_up_is_no_target(team):
     ended = reset(team, team.topic, "--to", "2000-01-01")
     assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")
     assert resets(team) == []
+
+
+class Producing(Fault):
+    """Appends records to the team's topic whenever offsets of a log are asked for."""
+
+    topic = None
+
+    def takes(self, connection, message):
+        if super().takes(connection, message):
+            for number in range(4):
+                self._cluster.append(self.topic, number, [b"x"])
+        return False
+
+
+@pytest.mark.parametrize("to", ["latest", "2999-01-01"])
+@played(work)
+def test_the_end_of_a_log_that_grows_is_no_target_outside_of_it(team, to):
+    """It was refused, since the end was asked for before the target."""
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+    producing = Producing(api="ListOffsets")
+    producing.topic = team.topic
+    producing.begin(team.broker.lab.cluster)
+    ended = reset(team, team.topic, "--to", to)
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    assert min(one["offset"] for one in resets(team)) > 5
 
 
 @played(leave)

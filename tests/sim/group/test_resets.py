@@ -418,6 +418,66 @@ def test_the_listener_hears_of_an_ownership_that_ends_and_of_one_that_begins(lab
     one.stop()
 
 
+@simulated(seeds=1, nightly=4)
+def test_lifted_while_the_listener_hears_of_the_end_it_hears_of_a_beginning(lab):
+    """Or a program that forgets what is revoked had records of no partition it knows."""
+    operator = Resetting(lab)
+    lab.topic("t", records=10)
+    one = member(lab, "a", enable_auto_commit=True)
+    lab.until(lambda: len(one.records) == 10)
+    heard = Heard()
+    one.call(lambda consumer: consumer.subscribe(["t"], listener=heard))
+    lab.sleep(5)
+    del heard.calls[:]
+
+    def take_long(revoked):
+        heard.calls.append(("revoked", [*revoked]))
+        lab.sleep(3)
+
+    heard.on_partitions_revoked = take_long
+    operator.hold("t")
+    operator.reset({T: 4})
+    lab.until(lambda: heard.calls)
+    operator.end("t")
+    lab.append(T, 3, first=10)
+    lab.until(lambda: len(one.records) == 13)
+    assert since(one, T, 10) == [10, 11, 12]
+    assert heard.calls == [("revoked", [T]), ("assigned", [T])]
+    one.stop()
+
+
+@both_protocols
+@simulated(seeds=1, nightly=20)
+def test_after_a_join_meanwhile_the_listener_has_heard_who_owns_what(lab, assignor):
+    operator = Resetting(lab)
+    tps = lab.topic("t", 2, records=10)
+    one = member(lab, "a", enable_auto_commit=True, assignor=assignor, **QUICK)
+    lab.until(lambda: len(one.records) == 20)
+    heard = Heard()
+    one.call(lambda consumer: consumer.subscribe(["t"], listener=heard))
+    lab.sleep(5)
+    del heard.calls[:]
+
+    def take_long(revoked):
+        heard.calls.append(("revoked", [*revoked]))
+        lab.sleep(2)
+
+    heard.on_partitions_revoked = take_long
+    operator.hold("t")
+    operator.reset(dict.fromkeys(tps, 4))
+    lab.until(lambda: heard.calls)
+    two = member(lab, "b", enable_auto_commit=True, assignor=assignor, **QUICK)
+    lab.sleep(lab.rng.random() * 2)
+    operator.end("t")
+    lab.until(two.consumer.assignment)
+    lab.sleep(5)
+    last = {tp: name for name, several in heard.calls for tp in several}
+    owned = one.consumer.assignment()
+    assert last == {tp: "assigned" if tp in owned else "revoked" for tp in tps}
+    one.stop()
+    two.stop()
+
+
 @simulated(seeds=1)
 def test_a_listener_that_fails_stops_nothing(lab):
     operator = Resetting(lab)
