@@ -296,9 +296,8 @@ _PROBES = """
 def rest_page() -> str:
     """Return the page of what the console's routes answer to programs."""
     calls = (
-        f"| `{one.route}` | {', '.join(f'`{name}`' for name in one.takes)} "
-        f"| {_cell(one.does)} |"
-        for one in rest.CALLS
+        f"| `{route}` | {', '.join(f'`{name}`' for name in takes)} | {_cell(does)} |"
+        for route, (takes, does) in rest.CALLS.items()
     )
     return _REST + "\n".join(calls) + "\n" + _PROBES
 

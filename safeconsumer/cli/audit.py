@@ -21,13 +21,10 @@ from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.cluster import uncompacted
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import read_control
-from safeconsumer.cli.errors import EPILOG, CommandError, complain, explained
-from safeconsumer.cli.journals import (
-    check_there,
-    settings_options,
-    topic_or_partition,
-)
+from safeconsumer.cli.errors import CommandError, complain, explained
+from safeconsumer.cli.journals import check_there, settings_options, topic_or_partition
 from safeconsumer.cli.saying import printable
+from safeconsumer.cli.statuses import EPILOG
 from safeconsumer.holds.explain import counted
 from safeconsumer.journal.format import tp_text
 

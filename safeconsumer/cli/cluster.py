@@ -6,8 +6,9 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.saying import printable
+from safeconsumer.cli.statuses import Status
 from safeconsumer.group import clients
 from safeconsumer.group.described_topics import settings_of
 from safeconsumer.group.scopes import near

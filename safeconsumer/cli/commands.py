@@ -19,7 +19,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "pause": "holding.pause",
         "extend": "holding.extend",
         "resume": "holding.resume",
-        "reset-offsets": "resetting.reset_offsets",
+        "reset-offsets": "holding.reset_offsets",
         "status": "watching.status",
         "wait": "watching.wait",
         "history": "history.history",

@@ -19,7 +19,7 @@ from safeconsumer.audit.control import (
 )
 from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
-from safeconsumer.cli.errors import Status
+from safeconsumer.cli.statuses import Status
 from safeconsumer.group import clients
 from safeconsumer.group.described_topics import settings_of
 from safeconsumer.group.fold import Written

@@ -13,19 +13,13 @@ import click
 from safeconsumer._kafka.of_group import producers
 from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
-from safeconsumer.cli.errors import (
-    EPILOG,
-    CommandError,
-    Status,
-    complain,
-    explained,
-    give_up,
-)
+from safeconsumer.cli.errors import CommandError, complain, explained, give_up
 from safeconsumer.cli.letters import Wanted
 from safeconsumer.cli.options import options
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.replaying import Replay, producer_of
 from safeconsumer.cli.saying import Listing, printable, since_of
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group.rights import REPLAYING
 from safeconsumer.holds.explain import counted
 from safeconsumer.worker.letters_format import Letter

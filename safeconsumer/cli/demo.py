@@ -11,7 +11,8 @@ from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli.connection import servers_of
 from safeconsumer.cli.ending import interrupted_by_sigterm
-from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
+from safeconsumer.cli.errors import CommandError, explained
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.demo.cluster import UsersCluster
 from safeconsumer.demo.playing import play_all
 from safeconsumer.demo.situations import SITUATIONS

@@ -1,14 +1,15 @@
 """Implements ``safeconsumer doctor``: finds what would keep a group hold from working."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 from attrs import asdict
 
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import EPILOG, Status, explained
+from safeconsumer.cli.errors import explained
 from safeconsumer.cli.output import Output, output_options
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group.findings import findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.scopes import checked_group
@@ -51,13 +52,9 @@ def doctor(
 def _tell(output: Output, found: Sequence[Finding]) -> None:
     if output.is_json:
         output.document([asdict(one) for one in found])
-    else:
-        output.lines(_lines(found))
-
-
-def _lines(found: Sequence[Finding]) -> Iterator[str]:
-    rows = [(one.rank, one.what) for one in found]
-    for line, one in zip(group_text.columns(rows, ""), found, strict=True):
-        yield line
-        if one.do:
-            yield f"         {one.do}"
+        return
+    rows = group_text.columns(((one.rank, one.what) for one in found), "")
+    lines: list[str] = []
+    for line, one in zip(rows, found, strict=True):
+        lines += [line, f"         {one.do}"] if one.do else [line]
+    output.lines(lines)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.cli.errors import Status
+from safeconsumer.cli.statuses import Status
 from safeconsumer.worker import Report, Worker
 from safeconsumer.worker.signals import LAST, taking
 

@@ -8,25 +8,13 @@ import click
 import kafka.errors as kafka_errors
 
 from safeconsumer.cli.saying import printable
-from safeconsumer.cli.statuses import EPILOG, MEANINGS, Status
+from safeconsumer.cli.statuses import Status
 from safeconsumer.errors.base import (
     ControlTopicError,
     ControlWriteError,
     SafeConsumerError,
 )
 from safeconsumer.group.troubles import Kind, kind_of, said
-
-__all__ = [
-    "EPILOG",
-    "FIRST_TROUBLE",
-    "MEANINGS",
-    "CommandError",
-    "Status",
-    "complain",
-    "explained",
-    "give_up",
-    "status_of",
-]
 
 # The key in a command's context for the error of the first connection: later errors are
 # only timeouts.

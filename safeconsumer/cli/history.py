@@ -10,9 +10,10 @@ from safeconsumer.cli import group_text, refusing
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import cluster_id, history_since
 from safeconsumer.cli.ending import stopped_by_signals
-from safeconsumer.cli.errors import EPILOG, Status, explained, status_of
+from safeconsumer.cli.errors import explained, status_of
 from safeconsumer.cli.output import Output, output_options, refuse_unread
 from safeconsumer.cli.saying import printable, since_of
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.cli.watching import operator_for
 from safeconsumer.group.history import (
     Entry,

@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer pause``, ``extend`` and ``resume`` for whole groups."""
+"""Implements ``pause``, ``extend``, ``resume`` and ``reset-offsets`` for whole groups."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -6,33 +6,22 @@ from shlex import quote
 from typing import Any
 
 import click
-from attrs import frozen
+from attrs import asdict, evolve, frozen
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import refusing, waiting
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import (
-    EPILOG,
-    CommandError,
-    Status,
-    explained,
-    give_up,
-    status_of,
-)
+from safeconsumer.cli.errors import CommandError, explained, give_up, status_of
 from safeconsumer.cli.group_text import columns
 from safeconsumer.cli.options import options
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns
-from safeconsumer.group.carry_out import (
-    Done,
-    PlanChangedError,
-    carry_out,
-    read_again,
-)
+from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out, read_again
 from safeconsumer.group.durations import seconds_of
-from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
+from safeconsumer.group.facts import NOT_READ, HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import (
     folded,
@@ -55,6 +44,7 @@ from safeconsumer.group.plan import (
     wish_of,
 )
 from safeconsumer.group.report_wire import kept_text
+from safeconsumer.group.reset_to import move_what_nobody_owns, read_to, wish_to_reset
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.troubles import said
 from safeconsumer.group.view import View
@@ -139,7 +129,7 @@ class Asked:
     def _show(self, operator: Operator, plan: Plan) -> None:
         if isinstance(plan.wish, Timed):
             topics = sorted({tp.topic for tp in plan.covers})
-            plan = plan.with_retention(operator.retention(topics))
+            plan = evolve(plan, limits=operator.retention(topics))
         if self.output.is_json:
             self.output.document({"dry_run": True, **plan.document()})
             return
@@ -167,8 +157,9 @@ class Asked:
             failed: how to say that it was in vain.
         """
         if self.output.is_json:
-            waited = None if reached is None else reached.document()
-            self.output.document({**document, "wait": waited})
+            seconds = {} if reached is None else {"waited": round(reached.waited, 3)}
+            wait = None if reached is None else {**asdict(reached), **seconds}
+            self.output.document({**document, "wait": wait})
         if reached is None:
             return
         if not reached.is_reached:
@@ -196,9 +187,7 @@ asked_options = options(
     output_options,
     connection_options,
 )
-"""
-Gives a command what all that change holds have; it is called with ``asked``.
-"""
+"""Gives a command what all that change holds have; it is called with ``asked``."""
 
 
 def wait_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -435,7 +424,7 @@ def resume(
             if view is not None and trouble is None:
                 _refuse_unheld(operator, view, found)
             wish = Lift(group=group, holds=_named(group, view, owner, found))
-            plan = plan_of(view or _blind(group), wish, operator)
+            plan = plan_of(view or View(group=group, facts=NOT_READ), wish, operator)
             if asked.dry_run:
                 if trouble is not None:
                     raise trouble
@@ -480,11 +469,6 @@ def _lifted(
     return carry_out(operator, view, plan.wish, operator, agrees)
 
 
-def _blind(group: str) -> View:
-    nobody = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
-    return View(group=group, facts=nobody)
-
-
 def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | None]:
     """
     Return what is known of a group, and why more is not known.
@@ -500,7 +484,7 @@ def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | 
     else:
         return view, None
     try:
-        return read_again(operator, _blind(asked.group)), trouble
+        return read_again(operator, View(group=asked.group, facts=NOT_READ)), trouble
     except _TROUBLES:
         return None, trouble
 
@@ -539,8 +523,7 @@ def _named(
 def _advice(plan: Plan) -> str:
     """Tell how to lift holds of the same scopes; "" if nobody has any."""
     if later := of_later_version(plan):
-        named = ", ".join(dict.fromkeys(one.key.scope for one in later))
-        return f"nothing was lifted: a later version holds {named}; upgrade first"
+        return f"nothing was lifted: a later version holds {later}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}
     owners = [one.key.owner for one in plan.others if one.key.scope in scopes]
     several = " or ".join(f"--owner {quote(one)}" for one in dict.fromkeys(owners))
@@ -560,3 +543,74 @@ def _lifted_lines(done: Done) -> Iterator[str]:
         yield f"{what} {scope} operator:{owner}"
     yield _covers_text(plan)
     yield from _rows("still held", plan.others)
+
+
+# ---------------------------------------------------------------- reset-offsets
+
+
+@click.command("reset-offsets", epilog=EPILOG)
+@SCOPES
+@asked_options
+@click.option(
+    "--to",
+    "to",
+    required=True,
+    metavar="WHERE",
+    help="earliest, latest, an offset, -N (before what is committed), or a time: "
+    "2026-11-27T10:00, in UTC.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Move the others, though the owner of a partition will not move it.",
+)
+@wait_option("it is done")
+@click.pass_context
+def reset_offsets(
+    context: click.Context,
+    /,
+    *,
+    scopes: tuple[str, ...],
+    asked: Asked,
+    to: str,
+    patience: str | None,
+    **flags: bool,
+) -> None:
+    """
+    Move the offsets of a group that runs, under a hold of yours that covers SCOPE.
+
+    Place the hold first (pause), and lift it (resume) when all is moved: nothing is
+    delivered in between. Each member moves what it owns, once it has no record of it in
+    hand; what nobody owns its next owner moves, or this command if the group has no
+    member. Offsets are looked up once, now: -N counts offsets, not records. Moved back,
+    records are delivered again; what was done with them is not undone.
+    """
+    with explained(context):
+        owner, group, where = asked.whose, asked.group, read_to(to)
+        found = scopes_of(scopes, group)
+        limit = None if patience is None else timeout_of(patience, "--wait")
+        with Operator(*asked.connect()) as operator:
+            view = operator.look(group, is_strict=True, has_lags=False)
+            refusing.refuse_unknown(operator, view)
+            wish = wish_to_reset(
+                operator.admin, view, owner=owner, scopes=found, to=where
+            )
+            done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
+            if done is None:
+                return
+            with written("asked for", done.acknowledged):
+                view = operator.look(group, is_strict=True, has_lags=False)
+                move_what_nobody_owns(operator.admin, view, found)
+                if not asked.output.is_json:
+                    asked.output.lines(wish.rows(done.plan.view))
+                reached = None
+                if limit is not None:
+                    reached = waiting.wait_until(
+                        operator,
+                        group,
+                        lambda now: waiting.is_moved(now, found),
+                        limit,
+                    )
+                elif not asked.output.is_json:
+                    asked.output.lines(["asked for: wait moved tells when it is done"])
+                asked.end(context, done.document(), reached, "asked for, but not moved")

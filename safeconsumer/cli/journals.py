@@ -102,6 +102,4 @@ settings_options = options(
         help="What `safeconsumer history -o json` wrote: when the groups were held.",
     ),
 )
-"""
-Gives a command what the judge assumes; it is called with ``settings``.
-"""
+"""Gives a command what the judge assumes; it is called with ``settings``."""

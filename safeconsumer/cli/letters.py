@@ -12,7 +12,8 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing, partitions_of
-from safeconsumer.cli.errors import CommandError, Status, complain
+from safeconsumer.cli.errors import CommandError, complain
+from safeconsumer.cli.statuses import Status
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients
 from safeconsumer.holds.explain import utc

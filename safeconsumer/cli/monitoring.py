@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from safeconsumer.cli.errors import EPILOG, Status, give_up
+from safeconsumer.cli.errors import give_up
+from safeconsumer.cli.statuses import EPILOG, Status
 
 # An address without a fragment, and without what would end a text of YAML.
 _ADDRESS = re.compile(r"https?://[^\s#\"\\{]+")

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 Command = Callable[..., Any]
-"""
-The function of a command.
-"""
+"""The function of a command."""
 
 
 def options(

@@ -91,6 +91,4 @@ output_options = options(
         help="A table for people, or JSON for programs.",
     ),
 )
-"""
-Gives a command ``-o``; it is called with ``output``.
-"""
+"""Gives a command ``-o``; it is called with ``output``."""

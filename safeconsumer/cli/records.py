@@ -6,7 +6,8 @@ from typing import Any
 from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
-from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.cli.errors import CommandError
+from safeconsumer.cli.statuses import Status
 
 _POLL_MS = 500
 _PATIENCE = 60  # the most polls without progress

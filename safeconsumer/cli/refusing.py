@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.cli.errors import CommandError
+from safeconsumer.cli.statuses import Status
 from safeconsumer.group import scopes
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.view import View

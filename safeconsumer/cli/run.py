@@ -16,15 +16,9 @@ from safeconsumer.cli import probes
 from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.ending import ended_by_signals
-from safeconsumer.cli.errors import (
-    EPILOG,
-    CommandError,
-    Status,
-    complain,
-    explained,
-    give_up,
-)
+from safeconsumer.cli.errors import CommandError, complain, explained, give_up
 from safeconsumer.cli.main import Abandoned
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.cli.target import load, worker_of
 from safeconsumer.errors.base import SafeConsumerError, WorkerSettingError
 from safeconsumer.events.log import prepare

@@ -10,7 +10,8 @@ from typing import Any
 
 from kafka.errors import IllegalStateError, KafkaError
 
-from safeconsumer.cli.errors import CommandError, Status, status_of
+from safeconsumer.cli.errors import CommandError, status_of
+from safeconsumer.cli.statuses import Status
 from safeconsumer.errors.base import SafeConsumerError
 from safeconsumer.worker import Worker
 from safeconsumer.worker.handlers import is_async

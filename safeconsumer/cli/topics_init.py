@@ -7,19 +7,11 @@ import click
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError
 
-from safeconsumer.cli.connection import (
-    Connect,
-    connection_options,
-    prefix_option,
-)
-from safeconsumer.cli.errors import (
-    EPILOG,
-    CommandError,
-    Status,
-    explained,
-)
+from safeconsumer.cli.connection import Connect, connection_options, prefix_option
+from safeconsumer.cli.errors import CommandError, explained
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import Listing, printable
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group import described_topics, topics
 from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
@@ -180,14 +172,10 @@ def acls(  # noqa: PLR0913 - one parameter per option
     if output.is_json:
         output.document([one.document() for one in found])
         return
-    lines = [*_heading(settings), *(one.command() for one in found)]
-    Output().lines(lines)
-
-
-def _heading(settings: Control) -> tuple[str, ...]:
-    return (
+    lines = [
         "# Set these for your principals, groups and topics. Members must not be able",
         f"# to write {settings.holds_topic}: whoever may can hold and lift.",
         "# Operators need Read of groups and of their topics for one thing alone: that",
         "# reset-offsets moves a group without members.",
-    )
+    ]
+    Output().lines([*lines, *(one.command() for one in found)])

@@ -8,7 +8,8 @@ from attrs import evolve, frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from safeconsumer.cli.errors import Status, status_of
+from safeconsumer.cli.errors import status_of
+from safeconsumer.cli.statuses import Status
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.movements import movements
 from safeconsumer.group.operator import Operator
@@ -36,14 +37,6 @@ class Outcome:
     is_reached: bool
     sentence: str
     waited: float
-
-    def document(self) -> dict[str, object]:
-        """Return it as plain JSON values."""
-        return {
-            "is_reached": self.is_reached,
-            "sentence": self.sentence,
-            "waited": round(self.waited, 3),
-        }
 
 
 class InVainError(Exception):

@@ -8,16 +8,11 @@ import click
 
 from safeconsumer.cli import group_text, refusing, waiting
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import (
-    EPILOG,
-    CommandError,
-    Status,
-    explained,
-    give_up,
-)
+from safeconsumer.cli.errors import CommandError, explained, give_up
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import printable
+from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
 from safeconsumer.group.operator import Operator
@@ -93,16 +88,18 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     if not readable.ends:
         refusing.refuse_before_init(operator)
     if not every:
-        _check_readable(operator)
+        with suppress(ControlTopicError):  # who may read no holds is told that
+            operator.holds()
     unread = dict.fromkeys(readable.unread)
     unread.update(dict.fromkeys(why for one in every for why in one.unread))
     if output.is_json:
-        board = operator.board
-        output.document(
-            documents.groups_document(
-                every, unread, read_until=board.read_until, now=board.times.now
-            )
-        )
+        document = {
+            "read_until": operator.board.read_until,
+            "now": operator.board.times.now,
+            "unread": [*unread],
+            "groups": list(map(documents.group_document, every)),
+        }
+        output.document(document)
         return
     lines = [f"unknown: {why}" for why in unread]
     if not every:
@@ -118,12 +115,6 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     if folded := len(every) - len(shown):
         lines.append(f"nothing is held in {counted(folded, 'group')}: --all lists them")
     output.lines(lines)
-
-
-def _check_readable(operator: Operator) -> None:
-    # Who may read no holds is told that, and not that there are none.
-    with suppress(ControlTopicError):
-        operator.holds()
 
 
 def _group_row(one: View) -> tuple[str, ...]:

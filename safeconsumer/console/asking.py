@@ -14,9 +14,7 @@ from safeconsumer.group.timed_call import TimedCall
 _LOOK_EVERY = 0.02
 
 IsWanted = Callable[[], bool]
-"""
-Returns whether a client still waits for the answer.
-"""
+"""Returns whether a client still waits for the answer."""
 
 
 async def answer(request: Request, ask: Callable[[IsWanted], Response]) -> Response:

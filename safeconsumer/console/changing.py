@@ -65,27 +65,7 @@ _TROUBLES = (ControlTopicError, KafkaError, OSError)
 
 T = TypeVar("T")
 Given = Mapping[str, str]
-"""
-The fields of a form or a call, all there, without blanks around them.
-"""
-
-
-@frozen(kw_only=True)
-class Submission:
-    """
-    A form or a call that changes something.
-
-    Attributes:
-        state: the console's state.
-        owner: who sent it.
-        given: its fields.
-        is_wanted: returns whether the client still waits for the answer.
-    """
-
-    state: State
-    owner: str
-    given: Mapping[str, str]
-    is_wanted: IsWanted
+"""The fields of a form or a call, all there, without blanks around them."""
 
 
 @contextmanager
@@ -246,8 +226,7 @@ def _impossible(found: Plan) -> Problem | None:
 
 def _not_there(found: Plan) -> Problem:
     if later := of_later_version(found):
-        named = ", ".join(dict.fromkeys(one.key.scope for one in later))
-        return Problem(409, f"a later version holds {named}", "upgrade first")
+        return Problem(409, f"a later version holds {later}", "upgrade first")
     return Problem(404, f"not held: {', '.join(gone(found))}", GONE)
 
 
@@ -293,7 +272,7 @@ class _Known:
         names = sorted({tp.topic for tp in found.covers})
         key = ("retention", *names)
         limits = self._asked(key, lambda operator: operator.retention(names))
-        return found.with_retention(limits or {})
+        return evolve(found, limits=limits or {})
 
     def _asked(self, key: tuple[str, ...], ask: Callable[[Operator], T]) -> T | None:
         if self.snapshot.trouble:
@@ -324,7 +303,9 @@ def document(found: Plan) -> dict[str, Any]:
     return {**found.document(), "agreement": found.digest}
 
 
-def change(sent: Submission, wish: Wish) -> Done:
+def change(
+    state: State, wish: Wish, given: Mapping[str, str], is_wanted: IsWanted
+) -> Done:
     """
     Carry out a wish; return when all of it is acknowledged, or if it was done already.
 
@@ -332,25 +313,31 @@ def change(sent: Submission, wish: Wish) -> Done:
     nothing must be agreed to; moving offsets always does. Lifting another owner's hold
     needs its id or offset, and its scope as ``typed``.
 
+    Args:
+        state: the console's state.
+        wish: what a form or a call asks for.
+        given: its fields.
+        is_wanted: returns whether the client still waits for the answer.
+
     Raises:
         Refused: the agreement is missing, or was to something else.
         Problem: there is no such hold, or the changes could not be written, or only some
             of them.
     """
-    state, snapshot = sent.state, sent.state.snapshot()
+    snapshot = state.snapshot()
     known, view = _Known(state, snapshot), _view(state, snapshot, wish.group)
     try:
         with _answered(), state.commands.lend() as operator:
             operator.check()
             done = carry_out(
-                operator, view, wish, known, lambda now: _agrees(sent, now)
+                operator, view, wish, known, lambda now: _agrees(now, given, is_wanted)
             )
             if isinstance(wish, ResetTo):
                 with suppress(*_TROUBLES):  # then the next member moves it
                     view = operator.look(wish.group, is_strict=True, has_lags=False)
                     move_what_nobody_owns(operator.admin, view, wish.scopes)
     except PlanChangedError as error:
-        raise _refusal(sent, known, error.plan) from error
+        raise _refusal(given, known, error.plan) from error
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error), "") from error
     except _TROUBLES as error:
@@ -360,10 +347,10 @@ def change(sent: Submission, wish: Wish) -> Done:
     return done
 
 
-def _agrees(sent: Submission, now: Plan) -> bool:
-    agreed = sent.given.get("agreed")
+def _agrees(now: Plan, given: Mapping[str, str], is_wanted: IsWanted) -> bool:
+    agreed = given.get("agreed")
     if isinstance(now.wish, Lift):
-        is_agreed = all(_is_typed(sent, one) for one in now.needs)
+        is_agreed = all(_is_typed(given, one) for one in now.needs)
     elif agreed is None:  # offsets are agreed to one by one: they were looked up
         is_agreed = not now.needs and not isinstance(now.wish, ResetTo)
     else:
@@ -371,26 +358,26 @@ def _agrees(sent: Submission, now: Plan) -> bool:
     # 1. A lift waits for the broker, and the client gives up. 2. Somebody else lifts the
     # hold, and another one is placed. 3. The broker answers: a write now would lift the
     # new hold.
-    if is_agreed and not sent.is_wanted():
+    if is_agreed and not is_wanted():
         raise Problem(503, "Nothing was written.", "the client has gone")
     return is_agreed
 
 
-def _is_typed(sent: Submission, need: Need) -> bool:
+def _is_typed(given: Mapping[str, str], need: Need) -> bool:
     wanted = " ".join(need.about).split()
-    is_same = sent.given.get("typed", "").split() == wanted
+    is_same = given.get("typed", "").split() == wanted
     return need.consent is Consent.TYPED and is_same
 
 
-def _refusal(sent: Submission, known: _Known, now: Plan) -> Problem:
+def _refusal(given: Mapping[str, str], known: _Known, now: Plan) -> Problem:
     if isinstance(now.wish, Lift):
         if not now.own and not now.kept:
             return _not_there(now)
-        need = next(one for one in now.needs if not _is_typed(sent, one))
+        need = next(one for one in now.needs if not _is_typed(given, one))
         return Refused(now, f"Nothing was lifted; {need.why}", need.ask)
     if impossible := _impossible(now):
         return impossible
-    changed = "This is not what was previewed. " if sent.given.get("agreed") else ""
+    changed = "This is not what was previewed. " if given.get("agreed") else ""
     what = "".join(f"{one.why}. " for one in now.needs if one.why)
     ask = "Look at what it would do now."
     if now.to_agree is not None:

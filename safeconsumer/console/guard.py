@@ -116,7 +116,8 @@ class Auth:
         if request.url.path.startswith((*_OPEN, LOGIN)):
             return None
         is_bearer = self._is_bearer(request)
-        if not is_bearer and not self._has_session(request):
+        cookie = request.cookies.get(self._cookie, "")
+        if not is_bearer and not _same(cookie, self._session):
             said = request.headers.get("authorization", "")
             if said.lower().startswith("bearer "):
                 return self._unknown_token()
@@ -160,9 +161,6 @@ class Auth:
             self._cookie, self._session, httponly=True, samesite="strict", path="/"
         )
         return answer
-
-    def _has_session(self, request: Request) -> bool:
-        return _same(request.cookies.get(self._cookie, ""), self._session)
 
     def _is_bearer(self, request: Request) -> bool:
         kind, _, given = request.headers.get("authorization", "").partition(" ")

@@ -18,14 +18,14 @@ from starlette.routing import Route
 
 from safeconsumer.console import asking, changing, rest
 from safeconsumer.console.asking import IsWanted
-from safeconsumer.console.changing import Given, Refused, Submission
+from safeconsumer.console.changing import Given, Refused
 from safeconsumer.console.problems import Problem, is_program
 from safeconsumer.console.rendering import Page, now_text, templates
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.carry_out import Done
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.follower import MOST_RECORDS, Snapshot
-from safeconsumer.group.history import entries
+from safeconsumer.group.history import entries, history_of
 from safeconsumer.group.movements import movements
 from safeconsumer.group.plan import Consent, Lift, Plan, Wish
 from safeconsumer.group.verdicts import Level
@@ -122,7 +122,7 @@ def history(request: Request) -> Response:
     skew, times = state.follower.settings.clock_skew, snapshot.times
     # A person sees one page; the entry behind it tells whether there is a next one.
     most = None if is_program(request) else _page_number(request) * SIZE + 1
-    past = snapshot.history(name or None)
+    past = history_of(snapshot.records, name or None)
     found = entries(past, skew, times.proven, times.here, most)
     is_cut = len(snapshot.records) >= MOST_RECORDS
     if is_program(request):
@@ -224,26 +224,28 @@ def _preview(form: _Form, request: Request) -> Response:
     return _form_page(form, request, given, plan, problem)
 
 
-def _carry_out(form: _Form, request: Request, sent: Submission) -> Response:
+def _carry_out(
+    form: _Form, request: Request, sent: Mapping[str, str], is_wanted: IsWanted
+) -> Response:
     """Do what was shown, and show the group."""
-    given, wish = form.given(sent.given), None
+    state, given, wish = state_of(request), form.given(sent), None
     try:
-        wish = form.wish(sent.state, sent.owner, given)
-        done = changing.change(sent, wish)
+        wish = form.wish(state, state.auth.owner_of(request), given)
+        done = changing.change(state, wish, sent, is_wanted)
     except Problem as problem:
-        plan = None if is_program(request) else _plan_after(sent, wish, problem)
+        plan = None if is_program(request) else _plan_after(state, wish, problem)
         if is_program(request) or (plan is None and form.is_filled is None):
             raise
         return _form_page(form, request, given, plan, problem)
     return _done(request, done)
 
 
-def _plan_after(sent: Submission, wish: Wish | None, problem: Problem) -> Plan | None:
+def _plan_after(state: State, wish: Wish | None, problem: Problem) -> Plan | None:
     """Return what to show beside a problem: the plan as it is now, if there is one."""
     if isinstance(problem, Refused) or wish is None:
         return getattr(problem, "plan", None)
     try:
-        return changing.plan(sent.state, sent.state.snapshot(), wish)
+        return changing.plan(state, state.snapshot(), wish)
     except Problem:
         return None
 
@@ -365,14 +367,9 @@ async def _shown(form: _Form, request: Request) -> Response:
 async def _sent(form: _Form, request: Request) -> Response:
     """Carry out what a form or a program sends."""
     given = await rest.body_of(request)
-    state = state_of(request)
-    owner = state.auth.owner_of(request)
-
-    def submit(is_wanted: IsWanted) -> Response:
-        sent = Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
-        return _carry_out(form, request, sent)
-
-    return await asking.answer(request, submit)
+    return await asking.answer(
+        request, lambda is_wanted: _carry_out(form, request, given, is_wanted)
+    )
 
 
 def _page(

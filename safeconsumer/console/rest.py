@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl
 
-from attrs import frozen
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -20,90 +19,69 @@ LIFT_FIELDS = ("group", "scope", "owner", "id", "offset")
 RESET_FIELDS = ("group", "scopes", "to")
 
 
-@frozen(kw_only=True)
-class Call:
-    """
-    One route, as a program sees it.
-
-    Attributes:
-        route: its method and path.
-        takes: the names that it may be given; any other is refused.
-        does: what it does and answers, for the reference.
-    """
-
-    route: str
-    takes: tuple[str, ...]
-    does: str
-
-
-CALLS = (
-    Call(
-        route="GET /",
-        takes=("q", "held", "sort"),
-        does="""``groups``: a row for each group, as ``status -o json`` prints them. ``q``
+CALLS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "GET /": (
+        ("q", "held", "sort"),
+        """``groups``: a row for each group, as ``status -o json`` prints them. ``q``
         is a part of their names, ``held=1`` leaves out those that flow, ``sort=lag`` puts
         those with the most lag first.""",
     ),
-    Call(
-        route="GET /group",
-        takes=("group",),
-        does="""A group with its holds, members and partitions, as ``status --group ... -o
+    "GET /group": (
+        ("group",),
+        """A group with its holds, members and partitions, as ``status --group ... -o
         json`` prints it; of a group that is not known 404 answers, and 503 while
         not everything can be read.""",
     ),
-    Call(
-        route="GET /history",
-        takes=("group",),
-        does="""``records``: what was placed and lifted, oldest first, each as ``history
+    "GET /history": (
+        ("group",),
+        """``records``: what was placed and lifted, oldest first, each as ``history
         --follow -o json`` prints it; ``is_cut`` if there were more than the console
         keeps.""",
     ),
-    Call(
-        route="GET /place",
-        takes=HOLD_FIELDS,
-        does="""What ``POST /place`` would do, as ``pause --dry-run -o json`` prints it,
+    "GET /place": (
+        HOLD_FIELDS,
+        """What ``POST /place`` would do, as ``pause --dry-run -o json`` prints it,
         and its ``agreement``.""",
     ),
-    Call(
-        route="POST /place",
-        takes=(*HOLD_FIELDS, "agreed"),
-        does="""Place holds, or let the one with the offset ``extends`` last longer; answer
+    "POST /place": (
+        (*HOLD_FIELDS, "agreed"),
+        """Place holds, or let the one with the offset ``extends`` last longer; answer
         once all replicas have acknowledged each of them, as ``pause -o json`` prints it.
         What must be agreed to first is answered with 409: send the ``agreement`` of its
         ``preview`` as ``agreed``. Repeated while its holds stand, it changes nothing:
         ``is_done_already`` is true. A hold that ended, or may have, or that the holds
         topic lost when it was made again, is ``renewed``.""",
     ),
-    Call(
-        route="GET /lift",
-        takes=LIFT_FIELDS,
-        does="What ``POST /lift`` would do.",
+    "GET /lift": (
+        LIFT_FIELDS,
+        "What ``POST /lift`` would do.",
     ),
-    Call(
-        route="POST /lift",
-        takes=(*LIFT_FIELDS, "typed"),
-        does="""Lift the hold with this id and offset; answer as ``resume -o json`` prints
+    "POST /lift": (
+        (*LIFT_FIELDS, "typed"),
+        """Lift the hold with this id and offset; answer as ``resume -o json`` prints
         it. Another owner's hold needs its id or offset, and its scope as ``typed``. If the
         hold with this id or offset is lifted, ``is_done_already`` is true; without both,
         404 answers.""",
     ),
-    Call(
-        route="GET /reset",
-        takes=RESET_FIELDS,
-        does="""What ``POST /reset`` would do, as ``reset-offsets --dry-run -o json`` prints
+    "GET /reset": (
+        RESET_FIELDS,
+        """What ``POST /reset`` would do, as ``reset-offsets --dry-run -o json`` prints
         it, and its ``agreement``.""",
     ),
-    Call(
-        route="POST /reset",
-        takes=(*RESET_FIELDS, "agreed"),
-        does="""Move the offsets of a group under holds of yours. ``to`` is as for
+    "POST /reset": (
+        (*RESET_FIELDS, "agreed"),
+        """Move the offsets of a group under holds of yours. ``to`` is as for
         ``reset-offsets``, and is looked up when the preview is made: it is carried out only
         with the ``agreement`` of that preview as ``agreed``, and answered with 409 and a
         preview else. Members move what they own after that: ``resets`` of ``/group`` tells
         what is moved. Repeated while the holds stand, ``is_done_already`` is true.""",
     ),
-)
-_TAKES = {one.route: one.takes for one in CALLS}
+}
+"""
+Each route as a program sees it, by method and path.
+
+The names that it may be given, any other is refused; and what it does and answers.
+"""
 
 
 def check_query(request: Request, snapshot: Snapshot) -> None:
@@ -169,7 +147,7 @@ async def _json_of(request: Request) -> dict[str, str]:
 def _refuse_unknown(request: Request, given: Mapping[str, str]) -> None:
     # If a misspelt limit were ignored, the hold would have no end.
     method = "POST" if request.method == "POST" else "GET"  # or HEAD
-    takes = _TAKES[f"{method} {request.url.path}"]
+    takes = CALLS[f"{method} {request.url.path}"][0]
     for name in given:
         if name not in takes:
             title = f"{name[:60]!r} is not a parameter of {request.url.path}"

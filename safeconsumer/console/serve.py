@@ -54,7 +54,10 @@ def serve(
     Raises:
         OSError: the port is taken.
     """
-    with listening(setup.port) as listener, follower(setup) as following:
+    with (
+        socket.create_server((HOST, setup.port), backlog=128) as listener,
+        Follower(setup.base, setup.settings) as following,
+    ):
         port = listener.getsockname()[1]
         state = make_state(setup, following, port)
         if show is not None:
@@ -64,11 +67,6 @@ def serve(
             Server(state).run(sockets=[listener])
         finally:
             state.close()
-
-
-def follower(setup: Setup) -> Follower:
-    """Make the follower; entering it as a context manager starts it."""
-    return Follower(setup.base, setup.settings)
 
 
 def make_state(setup: Setup, following: Follower, port: int) -> State:
@@ -81,13 +79,3 @@ def make_state(setup: Setup, following: Follower, port: int) -> State:
         ),
         connect=lambda: Operator(setup.base, setup.settings),
     )
-
-
-def listening(port: int) -> socket.socket:
-    """
-    Listen on the loopback.
-
-    Raises:
-        OSError: the port is taken.
-    """
-    return socket.create_server((HOST, port), backlog=128)

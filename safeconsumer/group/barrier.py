@@ -13,9 +13,7 @@ from safeconsumer.holds.scope import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 Ask = Callable[[Callable[[Offsets | None], object]], object]
-"""
-Asks for the control topics' end offsets; calls back with them, or with None.
-"""
+"""Asks for the control topics' end offsets; calls back with them, or with None."""
 
 
 @frozen(eq=False)
@@ -165,22 +163,15 @@ class Barrier:
         self._open_ready()
 
     def _open_ready(self) -> None:
+        ready: dict[TopicPartition, object] = {}
         with self._lock:
             if self._ask is None:
                 return
-            ready = self._take_ready()
+            for number, one in tuple(self._waiting.items()):
+                if one.ends is not None and all(
+                    self._applied.get(tp, -1) >= end for tp, end in one.ends.items()
+                ):
+                    del self._waiting[number]
+                    ready.update(one.owned)
         if ready:
             self._ledger.open_gates(ready)
-
-    def _is_ready(self, one: _Waiting) -> bool:
-        return one.ends is not None and all(
-            self._applied.get(tp, -1) >= end for tp, end in one.ends.items()
-        )
-
-    def _take_ready(self) -> Owned:
-        taken: dict[TopicPartition, object] = {}
-        for number, one in tuple(self._waiting.items()):
-            if self._is_ready(one):
-                del self._waiting[number]
-                taken.update(one.owned)
-        return taken

@@ -20,7 +20,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group.commits import Move
 from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.facts import UNKNOWN, GroupFacts, HoldRecord
+from safeconsumer.group.facts import NOT_READ, HoldRecord
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.log_clock import AGREE, LogClock
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
@@ -41,8 +41,6 @@ NAMED_FOR = 4 * SILENT_AFTER
 _KEPT_FOR = 10 * NAMED_FOR
 # Kafka's TimestampType of a record whose time is the broker's.
 _LOG_APPEND_TIME = 1
-
-_NOBODY = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
 
 
 # ---------------------------------------------------------------- records
@@ -194,14 +192,14 @@ class Board:
         self.reported_at = self.reported_at if at is None else at
         self._last.pop(record.key, None)  # the newest comes last
         self._last[record.key] = _LastReport(
-            at or 0.0, record.value, self._clock.passed
+            at or 0.0, record.value, self._clock.passed()
         )
         # Whoever looks at holds alone never updates, which leaves out old ones.
-        while self._last and abs(self.reported_at - self._oldest_at()) > _KEPT_FOR:
-            del self._last[next(iter(self._last))]
-
-    def _oldest_at(self) -> float:
-        return next(iter(self._last.values())).at
+        while self._last:
+            oldest, last = next(iter(self._last.items()))
+            if abs(self.reported_at - last.at) <= _KEPT_FOR:
+                break
+            del self._last[oldest]
 
     @property
     def ends(self) -> dict[str, int]:
@@ -232,7 +230,7 @@ class Board:
             listen: waits for one more record if clocks differ, and returns its time, or
                 None if none came; None: it is not waited for.
         """
-        wall = self._clock.wall
+        wall = self._clock.wall()
         groups: dict[str, _OfGroup] = defaultdict(_OfGroup)
         for hold in self.holds():
             groups[hold.key.group].holds.append(hold)
@@ -243,7 +241,7 @@ class Board:
             self.is_heard = self._clock.is_sure
             now = moment if self.is_heard and self._reports_are_timed else None
         self.times = Times(
-            now, self.proven, wall, self._holds_are_timed, self._clock.passed
+            now, self.proven, wall, self._holds_are_timed, self._clock.passed()
         )
         self._groups = {**groups}
 
@@ -251,7 +249,7 @@ class Board:
         reports = (one.report for one in self._last.values())
         is_there = any(one.state != "stopped" for one in reports if one is not None)
         return self._clock.now(
-            self.reported_at, _nothing if listen is None or not is_there else listen
+            self.reported_at, listen if listen and is_there else lambda: None
         )
 
     def _sort_reports(self, now: float, groups: Mapping[str, _OfGroup]) -> None:
@@ -281,8 +279,8 @@ class Board:
     def _may_be_alive(self, last: _LastReport, now: float) -> bool:
         # If nobody tells the time, ours counts, with the allowed skew.
         clock = self._clock
-        moment, late = (now, 0.0) if clock.is_sure else (clock.wall, self._skew)
-        age = max(moment - last.at, clock.passed - last.taken_at)
+        moment, late = (now, 0.0) if clock.is_sure else (clock.wall(), self._skew)
+        age = max(moment - last.at, clock.passed() - last.taken_at)
         return age <= NAMED_FOR + late
 
     # ------------------------------------------------------------ what it shows
@@ -341,7 +339,7 @@ class Board:
             moves: the committed offsets that silent members have moved.
         """
         known, proven = self._groups.get(group, _OfGroup()), self.times.proven
-        facts = survey.facts.get(group, _NOBODY)
+        facts = survey.facts.get(group, NOT_READ)
         skew = skew_of(self._skew, known.reports)
         listed = {one.member_id for one in facts.members}
         return View(
@@ -384,7 +382,3 @@ def is_live(at: float, now: float) -> bool:
 def _is_timed(record: Any) -> bool:  # noqa: ANN401 - kafka-python is untyped
     """Tell whether a record's time is the broker's."""
     return bool(record.timestamp_type == _LOG_APPEND_TIME)
-
-
-def _nothing() -> None:
-    """Wait for no record."""

@@ -26,19 +26,17 @@ class BrokerClock:
 
     Args:
         is_told: whether this member will write reports.
+
+    Attributes:
+        is_settled: whether it is decided by which clock holds expire.
     """
 
     def __init__(self, *, is_told: bool) -> None:
-        self.on_change: Callable[[], object] = _nothing
+        self.on_change: Callable[[], object] = lambda: None
         self._lock = threading.Lock()
-        self._is_waiting = is_told
+        self.is_settled = not is_told
         self._waits_since: float | None = None
         self._ahead: float | None = None  # the broker's clock minus our monotonic one
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it is decided by which clock holds expire."""
-        return not self._is_waiting
 
     def time(self, moment: tuple[float, float]) -> float | None:
         """
@@ -53,7 +51,7 @@ class BrokerClock:
         ahead = self._ahead
         if ahead is not None:
             return passed + ahead
-        return None if self._is_waiting else wall
+        return wall if self.is_settled else None
 
     def told(self, at: float, sent: float, heard: float) -> None:
         """
@@ -71,7 +69,7 @@ class BrokerClock:
             # it.
             if ahead is not None and least - _FINE <= ahead <= most:
                 return
-            self._ahead, self._is_waiting = least, False
+            self._ahead, self.is_settled = least, True
         self.on_change()
 
     def untold(self, now: float, *, is_final: bool = False) -> None:
@@ -86,11 +84,7 @@ class BrokerClock:
             if self._waits_since is None:
                 self._waits_since = now
             is_over = is_final or now - self._waits_since >= _PATIENCE
-            if not self._is_waiting or not is_over:
+            if self.is_settled or not is_over:
                 return
-            self._is_waiting = False
+            self.is_settled = True
         self.on_change()
-
-
-def _nothing() -> None:
-    """Do nothing; stands in until a function is set."""

@@ -56,19 +56,14 @@ def readable(
 
 
 def _check_readable(described: Mapping[str, Any]) -> None:
-    name = described["name"]
-    if not _may_read(described):
+    # A principal that may only write a topic sees it, and each fetch would be refused.
+    # Brokers before 2.3 do not report what a principal may do.
+    name, told = described["name"], described.get("authorized_operations")
+    if described["error_code"] == _REFUSED or (told and "READ" not in told):
         message = f"no right to read {name}: {ACLS}"
         raise kafka_errors.TopicAuthorizationFailedError(message)
     if not described["partitions"]:
         raise kafka_errors.UnknownTopicOrPartitionError(absent(name))
-
-
-def _may_read(described: Mapping[str, Any]) -> bool:
-    # A principal that may only write a topic sees it, and each fetch would be refused.
-    # Brokers before 2.3 do not report what a principal may do.
-    told = described.get("authorized_operations")
-    return described["error_code"] != _REFUSED and (not told or "READ" in told)
 
 
 def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
@@ -114,20 +109,6 @@ def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float 
         for name, settings in settings_of(admin, names).items()
         if re.fullmatch(r"-?\d+", settings.get("retention.ms", ""))
         and not (_kept_for(settings) is None and _is_cut(settings))
-    }
-
-
-def timed_by_broker(admin: KafkaAdminClient, names: Iterable[str]) -> set[str]:
-    """
-    Return the topics whose records have the broker's times, as far as it tells.
-
-    Raises:
-        KafkaError: the broker could not be asked.
-    """
-    return {
-        name
-        for name, settings in settings_of(admin, names).items()
-        if settings.get("message.timestamp.type") == "LogAppendTime"
     }
 
 

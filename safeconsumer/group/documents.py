@@ -1,6 +1,5 @@
 """Turns what is known of a group into plain JSON values, for ``-o json`` and the console."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attrs import asdict
@@ -67,31 +66,6 @@ def group_document(view: View) -> dict[str, Any]:
         "next_expiry": view.next_expiry,
         "lag": view.lag,
         "whole_lag": view.whole_lag,
-    }
-
-
-def groups_document(
-    views: Sequence[View],
-    unread: Iterable[str],
-    *,
-    read_until: float,
-    now: float | None,
-) -> dict[str, Any]:
-    """
-    Return a list of groups as plain JSON values.
-
-    Args:
-        views: the groups.
-        unread: what could not be read, each with the reason.
-        read_until: the time up to which the control topics were read, in seconds since
-            the epoch.
-        now: the broker's time; None if it is unknown.
-    """
-    return {
-        "read_until": read_until,
-        "now": now,
-        "unread": list(unread),
-        "groups": [group_document(one) for one in views],
     }
 
 

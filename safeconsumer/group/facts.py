@@ -1,6 +1,6 @@
 """Describes for operators which holds there are, and the group they are for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from attrs import frozen
 
@@ -9,6 +9,7 @@ from safeconsumer.group.durations import words_of
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.hold import OPERATOR
+from safeconsumer.holds.resets import Target, Targets
 from safeconsumer.holds.scope import Scope, TopicPartition
 
 
@@ -83,6 +84,27 @@ class HoldRecord:
         return "until resumed"
 
 
+def targets_of(records: Iterable[HoldRecord]) -> Targets:
+    """Return where partitions are moved; of several resets the last written one counts."""
+    found: dict[TopicPartition, Target] = {}
+    for one in sorted(records, key=lambda one: (one.incarnation, one.offset)):
+        if (hold := one.hold) is None or hold.reset is None:
+            continue
+        ids = dict(hold.reset.topic_ids)
+        found |= {
+            (topic, partition): Target(
+                offset=offset,
+                topic_id=ids.get(topic),
+                owner=one.owner,
+                hold_id=hold.hold_id,
+                record=one.offset,
+            )
+            for topic, partition, offset in hold.reset.to
+            if one.scope.covers((topic, partition))
+        }
+    return found
+
+
 # The state of a group that exists but cannot be described.
 UNKNOWN = "Unknown"
 
@@ -150,3 +172,4 @@ class GroupFacts:
 
 
 NO_GROUP = GroupFacts(state="Dead", members=(), committed={})
+NOT_READ = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)

@@ -20,7 +20,6 @@ from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import Report, kept_text
-from safeconsumer.group.settings import Control
 from safeconsumer.group.troubles import said
 from safeconsumer.group.verdicts import BAD, CONTROL, GOOD, NOTE, Finding
 from safeconsumer.group.view import UNSEEN, Member, View
@@ -58,7 +57,13 @@ def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     # Without a topic for reports nobody reports.
     readable = Readable(ends=None, is_heard=True)
     if any(facts.partitions for facts in found):
-        yield _writers(operator.settings)
+        yield Finding(  # Kafka's own tool tells who may; only an operator who should
+            "writers",
+            NOTE,
+            f"whoever may write {operator.settings.holds_topic} places and lifts holds, "
+            "in any name: see who may",
+            do=rights.listing(operator.settings),
+        )
         is_fit = not topics.faults(found[0])
         readable = operator.read(is_strict=is_fit)
         if is_fit:
@@ -82,17 +87,6 @@ def _versions(operator: Operator) -> Iterator[Finding]:
             "google-re2 is missing: a member without it obeys a pattern as @all",
             do="pip install 'safeconsumer[group]', on every member too",
         )
-
-
-def _writers(settings: Control) -> Finding:
-    # Kafka's own tool tells who may; only an operator knows who should.
-    return Finding(
-        "writers",
-        NOTE,
-        f"whoever may write {settings.holds_topic} places and lifts holds, in any "
-        "name: see who may",
-        do=rights.listing(settings),
-    )
 
 
 def _topics(operator: Operator, found: Sequence[topics.Facts]) -> Iterator[Finding]:

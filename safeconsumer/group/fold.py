@@ -30,10 +30,6 @@ class Written:
     offset: int
     at_ms: int
 
-    def is_of(self, group: str | None) -> bool:
-        """Tell whether it is about a group; None for any."""
-        return self.of is not None and group in {None, self.of.group}
-
     @cached_property
     def of(self) -> wire.ControlKey | None:
         """Its key: the group, the owner and the scope; None if it cannot be read."""
@@ -43,21 +39,6 @@ class Written:
     def hold(self) -> HoldRecord | None:
         """The record in the form for operators; None if it cannot be read."""
         return read_record(self)
-
-
-@frozen(kw_only=True)
-class Taken:
-    """
-    The result of taking over some records.
-
-    Attributes:
-        fresh: what is new, one record for each key.
-        skipped: how many records could not be read; of all groups' those are not
-            counted that a later one of their key has replaced.
-    """
-
-    fresh: tuple[HoldRecord, ...]
-    skipped: int
 
 
 class Fold:
@@ -82,12 +63,13 @@ class Fold:
         self._last: dict[bytes, HoldRecord] = {}
         self.incarnation = 0
 
-    def take(self, records: Iterable[Written]) -> Taken:
+    def take(self, records: Iterable[Written]) -> tuple[list[HoldRecord], int]:
         """
-        Take over the next records.
+        Take over the next records; return the new one of each key, and how many are bad.
 
         Of all groups' with one key only the last that can be read is decoded: a topic
-        has the records of a month, and most were followed by others.
+        has the records of a month, and most were followed by others. So bad ones are
+        counted only behind that.
         """
         by_key: dict[bytes | None, list[Written]] = {}
         for record in records:
@@ -109,7 +91,7 @@ class Fold:
                 self._last.pop(written, None)
             else:
                 self._last[written] = one
-        return Taken(fresh=tuple(fresh), skipped=skipped)
+        return fresh, skipped
 
     def _latest(self, records: Sequence[Written]) -> tuple[HoldRecord | None, int]:
         """Return the last record of a key that can be read, and how many cannot."""

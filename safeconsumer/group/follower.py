@@ -16,17 +16,9 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, described_topics
 from safeconsumer.group.board import NAMED_FOR, Board, Readable
 from safeconsumer.group.commits import CommitWatch, Move
-from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.fold import Written
-from safeconsumer.group.history import history_of
 from safeconsumer.group.settings import Control
-from safeconsumer.group.survey import (
-    AWAY,
-    Survey,
-    ends_of,
-    survey_of,
-    with_lags,
-)
+from safeconsumer.group.survey import AWAY, Survey, ends_of, survey_of, with_lags
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.view import NO_TIMES, Times, View
 
@@ -54,9 +46,7 @@ _END_SECONDS = 3.0
 # nothing is held: they may have ten thousands of partitions.
 _LAGS_EVERY = 10.0
 MOST_RECORDS = 10_000
-"""
-How many records of the control topics a follower keeps, the newest.
-"""
+"""How many records of the control topics a follower keeps, the newest."""
 
 
 @frozen
@@ -133,10 +123,6 @@ class Snapshot:
         if self.trouble:
             return f"{self.trouble.said} {self.trouble.detail}".strip()
         return "" if self.is_complete else "the control topics are being read"
-
-    def history(self, group: str | None = None) -> tuple[HoldRecord, ...]:
-        """Return the records still on the holds topic, of one group or of all."""
-        return history_of(self.records, group)
 
 
 @frozen(kw_only=True)
@@ -431,16 +417,16 @@ def _shows_same(known: Snapshot, one: Snapshot) -> bool:
     return (
         known == same
         and known.views.keys() == one.views.keys()
-        and all(_shows_as(view, one.views[name]) for name, view in known.views.items())
+        and all(
+            view is (other := one.views[name])
+            or _is_same(_untimed(view), _untimed(other))
+            for name, view in known.views.items()
+        )
     )
 
 
-def _shows_as(known: View, one: View) -> bool:
-    # Each report has another time; who reports at all is what is shown.
-    return known is one or _is_same(_untimed(known), _untimed(one))
-
-
 def _untimed(view: View) -> View:
+    # Each report has another time; who reports at all is what is shown.
     reports = (evolve(one, at_ms=0, clock_offset=0.0) for one in view.reports)
     return evolve(view, reports=tuple(reports))
 

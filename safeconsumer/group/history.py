@@ -185,7 +185,7 @@ def history_document(  # noqa: PLR0913 - what the document has
 
 def history_of(several: Iterable[Written], group: str | None) -> tuple[HoldRecord, ...]:
     """Return the records about one group or all, in the topic's order."""
-    found = (one.hold for one in several if one.is_of(group))
+    found = (one.hold for one in several if one.of and group in {None, one.of.group})
     return tuple(one for one in found if one is not None)
 
 

@@ -21,6 +21,11 @@ class LogClock:
     Args:
         wall: our clock, in seconds since the epoch.
         passed: returns seconds that never go back.
+
+    Attributes:
+        is_sure: whether the last result of :meth:`now` is based on records.
+        wall: as the argument.
+        passed: as the argument.
     """
 
     def __init__(
@@ -28,26 +33,11 @@ class LogClock:
         wall: Callable[[], float] | None = None,
         passed: Callable[[], float] | None = None,
     ) -> None:
-        self._wall = wall or time.time
-        self._passed = passed or time.monotonic
+        self.wall = wall or time.time
+        self.passed = passed or time.monotonic
         self._ahead: float | None = None  # the broker's clock minus our monotonic one
         self._last: float | None = None
-        self._is_sure = False
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the last result of :meth:`now` is based on records."""
-        return self._is_sure
-
-    @property
-    def wall(self) -> float:
-        """Our clock, in seconds since the epoch."""
-        return self._wall()
-
-    @property
-    def passed(self) -> float:
-        """Seconds that never go back."""
-        return self._passed()
+        self.is_sure = False
 
     def now(self, newest: float, listen: Callable[[], float | None]) -> float:
         """
@@ -57,9 +47,9 @@ class LogClock:
             newest: the time of the newest record.
             listen: waits for one more; returns its time, or None if none came.
         """
-        wall = self._wall()
+        wall = self.wall()
         last, self._last = self._last, newest
-        self._is_sure = True
+        self.is_sure = True
         if self._ahead is None and abs(wall - newest) <= AGREE:
             self._anchor_at(newest)  # good enough to tell who is live; it is no later
         elif last is None:
@@ -67,14 +57,14 @@ class LogClock:
         elif newest != last:
             # It came since the last look; if it is older, the broker's clock went back.
             self._anchor_at(newest)
-        self._is_sure = self._ahead is not None
+        self.is_sure = self._ahead is not None
         if self._ahead is None:
             # Silent for as long as our clock says, or silent for ever if our clock is
             # behind.
             return wall if wall > newest else math.inf
-        return self._passed() + self._ahead
+        return self.passed() + self._ahead
 
     def _anchor_at(self, newest: float | None) -> None:
         if newest is not None:
-            self._ahead = newest - self._passed()
+            self._ahead = newest - self.passed()
             self._last = newest

@@ -8,12 +8,7 @@ from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.control_clients import ControlClients, StatusTopic
 from safeconsumer.group.reader import Reader
-from safeconsumer.group.reports import (
-    Client,
-    ControlStatus,
-    MemberReports,
-    Reporter,
-)
+from safeconsumer.group.reports import Client, ControlStatus, MemberReports, Reporter
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
 from safeconsumer.holds.resets import Resets

@@ -6,18 +6,15 @@ from collections.abc import Iterable, Iterator
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.facts import HoldRecord, targets_of
 from safeconsumer.group.partitions import covered
 from safeconsumer.group.report_wire import MOST_KEPT
-from safeconsumer.group.resets import targets_of
 from safeconsumer.group.view import Member, View
 from safeconsumer.holds.resets import Target
 from safeconsumer.holds.scope import Scope
 
 NOT_NOW = "its client, settings or version cannot"
-"""
-Why a member that reports does not carry out resets.
-"""
+"""Why a member that reports does not carry out resets."""
 
 
 @frozen(kw_only=True)

@@ -24,12 +24,7 @@ from safeconsumer.group.commits import (
 from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.movements import unmoved
-from safeconsumer.group.publisher import (
-    Change,
-    changes,
-    new_hold,
-    publish,
-)
+from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
@@ -430,8 +425,12 @@ class Operator:
         held, recent = self._asked(
             lambda asker: [first_offsets(one, self.admin, asker) for one in times]
         )
-        names = {tp.topic for tp in recent}
-        timed = described_topics.timed_by_broker(self.admin, names)
+        found = described_topics.settings_of(self.admin, {tp.topic for tp in recent})
+        timed = {
+            name
+            for name, settings in found.items()
+            if settings.get("message.timestamp.type") == "LogAppendTime"
+        }
         return moved_at_once(view.facts.committed, held, recent, timed)
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:

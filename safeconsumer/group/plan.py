@@ -61,14 +61,10 @@ from safeconsumer.holds.scope import Everything, Scope
 Point = tuple[str, str]
 
 GONE = "it was lifted, it ended, or it has another owner"
-"""
-Why a hold that was named may not be there.
-"""
+"""Why a hold that was named may not be there."""
 
 LACKED = "the holds topic was made again and lacks it"
-"""
-Why a hold is written again that members obey.
-"""
+"""Why a hold is written again that members obey."""
 
 
 # Seconds within which a form to extend a hold counts as sent twice; a later one wishes for
@@ -225,10 +221,6 @@ class Plan:
         over = [_identity(one) for one in (*self.renewed, *self.replaced)]
         text = json.dumps([type(wish).__name__, wish.facts(), needs, over])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-    def with_retention(self, limits: Mapping[str, float | None]) -> "Plan":
-        """Return the plan with sentences on whether records are deleted before it ends."""
-        return evolve(self, limits=limits)
 
     def document(self) -> dict[str, Any]:
         """Return the plan as plain JSON values."""
@@ -686,7 +678,8 @@ class Lift:
                 ),
                 ask="resume --force lifts it, and leaves what is not moved where it is",
             )
-        others = {one.key.scope: one.key.owner for one in anothers(plan)}
+        is_another = [one for one in plan.own if self.by not in {None, one.key.owner}]
+        others = {one.key.scope: one.key.owner for one in is_another}
         if self.by is not None:
             mine = OPERATOR + self.by
             kept = [one for one in plan.kept if one.owner != mine]
@@ -737,9 +730,9 @@ def is_later(one: HoldRecord | None) -> bool:
     return one is not None and one.hold is not None and one.hold.version > VERSION
 
 
-def of_later_version(plan: Plan, *keys: ControlKey) -> tuple[HoldRecord, ...]:
+def of_later_version(plan: Plan, *keys: ControlKey) -> str:
     """
-    Return the holds of a wish whose keys a later version wrote: only that writes them.
+    Return the scopes of a wish whose keys a later version wrote: only that writes them.
 
     Args:
         plan: the plan.
@@ -747,13 +740,8 @@ def of_later_version(plan: Plan, *keys: ControlKey) -> tuple[HoldRecord, ...]:
     """
     wanted = keys or plan.wish.keys(plan.view)
     named = {(one.scope, one.owner) for one in wanted}
-    return tuple(one for one in plan.others if (one.key.scope, one.key.owner) in named)
-
-
-def anothers(plan: Plan) -> tuple[HoldRecord, ...]:
-    """Return the holds to lift that belong to somebody else than who lifts them."""
-    by = plan.wish.by if isinstance(plan.wish, Lift) else None
-    return tuple(one for one in plan.own if by not in {None, one.key.owner})
+    found = (one.key for one in plan.others if (one.key.scope, one.key.owner) in named)
+    return ", ".join(dict.fromkeys(one.scope for one in found))
 
 
 def flowing(plan: Plan) -> tuple[TopicPartition, ...]:

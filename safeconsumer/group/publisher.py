@@ -140,21 +140,13 @@ def publish(
 
 
 class _Writing:
-    """
-    The state of some changes while they are written.
-
-    Args:
-        topic: the control topic.
-        wanted: all of the changes.
-
-    Attributes:
-        refused: what certainly was not written, each with the reason.
-    """
+    """The state of some changes while they are written."""
 
     def __init__(self, topic: str, wanted: Sequence[Change]) -> None:
         self._topic = topic
         self._wanted = tuple(dict.fromkeys(wanted))
         self._done: dict[Change, HoldRecord] = {}
+        # What certainly was not written, each with the reason.
         self.refused: dict[Change, BaseException] = dict.fromkeys(
             self._wanted, _NOT_SENT
         )
@@ -177,7 +169,11 @@ class _Writing:
         while todo:
             for one, future in self._sent(connect, todo).items():
                 self._settle(one, future, until + _MARGIN)
-            todo = [one for one, why in self.refused.items() if _is_passing(why)]
+            todo = [
+                one
+                for one, why in self.refused.items()
+                if _is_refusal(why) and isinstance(why, kafka_errors.RetriableError)
+            ]
             if time.monotonic() + _BACKOFF > until:
                 return
             if todo:
@@ -196,7 +192,7 @@ class _Writing:
                 futures[one] = producer.send(
                     self._topic,
                     key=wire.encode_key(one.key),
-                    value=_value(one),
+                    value=None if one.hold is None else wire.encode_hold(one.hold),
                     partition=0,
                 )
         except (*_TROUBLES, AssertionError) as error:
@@ -244,20 +240,12 @@ class _Writing:
         return "; ".join(said)
 
 
-def _value(one: Change) -> bytes | None:
-    return None if one.hold is None else wire.encode_hold(one.hold)
-
-
 def _is_refusal(error: BaseException) -> bool:
     # It was answered with a refusal, or it was never sent.
     if isinstance(error, kafka_errors.NodeNotReadyError):
         return True
     is_answer = isinstance(error, kafka_errors.BrokerResponseError)
     return is_answer and not isinstance(error, _UNSURE)
-
-
-def _is_passing(error: BaseException) -> bool:
-    return _is_refusal(error) and isinstance(error, kafka_errors.RetriableError)
 
 
 def _words(error: BaseException) -> str:

@@ -13,7 +13,6 @@ from safeconsumer.group.barrier import Barrier, Offsets
 from safeconsumer.group.control_clients import HoldsTopic
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
-from safeconsumer.group.topic_check import TopicCheck
 from safeconsumer.holds.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
@@ -53,14 +52,15 @@ class Reader:
         self._state = state
         self._barrier = barrier
         self._alarms = TopicAlarms(ledger, settings.holds_topic)
-        self._topics = TopicCheck(settings, topic.facts, self._alarms)
+        self._checked_at = time.monotonic()
+        self._check_thread: threading.Thread | None = None
         self._positions: Offsets = {}
         self._stopping = InterruptibleEvent()
         self._checked = InterruptibleEvent()
         self._refused: ControlTopicError | None = None
         self._failures = 0
         self._spoilt: Exception | None = None
-        self.on_change: Callable[[], object] = _nothing
+        self.on_change: Callable[[], object] = lambda: None
         self._thread = threading.Thread(
             target=self._run, name="safeconsumer-control", daemon=True
         )
@@ -91,7 +91,8 @@ class Reader:
         self._topic.wake()
         if self._thread is not threading.current_thread():
             self._thread.join(max(0.0, until - time.monotonic()))
-        self._topics.stop(until)
+        if self._check_thread is not None:
+            self._check_thread.join(max(0.0, until - time.monotonic()))
 
     @property
     def is_ready(self) -> bool:
@@ -143,6 +144,8 @@ class Reader:
     def _read_until_stopped(self) -> None:
         began = time.monotonic()
         self._check()
+        self._refused = None
+        self._checked.set()
         with ExitStack() as closing:
             closing.callback(self._topic.close)
             closing.callback(self._barrier.disconnect)
@@ -166,21 +169,38 @@ class Reader:
             self.on_change()
         self._barrier.ask_again()
         self._barrier.run_out()
-        self._topics.now_and_then(self._found_unfit)
+        self._check_now_and_then()
         self._ledger.deliver()
         if self._spoilt is not None:
             raise self._spoilt
 
-    # ------------------------------------------------------------ beginning
+    # ------------------------------------------------------------ the topic's settings
 
     def _check(self) -> None:
-        self._topics.at_once()
-        self._refused = None
-        self._checked.set()
+        self._checked_at = time.monotonic()
+        if not self._settings.trust_topic:
+            self._alarms.judge(self._topic.facts())
 
-    def _found_unfit(self, error: ControlTopicError) -> None:
-        self._spoilt = error
-        self._topic.wake()
+    def _check_now_and_then(self) -> None:
+        since = time.monotonic() - self._checked_at
+        if self._settings.trust_topic or since < self._settings.check_interval:
+            return
+        self._checked_at = time.monotonic()
+        self._check_thread = threading.Thread(
+            target=self._check_again, name="safeconsumer-control-check", daemon=True
+        )
+        self._check_thread.start()
+
+    def _check_again(self) -> None:
+        try:
+            self._check()
+        except ControlTopicError as error:
+            self._spoilt = error
+            self._topic.wake()
+        except Exception:  # the reader notices by itself if the cluster is away
+            log.debug("the holds topic's settings could not be read", exc_info=True)
+
+    # ------------------------------------------------------------ beginning
 
     def _begin(self) -> None:
         for one in self._topic.begin():
@@ -202,7 +222,3 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - an assignment must not fail by it
             self._spoilt = error  # that client is broken; the next one asks again
             answer(None)
-
-
-def _nothing() -> None:
-    """Do nothing; stands in until a function is set."""

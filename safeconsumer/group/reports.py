@@ -239,7 +239,8 @@ class MemberReports:
         client: InHand,
         skew: float,
     ) -> None:
-        self.member = member_name(client_id)
+        shown = report_wire.for_people(client_id)[:_MOST_NAME]
+        self.member = f"{shown}-{uuid.uuid4().hex[:12]}"  # as no other member has
         self._group = group
         self._client_id = client_id
         self._look = look
@@ -269,7 +270,10 @@ class MemberReports:
             skipped=seen.skipped,
             assigned=report_wire.ranges(view.partitions()) if state is None else {},
             quiet=report_wire.ranges(set(view.quiet) - busy) if state is None else {},
-            kept=tuple(map(kept_of, seen.kept)),
+            kept=tuple(
+                Kept(owner=one.owner, scope=str(one.scope), line=hold_line(one))
+                for one in seen.kept
+            ),
             recreated=tuple(self._client.recreated()),
             member_id=member_id,
             generation=generation,
@@ -296,11 +300,6 @@ class MemberReports:
             return frozenset(view.partitions())
 
 
-def kept_of(hold: Hold) -> Kept:
-    """Return a hold that its topic has lost, as a report names it."""
-    return Kept(owner=hold.owner, scope=str(hold.scope), line=hold_line(hold))
-
-
 def unmoved_of(resets: Resets, owned: Collection[TopicPartition]) -> tuple[str, ...]:
     """Return why partitions are not moved yet, as a report says it."""
     pending = dict.fromkeys(resets.pending() & {tuple(tp) for tp in owned}, MOVING)
@@ -309,9 +308,3 @@ def unmoved_of(resets: Resets, owned: Collection[TopicPartition]) -> tuple[str, 
         f"{topic}:{number} {report_wire.for_people(why)}"
         for (topic, number), why in several
     )
-
-
-def member_name(client_id: str) -> str:
-    """Return a name for reports that no other member has."""
-    shown = report_wire.for_people(client_id)[:_MOST_NAME]
-    return f"{shown}-{uuid.uuid4().hex[:12]}"

@@ -19,7 +19,7 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer.errors.base import HoldSettingError
-from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.facts import HoldRecord, targets_of
 from safeconsumer.group.movements import movements, movers, obstacle, readers
 from safeconsumer.group.partitions import Coverage, covered, partitions_text
 from safeconsumer.group.plan import (
@@ -33,7 +33,6 @@ from safeconsumer.group.plan import (
 )
 from safeconsumer.group.publisher import Change
 from safeconsumer.group.report_wire import STREAM
-from safeconsumer.group.resets import targets_of
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import (
     MAX_VALUE_BYTES,
@@ -118,7 +117,7 @@ class Place:
 
     @property
     def is_outside(self) -> bool:
-        """Whether the target is not in the log."""
+        """Whether the target is outside of the log."""
         return self.offset is not None and not self.start <= self.offset <= self.end
 
 

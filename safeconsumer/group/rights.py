@@ -14,6 +14,8 @@ REPLAYING = "safeconsumer-replay-"
 The beginning of the names of groups whose offsets say which dead letters were replayed.
 """
 _ANY = "*"
+# The kind and the name of a resource, and operations on it.
+_Right = tuple[str, str, tuple[str, ...]]
 
 
 @frozen(kw_only=True)
@@ -96,40 +98,33 @@ def grants(
         groups: consumer groups that operators look at.
         topics: the topics of these groups.
     """
-    for who in operators:
-        yield from _operator(settings, who, groups, topics)
-    for who in members:
-        yield from _member(settings, who)
+    given = [(who, _operators(settings, groups, topics)) for who in operators]
+    given += [(who, _members(settings)) for who in members]
+    for who, several in given:
+        for kind, name, operations in several:
+            yield Grant(principal=who, kind=kind, name=name, operations=operations)
 
 
-def _operator(
-    settings: Control, who: str, groups: Sequence[str], topics: Sequence[str]
-) -> Iterator[Grant]:
-    both = ("Read", "Write", "DescribeConfigs")
-    yield Grant(principal=who, kind=TOPIC, name=settings.holds_topic, operations=both)
+def _operators(
+    settings: Control, groups: Sequence[str], topics: Sequence[str]
+) -> list[_Right]:
+    found: list[_Right] = [
+        (TOPIC, settings.holds_topic, ("Read", "Write", "DescribeConfigs"))
+    ]
     if settings.status_topic is not None:
-        yield Grant(
-            principal=who, kind=TOPIC, name=settings.status_topic, operations=("Read",)
-        )
-    for name in groups:
-        yield Grant(principal=who, kind=GROUP, name=name, operations=("Describe",))
+        found.append((TOPIC, settings.status_topic, ("Read",)))
+    found += ((GROUP, name, ("Describe",)) for name in groups)
     # reset-offsets commits for a group that has no member to do it.
-    for kind, several in ((GROUP, groups), (TOPIC, topics)):
-        for name in several:
-            yield Grant(principal=who, kind=kind, name=name, operations=("Read",))
-    group = f"{REPLAYING}{_ANY}"
-    yield Grant(principal=who, kind=GROUP, name=group, operations=("Read",))
+    found += ((GROUP, name, ("Read",)) for name in groups)
+    found += ((TOPIC, name, ("Read",)) for name in topics)
+    found.append((GROUP, f"{REPLAYING}{_ANY}", ("Read",)))
     # Describe shows the partitions, the committed offsets, and the end offsets.
     # DescribeConfigs shows for how long records are kept, for a dry run.
-    asked = ("Describe", "DescribeConfigs")
-    for name in topics:
-        yield Grant(principal=who, kind=TOPIC, name=name, operations=asked)
+    found += ((TOPIC, name, ("Describe", "DescribeConfigs")) for name in topics)
+    return found
 
 
-def _member(settings: Control, who: str) -> Iterator[Grant]:
-    read = ("Read", "DescribeConfigs")
-    yield Grant(principal=who, kind=TOPIC, name=settings.holds_topic, operations=read)
-    if settings.status_topic is not None:
-        yield Grant(
-            principal=who, kind=TOPIC, name=settings.status_topic, operations=("Write",)
-        )
+def _members(settings: Control) -> list[_Right]:
+    read: _Right = (TOPIC, settings.holds_topic, ("Read", "DescribeConfigs"))
+    status = settings.status_topic
+    return [read] if status is None else [read, (TOPIC, status, ("Write",))]

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.broker_clock import BrokerClock
-from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.facts import HoldRecord, targets_of
 from safeconsumer.group.fold import Fold, Written
-from safeconsumer.group.resets import targets_of
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
@@ -59,10 +58,10 @@ class ControlState:
     def absorb(self, topic: str, records: Iterable[Written]) -> None:
         """Take over the next records of the holds topic, whose name events have."""
         with self._lock:
-            taken = self._fold.take(records)
-            self.skipped += taken.skipped
-            self._untold += taken.skipped
-            self._follow(taken.fresh)
+            fresh, skipped = self._fold.take(records)
+            self.skipped += skipped
+            self._untold += skipped
+            self._follow(fresh)
             self._tell_skipped(topic)
 
     def begin_again(self) -> None:
@@ -194,17 +193,14 @@ class ControlState:
             # so that only its own tombstone lifts it.
             owner = " ".join((owner, key.scope, *key.extra))
         if read.trouble is not None and tell:
-            self._tell_not_understood(str(read.scope), owner, read.trouble)
+            hold = f"{read.scope} {owner}"
+            event = control_events.ControlNotUnderstood
+            self._ledger.emit(event, hold=hold, why=read.trouble)
         if not is_new and key != ControlKey(key.group, key.owner, str(read.scope)):
             # It is of a later version, or written differently: another key, another
             # hold.
             owner = f"{owner} {key.scope} of version {key.version}"
         return read.scope, owner
-
-    def _tell_not_understood(self, scope: str, owner: str, why: str) -> None:
-        self._ledger.emit(
-            control_events.ControlNotUnderstood, hold=f"{scope} {owner}", why=why
-        )
 
 
 def is_over(hold: Hold, moment: tuple[float, float]) -> bool:

@@ -27,9 +27,7 @@ AWAY = (
     kafka_errors.RequestTimedOutError,
     OSError,
 )
-"""
-Errors of any request to a broker that cannot be reached.
-"""
+"""Errors of any request to a broker that cannot be reached."""
 
 _DEAD = "Dead"
 _NO_GROUP: Mapping[str, Any] = {"group_state": _DEAD, "members": ()}
@@ -274,10 +272,16 @@ def _asked(
     facts: dict[str, GroupFacts] = {}
     missing: _Missing = {}
     for name in groups:
-        one = described.get(name, {})
-        why = errors[0].get(name) or _error_of(one.get("error"))
-        told = _facts({} if why else one, committed.get(name, {}))
-        facts[name] = evolve(told, has_committed=name in committed)
+        told = described.get(name) or _UNTOLD
+        why = errors[0].get(name) or _error_of(told.get("error"))
+        told = _UNTOLD if why else told
+        offsets = committed.get(name, {})
+        facts[name] = GroupFacts(
+            state=told["group_state"],
+            members=tuple(map(_member, told["members"])),
+            committed={tp: one.offset for tp, one in offsets.items()},
+            has_committed=name in committed,
+        )
         uncommitted = errors[1].get(name)
         if why is uncommitted:
             said = [(f"neither members nor offsets of {name} can be read", why)]
@@ -370,34 +374,17 @@ def _told(
         return {}, dict.fromkeys(names, error)
 
 
-def _facts(
-    described: Mapping[str, Any], committed: Mapping[TopicPartition, Any]
-) -> GroupFacts:
-    described = described or _UNTOLD
-    return GroupFacts(
-        state=described["group_state"],
-        members=tuple(map(_member, described["members"])),
-        committed={tp: one.offset for tp, one in committed.items()},
-    )
-
-
 def _member(described: Mapping[str, Any]) -> MemberFacts:
+    found = described.get("member_assignment")
+    assigned = found.get("assigned_partitions") if isinstance(found, Mapping) else ()
     return MemberFacts(
         member_id=described["member_id"],
         client_id=described["client_id"],
         host=described["client_host"],
         assigned=frozenset(
             TopicPartition(one["topic"], number)
-            for one in _assigned(described)
+            for one in assigned or ()
             for number in one["partitions"]
         ),
         epoch=described.get("member_epoch"),
     )
-
-
-def _assigned(member: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    assignment = member.get("member_assignment")
-    if not isinstance(assignment, Mapping):
-        return ()
-    found: Sequence[Mapping[str, Any]] = assignment.get("assigned_partitions") or ()
-    return found

@@ -101,7 +101,10 @@ class TopicReader:
             last = max(firsts[recent], ends[recent] - _LAST_RECORDS)
             firsts = {**firsts, recent: _since(asker, recent, self._seconds, last)}
         for one in remade:
-            self._forget(TopicPartition(one.topic, 0))
+            tp = TopicPartition(one.topic, 0)
+            self.positions.pop(tp, None)
+            self._epochs.pop(tp, None)
+            self._truncated.discard(tp)
         self._ids.update({name: one for name, one in found.items() if one is not None})
         self._ends = dict(ends)
         self._seek(firsts)
@@ -126,11 +129,6 @@ class TopicReader:
             if at.get(tp) != self.positions[tp]:
                 epoch = self._epochs.get(tp, -1)
                 self._client.seek(tp, self.positions[tp], epoch)
-
-    def _forget(self, tp: TopicPartition) -> None:
-        self.positions.pop(tp, None)
-        self._epochs.pop(tp, None)
-        self._truncated.discard(tp)
 
     def turn(self, wait_ms: float) -> dict[str, list[Any]]:
         """

@@ -82,12 +82,8 @@ def require_fit(facts: Facts) -> None:
 
 def faults(facts: Facts) -> tuple[str, ...]:
     """Return why a topic is unfit to keep holds, each with what to do; () if it is fit."""
-    if facts.is_hidden:
-        return (_hidden(facts),)
-    if not facts.partitions:
-        return (absent(facts.name),)
-    if facts.partitions != 1:
-        return (_too_many(facts),)
+    if fault := _not_one(facts, absent(facts.name)):
+        return (fault,)
     policy = (facts.settings or {}).get("cleanup.policy", "compact")
     if policy != "compact":
         fault = (
@@ -98,11 +94,13 @@ def faults(facts: Facts) -> tuple[str, ...]:
     return ()
 
 
-def _hidden(facts: Facts) -> str:
-    return f"no right to describe {facts.name}: {ACLS}"
-
-
-def _too_many(facts: Facts) -> str:
+def _not_one(facts: Facts, absent: str) -> str:
+    if facts.is_hidden:
+        return f"no right to describe {facts.name}: {ACLS}"
+    if not facts.partitions:
+        return absent
+    if facts.partitions == 1:
+        return ""
     return (
         f"{facts.name} has {facts.partitions} partitions and must have 1: delete it and "
         "run safeconsumer control init, or choose other names"
@@ -160,12 +158,9 @@ def forgotten(facts: Facts) -> tuple[str, ...]:
 
 def status_faults(facts: Facts) -> tuple[str, ...]:
     """Return why a topic could not keep reports for a while; () if it can."""
-    if facts.is_hidden:
-        return (_hidden(facts),)
-    if not facts.partitions:
-        return (f"{facts.name} does not exist: it is unknown who obeys",)
-    if facts.partitions != 1:
-        return (_too_many(facts),)
+    unseen = f"{facts.name} does not exist: it is unknown who obeys"
+    if fault := _not_one(facts, unseen):
+        return (fault,)
     what = "longer reports cannot be written"
     return (
         *_untimed(facts, "the broker's time is unknown, to members too"),

@@ -2,8 +2,8 @@
 
 import socket
 import ssl
+from collections.abc import Mapping
 from enum import Enum
-from typing import TypeGuard
 
 import kafka.errors as kafka_errors
 from attrs import frozen
@@ -53,25 +53,20 @@ def cannot_log_in(error: BaseException | None) -> bool:
 
 def _judged(error: BaseException | None) -> _Judgement:
     # The first row that matches counts: some errors of Kafka are of several kinds.
-    for kinds, judgement in _TABLE:
+    for kinds, judgement in _TABLE.items():
         if isinstance(error, kinds):
             return judgement
     if isinstance(error, ssl.SSLError) or _TLS in str(error):
         return _NO_TLS
-    if _is_brokers(error):
+    # kafka-python raises a broker's error where the broker is silent, too.
+    is_own = _CLIENT_TIMEOUT in str(error)
+    if isinstance(error, kafka_errors.BrokerResponseError) and not is_own:
         return _NOT_NOW if error.retriable else _BROKER_REFUSES
     if isinstance(error, kafka_errors.KafkaConfigurationError):
         return _SETTING
     if isinstance(error, OSError) and not isinstance(error, _NETWORK):
         return _OWN_SYSTEM
     return _NO_ANSWER
-
-
-def _is_brokers(
-    error: BaseException | None,
-) -> TypeGuard[kafka_errors.BrokerResponseError]:
-    is_own = _CLIENT_TIMEOUT in str(error)
-    return isinstance(error, kafka_errors.BrokerResponseError) and not is_own
 
 
 def _words(error: BaseException) -> str:
@@ -93,7 +88,6 @@ _MISSING = (
     kafka_errors.UnknownTopicOrPartitionError,
 )
 _TLS = "[SSL"
-# kafka-python raises a broker's error where the broker is silent; only a word differs.
 _CLIENT_TIMEOUT = "Request timed out after"
 _NETWORK = (ConnectionError, TimeoutError, socket.gaierror)
 _ACLS = "safeconsumer control acls prints the ACLs that are needed"
@@ -111,28 +105,29 @@ _NO_ANSWER = _Judgement(
 _NOT_NOW = _Judgement(Kind.AWAY, "the broker cannot do it now", "try again")
 _BROKER_REFUSES = _Judgement(Kind.REFUSED, "the broker refuses")
 _SETTING = _Judgement(Kind.SETTING, "a setting is not acceptable")
-_ERRORS: dict[tuple[type[BaseException], ...], tuple[Kind, str, str]] = {
-    (ControlTopicError,): (
+_TABLE: Mapping[tuple[type[BaseException], ...], _Judgement] = {
+    (ControlTopicError,): _Judgement(
         Kind.REFUSED,
         "a control topic is unfit",
         "safeconsumer control init",
     ),
-    (kafka_errors.AuthorizationError,): (Kind.REFUSED, "the broker refuses", _ACLS),
-    _LOGIN: (
+    (kafka_errors.AuthorizationError,): _Judgement(
+        Kind.REFUSED, "the broker refuses", _ACLS
+    ),
+    _LOGIN: _Judgement(
         Kind.REFUSED,
         "the broker refuses the login",
         "check sasl.mechanism, user and password in --config",
     ),
-    _MISSING: (Kind.MISSING, "no such topic", "look for a typing error"),
-    (kafka_errors.IncompatibleBrokerVersion,): (
+    _MISSING: _Judgement(Kind.MISSING, "no such topic", "look for a typing error"),
+    (kafka_errors.IncompatibleBrokerVersion,): _Judgement(
         Kind.REFUSED,
         "the broker cannot do that",
         "use Apache Kafka 2.3 or newer",
     ),
-    (kafka_errors.UnknownBrokerIdError,): (
+    (kafka_errors.UnknownBrokerIdError,): _Judgement(
         Kind.AWAY,
         "no broker is known to be in charge of the cluster",
         "try again",
     ),
 }
-_TABLE = [(kinds, _Judgement(*row)) for kinds, row in _ERRORS.items()]

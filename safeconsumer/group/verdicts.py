@@ -15,9 +15,7 @@ from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.holds.explain import counted
 
 CONTROL = "SafeConsumer(control=Control())"
-"""
-What a client needs to obey holds.
-"""
+"""What a client needs to obey holds."""
 
 
 class Level(StrEnum):

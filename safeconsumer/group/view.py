@@ -38,14 +38,10 @@ from safeconsumer.holds.explain import counted, utc
 _MANY, _FEW = 20, 5
 
 UNSEEN = "a consumer that assigns partitions itself and does not report is not seen"
-"""
-What is never known of a group.
-"""
+"""What is never known of a group."""
 
 UNCOMMITTED = "nothing committed"
-"""
-The words in place of a lag where there is no committed offset.
-"""
+"""The words in place of a lag where there is no committed offset."""
 
 # Kafka's states of a group in which its members own what they are assigned.
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
@@ -895,20 +891,17 @@ class View:
         """The verdict on the group."""
         if self.judged is not None:
             return self.judged.verdict.aged(self.age or 0.0)
+        if not self.holds and self.ends is None:
+            return verdicts.HOLDS_UNKNOWN
+        if not self.holds and self.kept:
+            return verdicts.KEPT_BY_MEMBERS.of(kept=kept_text(self.kept))
         if not self.holds:
-            return self._without_holds()
+            return verdicts.NOTHING_HELD
         if (over := self.ended(self.holds)) is not None:
             return over
         verdict = self.quietness(self.lasting).verdict
         is_unread = self.ends is None and verdict.level is not Level.ALARM
         return verdicts.HOLDS_UNKNOWN if is_unread else verdict
-
-    def _without_holds(self) -> Verdict:
-        if self.ends is None:
-            return verdicts.HOLDS_UNKNOWN
-        if self.kept:
-            return verdicts.KEPT_BY_MEMBERS.of(kept=kept_text(self.kept))
-        return verdicts.NOTHING_HELD
 
     def aged(self, age: float) -> "View":
         """Return what it is worth after so many seconds without news."""
@@ -954,15 +947,10 @@ def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
 
 def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
     """
-    Tell whether a report is of an earlier generation than the group's.
+    Tell whether a report is of an earlier generation than the last that is reported.
 
     An epoch of KIP-848 moves for all members whenever one comes or goes, also for those
     that keep what they own; they need not notice.
-
-    Args:
-        facts: what Kafka lists of the member.
-        report: its report.
-        last: the newest generation that any listed member reports.
     """
     generation = report.generation or -1
     if facts.epoch is None:

@@ -222,9 +222,7 @@ def _reason(value: object) -> str | None:
 # ---------------------------------------------------------------- fields
 
 Read = Callable[[object], Any]
-"""
-Returns a field's value; raises ValueError or TypeError if a field cannot have it.
-"""
+"""Returns a field's value; raises ValueError or TypeError if a field cannot have it."""
 
 
 def fields_of(

@@ -1,6 +1,7 @@
 """Consoles for tests: of a cluster that is not there, or served on a port."""
 
 import re
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
@@ -129,8 +130,8 @@ def console(team, **changed):
     )
     setup = evolve(setup, **changed)
     with ExitStack() as closing:
-        listener = closing.enter_context(serve.listening(0))
-        following = closing.enter_context(serve.follower(setup))
+        listener = closing.enter_context(socket.create_server((serve.HOST, 0)))
+        following = closing.enter_context(Follower(setup.base, setup.settings))
         state = serve.make_state(setup, following, listener.getsockname()[1])
         yield closing.enter_context(Served(state, listener))
 

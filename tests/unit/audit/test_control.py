@@ -89,7 +89,7 @@ def history(log, group=None):
     several = [
         record
         for one in log
-        for record in fold.take((one,)).fresh
+        for record in fold.take((one,))[0]
         if group in {None, record.key.group}
     ]
     found = entries(several, 0.0, 1e9)

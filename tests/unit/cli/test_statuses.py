@@ -6,7 +6,7 @@ import click
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.cli.errors import MEANINGS, Status
+from safeconsumer.cli.statuses import MEANINGS, Status
 
 
 def every_command():

@@ -45,20 +45,20 @@ def test_however_many_are_read_at_once(drawn, counts):
 def test_a_topic_made_anew_twice_begins_at_zero_twice():
     fold = Fold()
     for _ in range(3):
-        assert fold.take([written("orders", 4)]).fresh
-        assert fold.take([written("orders", 7, held=False)]).fresh
+        assert fold.take([written("orders", 4)])[0]
+        assert fold.take([written("orders", 7, held=False)])[0]
         fold.begin_again()
-    assert fold.take([written("orders", 0)]).fresh
+    assert fold.take([written("orders", 0)])[0]
     assert stands(fold) == {("alice", "orders"): 0}
 
 
 def test_a_hold_that_a_topic_made_anew_lacks_is_outlived():
     fold = Fold()
-    (one,) = fold.take([written("orders", 4)]).fresh
+    (one,), _ = fold.take([written("orders", 4)])
     assert not fold.is_outlived(one)
     fold.begin_again()
     assert fold.is_outlived(one)
-    (again,) = fold.take([written("orders", 0)]).fresh
+    (again,), _ = fold.take([written("orders", 0)])
     assert not fold.is_outlived(again)
 
 

@@ -78,7 +78,7 @@ def placed(*texts, view=VIEW, asked=None, **changed):
 
 def seen(one, asked=None):
     topics = sorted({tp.topic for tp in one.covers})
-    return one.with_retention((asked or Asked()).retention(topics))
+    return evolve(one, limits=(asked or Asked()).retention(topics))
 
 
 def said(one, asked=None):
