@@ -198,4 +198,4 @@ def test_what_is_refused_of_all_groups_is_asked_once(lab, *, api, error):
         assert lab.kinds(begun).count(api) <= len({1, 2, 3})
         fault.end()
         looking.survey()
-        assert not any(one.unread for one in looking.survey())
+        assert not any(one.unread for one in looking.survey()[0])
