@@ -92,6 +92,11 @@ def unmoved(view: View, holds: Iterable[HoldRecord]) -> list[Movement]:
     return [one for one in found if one.by in owners and not one.is_moved]
 
 
+def undone_sentence(undone: Iterable[Movement]) -> str:
+    """Say why holds are not lifted unless it is forced."""
+    return "; ".join(f"{one.name} is not moved yet: {one.why}" for one in undone)
+
+
 def readers(view: View) -> tuple[Member, ...]:
     """Return who reads by the offsets that the group commits; a stream does not."""
     return tuple(one for one in view.present if not one.is_stream)
