@@ -270,7 +270,9 @@ class Operator:
             return  # a look costs more
         view = self.look(group, is_strict=True, has_lags=False)
         if undone := unmoved(view, own(view.holds)):
-            message = f"{undone_sentence(undone)}. Nothing was changed: force=True lifts it"
+            message = (
+                f"{undone_sentence(undone)}. Nothing was changed: force=True lifts it"
+            )
             raise HoldSettingError(message)
 
     # ------------------------------------------------------------ reading
