@@ -111,14 +111,21 @@ def obstacle(one: Member) -> str:
     """Return why a member will not move what it owns; empty if it will."""
     if one.report is None or one.is_lost:
         return f"{one.name} {one.verdict.sentence}"
-    if one.report.resets is None:
+    if _is_mute(one):
         return f"{one.name} moves nothing: {NOT_NOW}"
     return ""
+
+
+def _is_mute(one: Member) -> bool:
+    return one.report is not None and not one.is_lost and one.report.resets is None
 
 
 def _why_not(view: View, tp: TopicPartition, target: Target) -> str:
     committed, owners = view.facts.committed.get(tp), movers(view, tp)
     for one in owners:
+        if committed == target.offset and _is_mute(one):
+            began = f"{one.name} cannot report whether it began there"
+            return f"the group has committed it, but {began}"
         if why := obstacle(one) or _waits(view, one, tp, target):
             return why
     if committed == target.offset:
@@ -128,10 +135,15 @@ def _why_not(view: View, tp: TopicPartition, target: Target) -> str:
     if view.unsettled:
         return f"{view.unsettled}; its owner moves it after that"
     if not owners:
+        if tp.topic in view.no_longer_read:
+            until = "until one does, or until the group has no member"
+            return f"nobody of the group reads {tp.topic}: nothing moves it {until}"
         again = (
             "" if readers(view) else "; run reset-offsets again, and it is done at once"
         )
-        return f"nobody owns it, and its next owner moves it first{again}"
+        # Its owner knows the topic's id; it is not known here.
+        unless = ", unless its topic was recreated since" if target.topic_id else ""
+        return f"nobody owns it, and its next owner moves it first{unless}{again}"
     return f"{owners[0].name} has not committed it yet"
 
 
