@@ -135,16 +135,20 @@ def _why_not(view: View, tp: TopicPartition, target: Target) -> str:
     if view.unsettled:
         return f"{view.unsettled}; its owner moves it after that"
     if not owners:
-        if tp.topic in view.no_longer_read:
-            until = "until one does, or until the group has no member"
-            return f"nobody of the group reads {tp.topic}: nothing moves it {until}"
-        again = (
-            "" if readers(view) else "; run reset-offsets again, and it is done at once"
-        )
-        # Its owner knows the topic's id; it is not known here.
-        unless = ", unless its topic was recreated since" if target.topic_id else ""
-        return f"nobody owns it, and its next owner moves it first{unless}{again}"
+        return _unowned(view, tp, target)
     return f"{owners[0].name} has not committed it yet"
+
+
+def _unowned(view: View, tp: TopicPartition, target: Target) -> str:
+    if tp.topic in view.no_longer_read:
+        until = "until one does, or until the group has no member"
+        return f"nobody of the group reads {tp.topic}: nothing moves it {until}"
+    again = (
+        "" if readers(view) else "; run reset-offsets again, and it is done at once"
+    )
+    # Its owner knows the topic's id; it is not known here.
+    unless = ", unless its topic was recreated since" if target.topic_id else ""
+    return f"nobody owns it, and its next owner moves it first{unless}{again}"
 
 
 def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:
