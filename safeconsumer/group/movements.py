@@ -125,8 +125,10 @@ def _why_not(view: View, tp: TopicPartition, target: Target) -> str:
     for one in owners:
         if committed == target.offset and _is_mute(one):
             began = f"{one.name} cannot report whether it began there"
-            return f"the group has committed it, but {began}"
-        if why := obstacle(one) or _waits(view, one, tp, target):
+            why = f"the group has committed it, but {began}"
+        else:
+            why = obstacle(one) or _waits(view, one, tp, target)
+        if why:
             return why
     if committed == target.offset:
         return ""
@@ -143,9 +145,7 @@ def _unowned(view: View, tp: TopicPartition, target: Target) -> str:
     if tp.topic in view.no_longer_read:
         until = "until one does, or until the group has no member"
         return f"nobody of the group reads {tp.topic}: nothing moves it {until}"
-    again = (
-        "" if readers(view) else "; run reset-offsets again, and it is done at once"
-    )
+    again = "" if readers(view) else "; run reset-offsets again, and it is done at once"
     # Its owner knows the topic's id; it is not known here.
     unless = ", unless its topic was recreated since" if target.topic_id else ""
     return f"nobody owns it, and its next owner moves it first{unless}{again}"
