@@ -17,6 +17,7 @@ from safeconsumer.clients.aiokafka_control import (
     TopicPartition,
     UpstreamConsumer,
     require_supported,
+    stop_whole,
 )
 from safeconsumer.clients.member import Member, OtherPartition, Target
 from safeconsumer.events.dispatch import Hook
@@ -371,7 +372,7 @@ class AIOKafkaConsumer(UpstreamConsumer):
         """Leave the group and stop; as aiokafka's. Control threads end, too."""
         try:
             # First, or Kafka would list a member for a while that has reported its end.
-            await super().stop()
+            await stop_whole(self, super().stop())
         finally:
             if not self._is_over:
                 self._is_over = True

@@ -641,6 +641,36 @@ def test_stop_ends_what_it_has_where_no_broker_answers(team, loop):
         team.broker.heal()
 
 
+@pytest.mark.embedded_broker
+@pytest.mark.parametrize("whose", ["the control reader's", "its own"])
+def test_stop_ends_all_where_a_fetch_waits_to_be_repeated(team, loop, whose):
+    """Aiokafka's own ``stop()`` ends cancelled there, with its connections open."""
+    team.broker.create_topic(f"empty-{team.group}", 1)
+    consumer = loop.call(aiokafka, team, control=team.quick)
+    loop.run(consumer.start())
+    loop.call(consumer.assign, [TopicPartition(f"empty-{team.group}", 0)])
+    wait_for(lambda: consumer._member.is_caught_up, "the holds")
+    reader = consumer._member._control._reader._topic._reader
+    client = consumer if whose == "its own" else reader
+    client._fetcher._retry_backoff = 3600
+
+    def is_waiting():
+        fetches = tuple(client._fetcher._pending_tasks)
+        awaited = [one.get_coro().cr_await for one in fetches]
+        return any(getattr(one, "__name__", None) == "sleep" for one in awaited)
+
+    name = "a" if whose == "its own" else "a-control"
+    team.broker.hold("Fetch", client_id=name).wait()
+    team.broker.down()
+    try:
+        wait_for(is_waiting, "a fetch that waits")
+        loop.run(consumer.stop())
+    finally:
+        team.broker.heal()
+    assert not any(one.connected() for one in client._client._conns.values())
+    assert consumer._calls._clients == {}
+
+
 def test_nothing_of_it_waits_in_the_event_loop(team, loop, monkeypatch):
     """Neither for a thread nor for what runs in the loop itself."""
     waiting = set()
