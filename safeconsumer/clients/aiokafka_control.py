@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -43,6 +43,7 @@ __all__ = [
     "TopicPartition",
     "UpstreamConsumer",
     "require_supported",
+    "run_on_thread",
     "stop_whole",
 ]
 
@@ -85,6 +86,15 @@ def require_supported() -> None:
             "it, and it may differ inside): install 'aiokafka>=0.13,<0.15'"
         )
         raise UnsupportedAiokafkaError(message)
+
+
+async def run_on_thread(call: Callable[[], None]) -> None:
+    """Run a call on a thread of its own: those of the program may all be at work."""
+    executor = ThreadPoolExecutor(1, "safeconsumer-asyncio")
+    try:
+        await asyncio.get_running_loop().run_in_executor(executor, call)
+    finally:
+        executor.shutdown(wait=False)
 
 
 async def stop_whole(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # noqa: ANN401 - a consumer or producer
