@@ -11,6 +11,7 @@ from kafka.structs import TopicPartition
 from safeconsumer import Control, Pump, SafeConsumer, Worker
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer._kafka.resetting import RECREATED
+from safeconsumer._kafka.resetting import Resetting as Resets
 from safeconsumer.audit import control as audited
 from safeconsumer.audit.results import Settings
 from safeconsumer.events import PartitionReset, WorkDropped
@@ -511,6 +512,29 @@ def test_a_commit_from_elsewhere_is_put_right_while_the_hold_stands(lab):
     elsewhere(lab, 9)
     lab.sleep(5)
     assert lab.committed(T) == 4
+    one.stop()
+
+
+@simulated(seeds=1)
+def test_what_was_moved_costs_next_to_nothing_while_the_hold_stands(lab, monkeypatch):
+    """Thousands of partitions were looked at five times a second."""
+    operator = Resetting(lab)
+    lab.topic("t", records=10)
+    one = member(lab, "a", enable_auto_commit=True)
+    lab.until(lambda: len(one.records) == 10)
+    operator.hold("t")
+    operator.reset({T: 4})
+    lab.until(lambda: lab.committed(T) == 4)
+    lab.sleep(5)
+    looks, look = [], Resets._due
+
+    def counting(self, troubles):
+        looks.append(lab.now)
+        return look(self, troubles)
+
+    monkeypatch.setattr(Resets, "_due", counting)
+    lab.sleep(30)
+    assert 10 <= len(looks) <= 25
     one.stop()
 
 
