@@ -316,7 +316,9 @@ class Resetting:
     def _note_done(
         self, tp: TopicPartition, state: OwnedPartitionState, target: Target
     ) -> None:
-        self._done[tp] = state, target, self._ledger.now()[0] + _AGAIN
+        # All are asked for again at the same moments, by one question.
+        until = (self._ledger.now()[0] // _AGAIN + 1) * _AGAIN
+        self._done[tp] = state, target, until
         self._resets.release([tp])
 
     # ------------------------------------------------------------ lifted while undone
