@@ -3,8 +3,9 @@
 import pytest
 from attrs import evolve
 
+from safeconsumer.cli.waiting import is_moved
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.movements import movements
+from safeconsumer.group.movements import movements, reasons
 from safeconsumer.group.report_wire import (
     MOST_KEPT,
     STREAM,
@@ -73,6 +74,19 @@ def test_a_stream_that_obeys_the_group_neither_moves_nor_is_waited_for():
     assert whys(done) == {0: "", 1: ""}
     alone = under_a_reset(stream, committed=5)
     assert "run reset-offsets again" in whys(alone)[0]
+
+
+def test_thousands_of_partitions_are_named_as_ranges():
+    """``resume`` wrote a line of 180,000 characters, ``--wait`` one of 3,000 names."""
+    done = under_a_reset(OWNER, report("a", **BOTH, resets=()))
+    assert is_moved(done, ()) == (True, "moved: t:0-1")
+    why = "a has not committed it yet"
+    left = movements(evolve(done, facts=evolve(done.facts, committed={})))
+    assert list(reasons(left)) == [f"t:0-1 are not moved yet: {why}"]
+    assert list(reasons(left[:1])) == [f"t:0 is not moved yet: {why}"]
+    several = [evolve(one, why=f"{n} {one.why}") for n in range(4) for one in left]
+    *_, said = reasons([*several, *(evolve(one, why=one.name) for one in left)])
+    assert said == "and 1 other reason"
 
 
 def test_a_plain_client_is_named():
