@@ -220,7 +220,7 @@ def test_resume_is_refused_if_a_reset_is_asked_for_while_it_looks(team, monkeypa
     monkeypatch.setattr(Operator, "look", late)
     ended = by_alice(team, "resume", team.topic)
     assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
-    assert f"{team.topic}:0 is not moved yet: " in ended.stderr
+    assert f"{team.topic}:0-3 are not moved yet: " in ended.stderr
     assert past(team)[-1]["is_held"]
     team.broker.clear_faults()
 
