@@ -10,7 +10,7 @@ import reference_tables
 
 from safeconsumer import errors, events, holds, metrics, spark, testing, worker
 from safeconsumer.cli import commands
-from safeconsumer.cli.errors import MEANINGS
+from safeconsumer.cli.statuses import MEANINGS
 from tests.unit.contract import matrix
 
 _RUNBOOK = Path(metrics.__file__).parent / "files" / "runbook.md"

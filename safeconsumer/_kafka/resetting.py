@@ -81,6 +81,9 @@ class Resetting:
         self._is_running = False
         # What was found done: the ownership, its target, and until when that is believed.
         self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
+        # What the last look found nothing to do in, and until when that is believed.
+        self._idle: tuple[object, ...] = ()
+        self._idle_until = 0.0
         # The last target of what is not moved yet.
         self._last: dict[TopicPartition, Target] = {}
         # The ownerships of whose end the listener has heard last.
@@ -119,6 +122,9 @@ class Resetting:
             return  # a join may end them, and the listener hears of that once
         self._revoked = {}
         await self._tell_listener("on_partitions_assigned", kept)
+        found = self._situation()
+        if found == self._idle and self._ledger.now()[0] < self._idle_until:
+            return  # thousands of partitions are looked at only if there is a reason
         self._last |= {TopicPartition(*tp): one for tp, one in self._targets.items()}
         lifted = [tp for tp in self._resets.pending() if tp not in self._targets]
         if lifted:
@@ -129,6 +135,10 @@ class Resetting:
         known = {tp: before[tp] for tp in due if tp in before}
         self._resets.troubles = known | troubles
         if not due:
+            now = self._ledger.now()[0]
+            done = (self._done.get(tp) for tp in self._subscription.assignment)
+            ends = [one[2] for one in done if one is not None and one[2] > now]
+            self._idle, self._idle_until = found, min(ends, default=now + _AGAIN)
             return
         try:
             await self._move(due, troubles)
@@ -146,6 +156,16 @@ class Resetting:
     def _state(self, tp: tuple[str, int]) -> OwnedPartitionState | None:
         state = self._subscription.assignment.get(TopicPartition(*tp))
         return state if isinstance(state, OwnedPartitionState) else None
+
+    def _situation(self) -> tuple[object, ...]:
+        # Ownerships, holds and gates are in the table, another object after each change.
+        return (
+            self._resets.targets,
+            self._ledger.table(),
+            self._is_member(),
+            frozenset(self._busy()),
+            frozenset(self._resets.unread()),
+        )
 
     def _due(self, troubles: dict[tuple[str, int], str]) -> States:
         """Return what is to be looked at now; say of the rest why it waits."""
@@ -304,7 +324,9 @@ class Resetting:
     def _note_done(
         self, tp: TopicPartition, state: OwnedPartitionState, target: Target
     ) -> None:
-        self._done[tp] = state, target, self._ledger.now()[0] + _AGAIN
+        # All are asked for again at the same moments, by one question.
+        until = (self._ledger.now()[0] // _AGAIN + 1) * _AGAIN
+        self._done[tp] = state, target, until
         self._resets.release([tp])
 
     # ------------------------------------------------------------ lifted while undone

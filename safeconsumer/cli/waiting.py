@@ -150,7 +150,7 @@ def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
         message = "nothing of it is being moved: no reset stands"
         raise InVainError(message)
     if not left:
-        return True, f"moved: {', '.join(one.name for one in found)}"
+        return True, f"moved: {partitions_text(one.tp for one in found)}"
     return False, "; ".join(f"{one.name} {one.sentence()}" for one in left[:5])
 
 

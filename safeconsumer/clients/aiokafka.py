@@ -18,6 +18,8 @@ from safeconsumer.clients.aiokafka_control import (
     TopicPartition,
     UpstreamConsumer,
     require_supported,
+    run_on_thread,
+    stop_whole,
 )
 from safeconsumer.clients.member import Member, OtherPartition, Target
 from safeconsumer.events.dispatch import Hook
@@ -94,12 +96,15 @@ class AIOKafkaConsumer(UpstreamConsumer):
             log=log,
             elsewhere=partial(_busy_of, weak),
         )
+        self._configs, self._control = configs, control
         self._calls = LoopCalls()
         self._clients = AiokafkaClients(configs, self._calls)
-        self._control = control
         if control is not None:
             self._member.control_of(control, self._clients)  # or it raises
+        # Begins control; None before, and once control has ended.
         self._attaching: asyncio.Future[None] | None = None
+        # Ends the control of a start() that failed.
+        self._ending: asyncio.Future[None] | None = None
         # The assignment that the ledger knows, as aiokafka's own object, and whether it
         # was revoked since.
         self._known = _NONE
@@ -369,24 +374,44 @@ class AIOKafkaConsumer(UpstreamConsumer):
         """
         Read the holds of the group, and join it; as aiokafka's.
 
-        After an exception it may be called again. :meth:`stop` ends its threads.
+        After an exception its threads end, and it may be called again, unless it had
+        begun to join: then only :meth:`stop` is left, as of aiokafka. After a cancel
+        the threads end as soon as they can.
 
         Raises:
             ControlTopicError: the settings of the holds topic would let Kafka delete
                 holds.
         """
-        if self._control is not None and not self._member.obeys:
-            obeying = asyncio.to_thread(self._member.obey, self._control, self._clients)
-            # A task that is cancelled does not end its thread: stop() waits for it.
-            self._attaching = asyncio.ensure_future(obeying)
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+        if self._attaching is not None:  # by another call
             await asyncio.shield(self._attaching)
-        await super().start()
+        if self._control is None or self._is_over or self._attaching is not None:
+            await super().start()
+            return
+        obeying = partial(self._member.obey, self._control, self._clients)
+        # A task that is cancelled does not end its thread.
+        self._attaching = asyncio.ensure_future(run_on_thread(obeying))
+        try:
+            await asyncio.shield(self._attaching)
+            await super().start()
+        except BaseException as error:
+            self._ending = asyncio.ensure_future(self._give_up_control())
+            if not isinstance(error, asyncio.CancelledError):
+                await asyncio.shield(self._ending)
+            raise
+
+    async def _give_up_control(self) -> None:
+        if not self._is_over:  # or stop() ends it
+            await self._end_control(self._member.give_up_control)
+            self._calls = LoopCalls()
+            self._clients = AiokafkaClients(self._configs, self._calls)
 
     async def stop(self) -> None:
         """Leave the group and stop; as aiokafka's. Control threads end, too."""
         try:
             # First, or Kafka would list a member for a while that has reported its end.
-            await super().stop()
+            await stop_whole(self, super().stop())
         finally:
             if not self._is_over:
                 self._is_over = True
@@ -395,12 +420,20 @@ class AIOKafkaConsumer(UpstreamConsumer):
     async def _end(self) -> None:
         self._look_now()  # its timer ends
         try:
+            if self._ending is not None:
+                await asyncio.wait([self._ending])
+            await self._end_control(self._member.end_control)
+        finally:
+            self._member.close()
+
+    async def _end_control(self, end: Callable[[], None]) -> None:
+        try:
             if self._attaching is not None:
                 await asyncio.wait([self._attaching])
-            await asyncio.to_thread(self._member.end_control)
+            await run_on_thread(end)
         finally:
             await self._calls.end()
-            self._member.close()
+            self._attaching = None
 
 
 class _Listener(ConsumerRebalanceListener):

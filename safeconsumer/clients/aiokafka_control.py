@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -44,11 +44,14 @@ __all__ = [
     "TopicPartition",
     "UpstreamConsumer",
     "require_supported",
+    "run_on_thread",
+    "stop_whole",
 ]
 
 log = logging.getLogger("safeconsumer.group")
 
-# A member asks for one private name, `_coordinator`, with `member_id` and `generation`.
+# Private names of aiokafka: `_coordinator` of a member, with `member_id` and `generation`,
+# and `_client` of a consumer, its connections.
 _SUPPORTED = ("0.13", "0.14")
 # The settings of a member that say where the cluster is and how to log in; its group, its
 # records and its timeouts are its own.
@@ -85,6 +88,33 @@ def require_supported() -> None:
             "it, and it may differ inside): install 'aiokafka>=0.13,<0.15'"
         )
         raise UnsupportedAiokafkaError(message)
+
+
+async def run_on_thread(call: Callable[[], None]) -> None:
+    """Run a call on a thread of its own: those of the program may all be at work."""
+    executor = ThreadPoolExecutor(1, "safeconsumer-asyncio")
+    try:
+        await asyncio.get_running_loop().run_in_executor(executor, call)
+    finally:
+        executor.shutdown(wait=False)
+
+
+async def stop_whole(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # noqa: ANN401 - a consumer or producer
+    """
+    Stop a client by its own call for it, and in any case its connections.
+
+    While a fetch waits to be repeated, the call of aiokafka 0.13 and 0.14 ends cancelled
+    although nobody has cancelled it: ``Fetcher.close`` awaits what it has cancelled.
+    """
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    try:
+        await stop
+    except asyncio.CancelledError:
+        is_producer = isinstance(client, AIOKafkaProducer)
+        await (client.client if is_producer else client._client).close()  # noqa: SLF001 - see above
+        if task is not None and task.cancelling() > before:
+            raise
 
 
 class LoopCalls:
@@ -161,7 +191,9 @@ class LoopCalls:
     async def _stop(self, client: Any) -> None:  # noqa: ANN401 - likewise
         stopping = self._clients[client]
         if stopping is None:
-            self._clients[client] = stopping = asyncio.ensure_future(client.stop())
+            self._clients[client] = stopping = asyncio.ensure_future(
+                stop_whole(client, client.stop())
+            )
         await asyncio.wait([stopping])  # whoever is cancelled meanwhile
         if stopping.exception() is not None:
             log.debug("a client ended with an error", exc_info=stopping.exception())

@@ -500,7 +500,8 @@ class Consumer(UpstreamConsumer):
             if call is not None:
                 call(self, parts)
         finally:
-            if not self._has_assigned:  # as upstream does it, but not behind our back
+            # As upstream does it, but not behind our back.
+            if not self._has_assigned and not self._is_closing:
                 fresh = [TopicPartition(one.topic, one.partition) for one in parts]
                 assign = (
                     self.incremental_assign if self._is_cooperative else self.assign

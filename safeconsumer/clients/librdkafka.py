@@ -156,7 +156,7 @@ class HoldsTopic:
             (future,) = admin.describe_configs(
                 [resource], request_timeout=_ASK_SECONDS
             ).values()
-            settings = {key: str(one.value) for key, one in future.result().items()}
+            settings = {key: str(one.value) for key, one in _result(future).items()}
         except KafkaException as error:
             if error.args[0].code() not in _REFUSED:
                 raise
@@ -168,8 +168,8 @@ class HoldsTopic:
         # First, so that the next question finds the topic's leader known: librdkafka
         # 2.16 asks again after 3 s only.
         found = str(_described(admin, self._name).topic_id)
-        first = int(self._ask(_FIRST).result().offset)
-        self._end = end = int(self._ask(_LAST).result().offset)
+        first = int(_result(self._ask(_FIRST)).offset)
+        self._end = end = int(_result(self._ask(_LAST)).offset)
         remade: tuple[Remade, ...] = ()
         if end < self._position or self._id not in {None, found}:
             remade = (Remade(self._name, self._position, end),)
@@ -384,12 +384,21 @@ def _ask_about(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - confluen
 
 def _described(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - a TopicDescription
     try:
-        return _ask_about(admin, name).result()
+        return _result(_ask_about(admin, name))
     except KafkaException as error:
         if _code(error) not in _MISSING:
             raise
         code = KafkaError.UNKNOWN_TOPIC_OR_PART
         raise KafkaException(KafkaError(code, topics.absent(name))) from error
+
+
+def _result(future: Any) -> Any:  # noqa: ANN401 - confluent-kafka's future
+    # confluent-kafka 2.16 keeps a future's error in a cycle. If it were raised here, its
+    # traceback would keep our clients, four threads each, until the collector comes.
+    failed = future.exception()
+    if isinstance(failed, KafkaException):
+        raise KafkaException(*failed.args)
+    return future.result()
 
 
 def _code(error: BaseException) -> int | None:

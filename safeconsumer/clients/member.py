@@ -323,6 +323,13 @@ class Member:
         if self._control is not None:
             self._control.close()
 
+    def give_up_control(self) -> None:
+        """End group control of a member that could not start; it may :meth:`obey` again."""
+        control, self._control = self._control, None
+        self._after_joins.clear()
+        if control is not None:
+            control.close()
+
     def close(self) -> None:
         """End the assignment, and all holds but those of operators."""
         self._in_hand = _NONE

@@ -91,6 +91,8 @@ class GroupControl:
         most = _CLOSE_SECONDS if seconds is None else min(seconds, _CLOSE_SECONDS)
         until = time.monotonic() + most
         if self._reporter is not None:
+            wake, wakers = self._reporter.wake, self._ledger.wakers
+            self._ledger.wakers = [one for one in wakers if one != wake]
             self._reporter.ask_to_stop()  # it ends while the reader does
         self._reader.stop(until)
         if self._reporter is not None:

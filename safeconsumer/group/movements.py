@@ -1,20 +1,23 @@
 """Tells which partitions of a group were moved by resets that stand, and why not others."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 from kafka import TopicPartition
 
 from safeconsumer.group.facts import HoldRecord, targets_of
-from safeconsumer.group.partitions import covered
+from safeconsumer.group.partitions import covered, partitions_text
 from safeconsumer.group.report_wire import MOST_KEPT
 from safeconsumer.group.view import Member, View
+from safeconsumer.holds.explain import counted
 from safeconsumer.holds.resets import Target
 from safeconsumer.holds.scope import Scope
 
 NOT_NOW = "its client, settings or version cannot"
 """Why a member that reports does not carry out resets."""
+
+_MOST_REASONS = 5
 
 
 @frozen(kw_only=True)
@@ -69,7 +72,7 @@ class Movement:
 
 def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
     """Return what resets move of a group, or of some scopes, sorted by partition."""
-    wanted = tuple(scopes)
+    wanted, owners = tuple(scopes), owners_of(view)
     targets = targets_of(view.lasting)
     found = tuple(TopicPartition(*tp) for tp in sorted(targets))
     return tuple(
@@ -78,7 +81,7 @@ def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
             offset=targets[tp].offset,
             committed=view.facts.committed.get(tp),
             by=targets[tp].owner,
-            why=_why_not(view, tp, targets[tp]),
+            why=_why_not(view, owners.get(tp, ()), tp, targets[tp]),
         )
         for tp in (covered(wanted, found) if wanted else found)
     )
@@ -92,19 +95,18 @@ def unmoved(view: View, holds: Iterable[HoldRecord]) -> list[Movement]:
     return [one for one in found if one.by in owners and not one.is_moved]
 
 
-def undone_sentence(undone: Iterable[Movement]) -> str:
-    """Say why holds are not lifted unless it is forced."""
-    return "; ".join(f"{one.name} is not moved yet: {one.why}" for one in undone)
-
-
 def readers(view: View) -> tuple[Member, ...]:
     """Return who reads by the offsets that the group commits; a stream does not."""
     return tuple(one for one in view.present if not one.is_stream)
 
 
-def movers(view: View, tp: TopicPartition) -> tuple[Member, ...]:
-    """Return the members that own a partition."""
-    return tuple(one for one in readers(view) if tp in one.owned)
+def owners_of(view: View) -> dict[TopicPartition, list[Member]]:
+    """Return the members that own each partition, of those that would move it."""
+    found: dict[TopicPartition, list[Member]] = {}
+    for one in readers(view):
+        for tp in one.owned:
+            found.setdefault(TopicPartition(*tp), []).append(one)
+    return found
 
 
 def obstacle(one: Member) -> str:
@@ -120,8 +122,10 @@ def _is_mute(one: Member) -> bool:
     return one.report is not None and not one.is_lost and one.report.resets is None
 
 
-def _why_not(view: View, tp: TopicPartition, target: Target) -> str:
-    committed, owners = view.facts.committed.get(tp), movers(view, tp)
+def _why_not(
+    view: View, owners: Sequence[Member], tp: TopicPartition, target: Target
+) -> str:
+    committed = view.facts.committed.get(tp)
     for one in owners:
         if committed == target.offset and _is_mute(one):
             began = f"{one.name} cannot report whether it began there"
@@ -165,6 +169,18 @@ def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:
     if any(report.applied.get(name, 0) <= target.record for name in topics):
         return f"{one.name} has not read the reset yet"
     return ""
+
+
+def reasons(several: Iterable[Movement]) -> Iterator[str]:
+    """Yield a sentence for each reason why some were not moved, with the partitions."""
+    found: dict[str, list[TopicPartition]] = {}
+    for one in several:
+        found.setdefault(one.why, []).append(one.tp)
+    for why, tps in tuple(found.items())[:_MOST_REASONS]:
+        verb = "is" if len(tps) == 1 else "are"
+        yield f"{partitions_text(tps)} {verb} not moved yet: {why}"
+    if (more := len(found) - _MOST_REASONS) > 0:
+        yield f"and {counted(more, 'other reason')}"
 
 
 def summaries(several: Iterable[Movement]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from safeconsumer.group.commits import (
 )
 from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.movements import undone_sentence, unmoved
+from safeconsumer.group.movements import reasons, unmoved
 from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.settings import Control
@@ -270,9 +270,8 @@ class Operator:
             return  # a look costs more
         view = self.look(group, is_strict=True, has_lags=False)
         if undone := unmoved(view, own(view.holds)):
-            message = (
-                f"{undone_sentence(undone)}. Nothing was changed: force=True lifts it"
-            )
+            why = "; ".join(reasons(undone))
+            message = f"{why}. Nothing was changed: force=True lifts it"
             raise HoldSettingError(message)
 
     # ------------------------------------------------------------ reading

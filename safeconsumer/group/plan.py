@@ -39,7 +39,7 @@ from safeconsumer.group import patterns, scopes
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.movements import undone_sentence, unmoved
+from safeconsumer.group.movements import reasons, unmoved
 from safeconsumer.group.partitions import (
     covered,
     folded_cells,
@@ -673,7 +673,7 @@ class Lift:
         if undone := unmoved(plan.view, plan.own):
             yield Need(
                 consent=Consent.FORCE,
-                why=undone_sentence(undone),
+                why="; ".join(reasons(undone)),
                 ask="resume --force lifts it, and leaves what is not moved where it is",
             )
         is_another = [one for one in plan.own if self.by not in {None, one.key.owner}]

@@ -20,7 +20,7 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.group.facts import HoldRecord, targets_of
-from safeconsumer.group.movements import movements, movers, obstacle, readers
+from safeconsumer.group.movements import movements, obstacle, owners_of, readers
 from safeconsumer.group.partitions import Coverage, covered, partitions_text
 from safeconsumer.group.plan import (
     Cluster,
@@ -352,8 +352,9 @@ class ResetTo:
 
     def _not_moving(self, plan: Plan) -> Iterator[Need]:
         found: dict[str, list[TopicPartition]] = {}
+        owners = owners_of(plan.view)
         for tp in self.places:
-            for one in movers(plan.view, tp):
+            for one in owners.get(tp, ()):
                 if why := obstacle(one):
                     found.setdefault(why, []).append(tp)
         for why, tps in found.items():

@@ -44,6 +44,7 @@ from tests.harness.waiting import looks, wait_for
 
 pytestmark = pytest.mark.any_broker
 
+CONTROL, STATUS = "safeconsumer-control", "safeconsumer-status"
 ALL_ASSIGNORS = pytest.mark.parametrize("assignor", ASSIGNORS)
 
 
@@ -199,10 +200,13 @@ class Naive(AIOKafkaConsumer):
 
 
 def test_a_member_that_only_pauses_when_holds_change_leaks(team, loop):
-    """The negative control: the other tests would see it."""
+    """The negative control: the other tests would see it. A rebalance forgets its pauses."""
     team.operator_holds(team.topic)
-    with AiokafkaMember(loop, team, "a", control=team.quick, kind=Naive) as one:
-        wait_for(lambda: one.came, "a record of what is held")
+    kind = {"control": team.quick, "kind": Naive}
+    with AiokafkaMember(loop, team, "a", **kind) as one:
+        wait_for(lambda: one.consumer.holds() and one.assignment, "the hold")
+        with AiokafkaMember(loop, team, "b", **kind) as two:
+            wait_for(lambda: one.came or two.came, "a record of what is held")
 
 
 @pytest.mark.contract("G8", "G9")
@@ -637,22 +641,71 @@ def test_start_may_be_cancelled_and_stop_ends_what_it_began(team, loop):
     assert not [one for one in left if "asyncio" not in one.name]
 
 
-def test_start_may_be_tried_again_and_reads_the_holds_once(team, loop):
-    """Programs do so until a broker is there."""
-    consumer = loop.call(aiokafka, team, team.topic, control=team.quick)
+def control_threads():
+    names = [one.name for one in threading.enumerate()]
+    return sorted(one for one in names if one in {CONTROL, STATUS})
+
+
+def test_start_that_failed_leaves_nothing_and_may_be_tried_again(team, loop):
+    """Programs do so until a broker is there, or drop the consumer, which is no member."""
+    told = []
+    consumer = loop.call(aiokafka, team, control=team.quick, hooks=[told.append])
     failing = [OSError("no broker")]
 
     async def wait_topics():
+        assert control_threads() == [CONTROL, STATUS]
         if failing:
             raise failing.pop()
 
     consumer._wait_topics = wait_topics
     with pytest.raises(OSError, match="no broker"):
         loop.run(consumer.start())
+    assert control_threads() == []
+    assert consumer._member.ledger.wakers == []
+    assert consumer._calls._clients == {}
     loop.run(consumer.start())
-    names = [one.name for one in threading.enumerate()]
+    assert control_threads() == [CONTROL, STATUS]
+    with pytest.raises(AssertionError):
+        loop.run(consumer.start())
+    assert control_threads() == [CONTROL, STATUS]
+    wait_for(lambda: consumer._member.is_caught_up, "the holds")
     loop.run(consumer.stop())
-    assert names.count("safeconsumer-control") == 1
+    assert control_threads() == []
+
+
+@pytest.mark.embedded_broker
+@pytest.mark.parametrize("again", [True, False], ids=["started again", "dropped"])
+def test_start_that_is_cancelled_leaves_one_control_at_most(team, loop, again):
+    """As ``wait_for(consumer.start(), 1)`` does while brokers are slow."""
+    consumer = loop.call(aiokafka, team, control=team.quick)
+    held = team.broker.hold("DescribeConfigs", client_id="a-control")
+    task = loop.call(asyncio.ensure_future, consumer.start())
+    held.wait()
+    loop.call(task.cancel)
+    if again:
+        starting = asyncio.run_coroutine_threadsafe(consumer.start(), loop.loop)
+    held.release()
+    if again:
+        starting.result(60)
+        assert consumer._ending.done()  # of the first control, not of this one
+        assert control_threads() == [CONTROL, STATUS]
+    else:
+        wait_for(lambda: control_threads() == [], "the end of its threads")
+    loop.run(consumer.stop())
+    assert control_threads() == []
+
+
+def test_start_and_stop_do_not_wait_for_the_programs_executor(team, loop):
+    with ThreadPoolExecutor(1) as busy:
+        loop.call(loop.loop.set_default_executor, busy)
+        done = threading.Event()
+        loop.call(loop.loop.run_in_executor, None, done.wait)
+        try:
+            consumer = loop.call(aiokafka, team, control=team.quick)
+            loop.run(consumer.start())
+            loop.run(consumer.stop())
+        finally:
+            done.set()
 
 
 @pytest.mark.embedded_broker
@@ -667,6 +720,36 @@ def test_stop_ends_what_it_has_where_no_broker_answers(team, loop):
         loop.run(consumer.stop())
     finally:
         team.broker.heal()
+
+
+@pytest.mark.embedded_broker
+@pytest.mark.parametrize("whose", ["the control reader's", "its own"])
+def test_stop_ends_all_where_a_fetch_waits_to_be_repeated(team, loop, whose):
+    """Aiokafka's own ``stop()`` ends cancelled there, with its connections open."""
+    team.broker.create_topic(f"empty-{team.group}", 1)
+    consumer = loop.call(aiokafka, team, control=team.quick)
+    loop.run(consumer.start())
+    loop.call(consumer.assign, [TopicPartition(f"empty-{team.group}", 0)])
+    wait_for(lambda: consumer._member.is_caught_up, "the holds")
+    reader = consumer._member._control._reader._topic._reader
+    client = consumer if whose == "its own" else reader
+    client._fetcher._retry_backoff = 3600
+
+    def is_waiting():
+        fetches = tuple(client._fetcher._pending_tasks)
+        awaited = [one.get_coro().cr_await for one in fetches]
+        return any(getattr(one, "__name__", None) == "sleep" for one in awaited)
+
+    name = "a" if whose == "its own" else "a-control"
+    team.broker.hold("Fetch", client_id=name).wait()
+    team.broker.down()
+    try:
+        wait_for(is_waiting, "a fetch that waits")
+        loop.run(consumer.stop())
+    finally:
+        team.broker.heal()
+    assert not any(one.connected() for one in client._client._conns.values())
+    assert consumer._calls._clients == {}
 
 
 def test_nothing_of_it_waits_in_the_event_loop(team, loop, monkeypatch):

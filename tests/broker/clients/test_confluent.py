@@ -1,5 +1,6 @@
 """Members on confluent-kafka: what they deliver while something is held, and after it."""
 
+import gc
 import itertools
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from safeconsumer import ALL
 from safeconsumer.cli.errors import Status
@@ -712,6 +714,38 @@ def test_callbacks_are_the_programs_and_may_assign(team, member):
 
 
 @pytest.mark.contract("P14", "G9")
+def test_a_question_that_fails_leaves_no_client_to_the_collector(monkeypatch):
+    """Each one has threads and sockets; a reader asks again while no broker is there."""
+    monkeypatch.setattr(librdkafka, "_ASK_SECONDS", 0.1)
+    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+    topic = LibrdkafkaClients(settings).holds_topic("holds")
+
+    def clients():
+        return [one for one in gc.get_objects() if isinstance(one, AdminClient)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(clients())
+        with pytest.raises(KafkaException):
+            topic.facts()
+        assert len(clients()) == before
+        with pytest.raises(KafkaException):
+            topic.begin()
+        topic.close()
+        assert len(clients()) == before
+    finally:
+        gc.enable()
+
+
+def test_a_member_that_closes_as_it_is_assigned_is_closed(team, member):
+    """A poll then says so, as confluent-kafka's; it raised SystemError."""
+    one = member()
+    one.subscribe([team.topic], on_assign=lambda consumer, _: consumer.close())
+    with pytest.raises(RuntimeError, match="closed"):
+        taken(one, lambda _: False, "an error")
+
+
 def test_what_a_hook_hears(team, subscribed):
     told = []
     consumer = subscribed(control=team.quick, hooks=[told.append])

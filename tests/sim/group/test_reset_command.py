@@ -200,7 +200,7 @@ def test_resume_waits_until_it_is_done_unless_forced(team):
     assert "to be moved to 1" in run(team, "status", "--group", team.group).stdout
     ended = by_alice(team, "resume", team.topic)
     assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
-    assert f"{team.topic}:0 is not moved yet: " in ended.stderr
+    assert f"{team.topic}:0-3 are not moved yet: " in ended.stderr
     assert by_alice(team, "resume", team.topic, "--force").exit_code == Status.DONE
     team.broker.clear_faults()
 
@@ -220,7 +220,7 @@ def test_resume_is_refused_if_a_reset_is_asked_for_while_it_looks(team, monkeypa
     monkeypatch.setattr(Operator, "look", late)
     ended = by_alice(team, "resume", team.topic)
     assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
-    assert f"{team.topic}:0 is not moved yet: " in ended.stderr
+    assert f"{team.topic}:0-3 are not moved yet: " in ended.stderr
     assert past(team)[-1]["is_held"]
     team.broker.clear_faults()
 

@@ -11,6 +11,7 @@ from kafka.structs import TopicPartition
 from safeconsumer import Control, Pump, SafeConsumer, Worker
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer._kafka.resetting import RECREATED
+from safeconsumer._kafka.resetting import Resetting as Resets
 from safeconsumer.audit import control as audited
 from safeconsumer.audit.results import Settings
 from safeconsumer.events import PartitionReset, WorkDropped
@@ -534,6 +535,29 @@ def test_a_listener_that_commits_what_it_had_undoes_nothing(lab):
     lab.sleep(10)
     assert lab.committed(T) == 4
     heard.on_partitions_revoked = lambda _: None
+    one.stop()
+
+
+@simulated(seeds=1)
+def test_what_was_moved_costs_next_to_nothing_while_the_hold_stands(lab, monkeypatch):
+    """Thousands of partitions were looked at five times a second."""
+    operator = Resetting(lab)
+    lab.topic("t", records=10)
+    one = member(lab, "a", enable_auto_commit=True)
+    lab.until(lambda: len(one.records) == 10)
+    operator.hold("t")
+    operator.reset({T: 4})
+    lab.until(lambda: lab.committed(T) == 4)
+    lab.sleep(5)
+    looks, look = [], Resets._due
+
+    def counting(self, troubles):
+        looks.append(lab.now)
+        return look(self, troubles)
+
+    monkeypatch.setattr(Resets, "_due", counting)
+    lab.sleep(30)
+    assert 10 <= len(looks) <= 25
     one.stop()
 
 

@@ -4,8 +4,9 @@ import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
+from safeconsumer.cli.waiting import is_moved
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.movements import movements
+from safeconsumer.group.movements import movements, reasons
 from safeconsumer.group.report_wire import (
     MOST_KEPT,
     STREAM,
@@ -99,6 +100,19 @@ def test_a_next_owner_leaves_a_topic_that_was_recreated():
     found = whys(under_a_reset(committed=5, holds=(record,)))[0]
     assert found.startswith(f"{said}, unless its topic was recreated since")
     assert whys(under_a_reset(committed=5))[0].startswith(f"{said};")
+
+
+def test_thousands_of_partitions_are_named_as_ranges():
+    """``resume`` wrote a line of 180,000 characters, ``--wait`` one of 3,000 names."""
+    done = under_a_reset(OWNER, report("a", **BOTH, resets=()))
+    assert is_moved(done, ()) == (True, "moved: t:0-1")
+    why = "a has not committed it yet"
+    left = movements(evolve(done, facts=evolve(done.facts, committed={})))
+    assert list(reasons(left)) == [f"t:0-1 are not moved yet: {why}"]
+    assert list(reasons(left[:1])) == [f"t:0 is not moved yet: {why}"]
+    several = [evolve(one, why=f"{n} {one.why}") for n in range(4) for one in left]
+    *_, said = reasons([*several, *(evolve(one, why=one.name) for one in left)])
+    assert said == "and 1 other reason"
 
 
 def test_a_plain_client_is_named():
