@@ -15,7 +15,7 @@ from safeconsumer.group.movements import movements
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import Covering, covered, meeting, partitions_text
 from safeconsumer.group.troubles import said
-from safeconsumer.group.view import Answer, View
+from safeconsumer.group.view import View
 from safeconsumer.holds.scope import Scope
 
 _LOOK_EVERY = 0.25
@@ -185,7 +185,7 @@ def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     if behind:
         reasons = (f"{one.name} {one.verdict.sentence}" for one in behind[:5])
         return False, "; ".join(reasons)
-    left = () if scopes else _no_longer_read(view)
+    left = () if scopes else view.no_longer_read
     wanted = tuple(tp for tp in wanted if tp.topic not in left)
     still = {tp for tp in wanted if not any(one.delivers(tp) for one in view.present)}
     if not wanted:
@@ -196,11 +196,3 @@ def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
         return False, "; ".join([f"not flowing: {partitions_text(still)}", *whys])
     besides = f"; nobody of the group reads {', '.join(left)}" if left else ""
     return True, f"flowing: {partitions_text(wanted)}{besides}"
-
-
-def _no_longer_read(view: View) -> tuple[str, ...]:
-    """Return the topics without any owner; none if nobody owns anything."""
-    rows = [view.rows[tp] for tp in view.consumed if tp in view.rows]
-    unowned = {one.tp.topic for one in rows if one.answer is Answer.UNOWNED}
-    read = {one.tp.topic for one in rows if one.answer is not Answer.UNOWNED}
-    return tuple(sorted(unowned - read)) if read else ()

@@ -211,7 +211,11 @@ class AIOKafkaConsumer(UpstreamConsumer):
             self._look()
 
     def paused(self) -> set[TopicPartition]:
-        """Return the assigned partitions that the program itself has paused or holds."""
+        """
+        Return the assigned partitions that holds of the owner ``app`` cover.
+
+        Those are of :meth:`pause`, and of :meth:`hold` without ``owner=``.
+        """
         found = self._member.ledger.view().held_by(APP)
         return {TopicPartition(*tp) for tp in found}
 

@@ -65,8 +65,8 @@ CALLS: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     "GET /reset": (
         RESET_FIELDS,
-        """What ``POST /reset`` would do, as ``reset-offsets --dry-run -o json`` prints
-        it, and its ``agreement``.""",
+        """What ``POST /reset`` would do, with the names of ``reset-offsets --dry-run -o
+        json`` but ``dry_run``; how much is ``known``, and its ``agreement``.""",
     ),
     "POST /reset": (
         (*RESET_FIELDS, "agreed"),
@@ -74,7 +74,8 @@ CALLS: Mapping[str, tuple[tuple[str, ...], str]] = {
         ``reset-offsets``, and is looked up when the preview is made: it is carried out only
         with the ``agreement`` of that preview as ``agreed``, and answered with 409 and a
         preview else. Members move what they own after that: ``resets`` of ``/group`` tells
-        what is moved. Repeated while the holds stand, ``is_done_already`` is true.""",
+        what is moved. Repeated with the same ``agreed`` while the holds stand,
+        ``is_done_already`` is true.""",
     ),
 }
 """

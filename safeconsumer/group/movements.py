@@ -113,9 +113,13 @@ def obstacle(one: Member) -> str:
     """Return why a member will not move what it owns; empty if it will."""
     if one.report is None or one.is_lost:
         return f"{one.name} {one.verdict.sentence}"
-    if one.report.resets is None:
+    if _is_mute(one):
         return f"{one.name} moves nothing: {NOT_NOW}"
     return ""
+
+
+def _is_mute(one: Member) -> bool:
+    return one.report is not None and not one.is_lost and one.report.resets is None
 
 
 def _why_not(
@@ -123,7 +127,12 @@ def _why_not(
 ) -> str:
     committed = view.facts.committed.get(tp)
     for one in owners:
-        if why := obstacle(one) or _waits(view, one, tp, target):
+        if committed == target.offset and _is_mute(one):
+            began = f"{one.name} cannot report whether it began there"
+            why = f"the group has committed it, but {began}"
+        else:
+            why = obstacle(one) or _waits(view, one, tp, target)
+        if why:
             return why
     if committed == target.offset:
         return ""
@@ -132,11 +141,18 @@ def _why_not(
     if view.unsettled:
         return f"{view.unsettled}; its owner moves it after that"
     if not owners:
-        again = (
-            "" if readers(view) else "; run reset-offsets again, and it is done at once"
-        )
-        return f"nobody owns it, and its next owner moves it first{again}"
+        return _unowned(view, tp, target)
     return f"{owners[0].name} has not committed it yet"
+
+
+def _unowned(view: View, tp: TopicPartition, target: Target) -> str:
+    if tp.topic in view.no_longer_read:
+        until = "until one does, or until the group has no member"
+        return f"nobody of the group reads {tp.topic}: nothing moves it {until}"
+    again = "" if readers(view) else "; run reset-offsets again, and it is done at once"
+    # Its owner knows the topic's id; it is not known here.
+    unless = ", unless its topic was recreated since" if target.topic_id else ""
+    return f"nobody owns it, and its next owner moves it first{unless}{again}"
 
 
 def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:

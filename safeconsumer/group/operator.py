@@ -23,7 +23,7 @@ from safeconsumer.group.commits import (
 )
 from safeconsumer.group.facts import GroupFacts, HoldRecord
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.movements import unmoved
+from safeconsumer.group.movements import reasons, unmoved
 from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.settings import Control
@@ -270,7 +270,7 @@ class Operator:
             return  # a look costs more
         view = self.look(group, is_strict=True, has_lags=False)
         if undone := unmoved(view, own(view.holds)):
-            why = "; ".join(f"{one.name} is not moved yet: {one.why}" for one in undone)
+            why = "; ".join(reasons(undone))
             message = f"{why}. Nothing was changed: force=True lifts it"
             raise HoldSettingError(message)
 

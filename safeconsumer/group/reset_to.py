@@ -43,7 +43,7 @@ from safeconsumer.group.wire import (
 )
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.hold import OPERATOR
-from safeconsumer.holds.scope import Scope
+from safeconsumer.holds.scope import Everything, Pattern, Scope
 
 _ASK_TIMEOUT_MS = 10_000
 # A broker's, of topics from before Kafka 2.8.
@@ -144,7 +144,8 @@ def wish_to_reset(
     Raises:
         KafkaError: a broker does not answer, or a partition is not there.
     """
-    several = covered(scopes, view.consumed)
+    left = _left(view, scopes)
+    several = tuple(tp for tp in covered(scopes, view.consumed) if tp.topic not in left)
 
     def asked(at: int, isolation: str = "read_uncommitted") -> dict[Any, int]:
         found = admin.list_partition_offsets(
@@ -176,6 +177,20 @@ def wish_to_reset(
         },
         topic_ids=_topic_ids(admin, {tp.topic for tp in several}),
     )
+
+
+def _left(view: View, scopes: tuple[Scope, ...]) -> list[str]:
+    """
+    Return the topics that stay: nobody of the group reads them, and no scope names them.
+
+    A reset of them would not be done while the group has members.
+    """
+    if view.unsettled:
+        return []
+    named = [one for one in scopes if not isinstance(one, Everything | Pattern)]
+    kept = {tp.topic for tp in covered(named, view.consumed)}
+    wide = {tp.topic for tp in covered(scopes, view.consumed)}
+    return [one for one in view.no_longer_read if one in wide - kept]
 
 
 def _asked_already(view: View, owner: str, to: To) -> dict[TopicPartition, int]:
@@ -376,6 +391,11 @@ class ResetTo:
                     f"{end}: that is taken away, and it stays until resumed",
                 )
         yield from (("waiting", one.why) for one in plan.needs if one.why)
+        there = {tp.topic for tp in self.places}
+        for topic in _left(plan.view, self.scopes):
+            if topic not in there:
+                stays = "it stays where it is, unless it is named"
+                yield "note", f"nobody of the group reads {topic}: {stays}"
         for report in plan.view.reports:
             if report.kind == STREAM:
                 yield "note", f"{report.client_id} is a stream: its offsets do not move"

@@ -720,6 +720,14 @@ class View:
         return {tp: self.row(tp) for tp in sorted(known)}
 
     @cached_property
+    def no_longer_read(self) -> tuple[str, ...]:
+        """The topics without any owner; none if nobody owns anything."""
+        rows = [self.rows[tp] for tp in self.consumed if tp in self.rows]
+        unowned = {one.tp.topic for one in rows if one.answer is Answer.UNOWNED}
+        read = {one.tp.topic for one in rows if one.answer is not Answer.UNOWNED}
+        return tuple(sorted(unowned - read)) if read else ()
+
+    @cached_property
     def partitions(self) -> tuple[Row, ...]:
         """The group's partitions, held ones first, then the worst."""
         if self.judged is not None:

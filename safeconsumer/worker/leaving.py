@@ -248,7 +248,8 @@ COOPERATIVE_DRAIN = 1.0
 # The reasons for which running work is waited for.
 REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
 # Why records are dropped: their partition left in a rebalance or with a lost membership,
-# a seek or a reset moved its position, or the worker stopped.
+# a seek or an offset out of range moved its position, or the worker stopped. A reset of
+# the group (G10) begins a new ownership: revoked.
 LOST, MOVED, STOPPED = "lost", "moved", "stopped"
 _REASONS = (REVOKED, LOST, MOVED, STOPPED)
 

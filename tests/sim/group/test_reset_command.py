@@ -231,7 +231,7 @@ def test_a_program_lifts_no_undone_reset_unless_forced(team):
     team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
     assert reset(team, team.topic, "--to", "1").exit_code == Status.DONE
     with Operator(team.broker.client_config, team.settings) as operator:
-        with pytest.raises(HoldSettingError, match=":0 is not moved yet: "):
+        with pytest.raises(HoldSettingError, match=":0-3 are not moved yet: "):
             operator.resume(team.group, team.topic, owner="alice")
         assert past(team)[-1]["is_held"]
         operator.resume(team.group, team.topic, owner="alice", force=True)

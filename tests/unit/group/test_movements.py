@@ -2,6 +2,7 @@
 
 import pytest
 from attrs import evolve
+from kafka import TopicPartition
 
 from safeconsumer.cli.waiting import is_moved
 from safeconsumer.group.facts import HoldRecord
@@ -47,12 +48,17 @@ BOTH = {"assigned": {"t": ((0, 1),)}, "quiet": {"t": ((0, 1),)}}
         (4, {"resets": ("t:0 waits: x", "t:1 waits: x")}, "at a it waits: x"),
         (4, {"resets": (), "applied": {"ops": 1}}, "a has not read the reset yet"),
         (
-            4,
+            5,
             {"resets": None},
             "a moves nothing: its client, settings or version cannot",
         ),
+        (
+            4,
+            {"resets": None},
+            "the group has committed it, but a cannot report whether it began there",
+        ),
     ],
-    ids=["done", "uncommitted", "named", "unread", "cannot"],
+    ids=["done", "uncommitted", "named", "unread", "cannot", "unreported"],
 )
 def test_a_partition_is_moved_if_kafka_and_its_owner_say_so(committed, changed, why):
     one = report("a", **BOTH, **changed)
@@ -74,6 +80,26 @@ def test_a_stream_that_obeys_the_group_neither_moves_nor_is_waited_for():
     assert whys(done) == {0: "", 1: ""}
     alone = under_a_reset(stream, committed=5)
     assert "run reset-offsets again" in whys(alone)[0]
+
+
+def test_a_topic_that_nobody_reads_any_more_has_no_next_owner():
+    """The group has committed for it once; `resume` was refused without an end."""
+    other = TopicPartition("old", 0)
+    reading = facts("a", other)
+    read = report("a", assigned={"old": ((0, 0),)}, quiet={}, resets=())
+    until = "until one does, or until the group has no member"
+    why = f"nobody of the group reads t: nothing moves it {until}"
+    assert whys(under_a_reset(reading, read, committed=5)) == {0: why, 1: why}
+
+
+def test_a_next_owner_leaves_a_topic_that_was_recreated():
+    """Members compare its id; who looks at a group does not know it."""
+    hold = ControlHold("h", "x", reset=Reset((("t", 0, 4),), (("t", "id"),), "4"))
+    record = HoldRecord(key=ControlKey("g", "alice", "t"), hold=hold, at=1.0, offset=1)
+    said = "nobody owns it, and its next owner moves it first"
+    found = whys(under_a_reset(committed=5, holds=(record,)))[0]
+    assert found.startswith(f"{said}, unless its topic was recreated since")
+    assert whys(under_a_reset(committed=5))[0].startswith(f"{said};")
 
 
 def test_thousands_of_partitions_are_named_as_ranges():

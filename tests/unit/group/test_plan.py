@@ -23,7 +23,7 @@ from safeconsumer.group.plan import (
 )
 from safeconsumer.group.publisher import new_hold
 from safeconsumer.group.report_wire import STREAM, Kept, Report
-from safeconsumer.group.reset_to import Place, ResetTo
+from safeconsumer.group.reset_to import Place, ResetTo, read_to, wish_to_reset
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
@@ -629,6 +629,38 @@ def test_members_that_move_nothing_need_force():
     plan = moved({ZERO: 5}, view=evolve(VIEW, holds=()))
     assert [consent for consent, _ in against(plan)] == [Consent.FORCE]
     assert "orders:0 would not be moved: a moves nothing" in against(plan)[0][1]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "names"),
+    [
+        (["@all"], {"orders"}),
+        (["re:o.*"], {"orders"}),
+        (["re:o.*", "old:0"], {"orders", "old"}),
+        (["old"], {"old"}),
+    ],
+)
+def test_a_topic_that_nobody_reads_any_more_is_moved_if_it_is_named(scopes, names):
+    """The reset was never done then, and `resume` refused."""
+    facts_now = evolve(MOVER.facts, committed={TopicPartition("old", 0): 5, ZERO: 5})
+    view = evolve(MOVER, facts=facts_now, holds=(record("@all"),))
+    admin = SimpleNamespace(
+        list_partition_offsets=lambda asked, *_, **__: {
+            tp: SimpleNamespace(offset=9) for tp in asked
+        },
+        describe_topics=lambda _: [],
+    )
+    wish = wish_to_reset(
+        admin,
+        view,
+        owner="alice",
+        scopes=scopes_of(scopes, "billing"),
+        to=read_to("earliest"),
+    )
+    assert {tp.topic for tp in wish.places} == names
+    said = [text for _, text in wish.says(plan_of(view, wish, Asked()))]
+    left = "nobody of the group reads old: it stays where it is, unless it is named"
+    assert (left in said) == ("old" not in names)
 
 
 def test_more_partitions_than_a_record_holds_are_refused():
