@@ -1,6 +1,7 @@
 """Four journeys of operators through the console, in Chromium."""
 
 import re
+import socket
 
 import pytest
 from attrs import evolve
@@ -29,6 +30,7 @@ from tests.harness.console.harness import (
 )
 from tests.harness.group.team import settled
 from tests.harness.members import Polled
+from tests.harness.waiting import wait_for
 
 # What a page does with what is known is the same on every kind of broker.
 pytestmark = [
@@ -85,6 +87,10 @@ def test_move_offsets_under_a_hold(team, served, browser):
         members[0].commit({tp: OffsetAndMetadata(3, "", -1) for tp in team.partitions})
         team.operator_holds(team.topic, owner="alice")
         until_level(served, team.group, "quiet")
+        wait_for(
+            lambda: served.state.snapshot().views[team.group].facts.committed,
+            "what is committed",
+        )
         go(page, served, "/group", group=team.group)
         page.get_by_role("link", name="Move to other offsets…").click()
         fill_in(page, What=team.topic, To="-2")
@@ -150,7 +156,7 @@ def test_live_refresh_under_typing(team, served, browser):
 def test_a_countdown_follows_the_brokers_time_on_an_open_page(browser):
     """An answer 304 did not bring the time: a clock that was set made ends wrong."""
     still = groups()
-    with serve.listening(0) as listener:
+    with socket.create_server((serve.HOST, 0)) as listener:
         port = listener.getsockname()[1]
         served = Served(console_of(still, port=port).state, listener)
         with served, opened(browser, served) as page:
