@@ -39,6 +39,7 @@ from tests.harness.group.aiokafka import (
     settings_of,
 )
 from tests.harness.group.team import run
+from tests.harness.metrics.scraping import values
 from tests.harness.processes import ran_python
 from tests.harness.waiting import looks, wait_for
 
@@ -229,6 +230,19 @@ def test_a_member_is_busy_until_it_asks_for_records_again(team, member):
     finally:
         one.loop.call(asked.cancel)
     assert quiet.exit_code == 0, quiet.output
+
+
+@pytest.mark.contract("G9")
+def test_a_collector_shows_what_is_known_of_a_member(team, member):
+    """What aiokafka does not tell is left out."""
+    one = member(team.topic, control=team.quick)
+    one.taken(count(20))
+    one.consumer.hold(f"{team.topic}:0")
+    found = values(one.consumer)
+    unknown = {"parked_bytes", "purged_bytes_total", "deleted_unread_offsets_total"}
+    assert found.keys() & unknown == set()
+    assert (found["consumer_assigned_partitions"], found["control_ready"]) == (4, 1)
+    assert found["consumer_quiet_partitions"] == found['holds{kind="local"}'] == 1
 
 
 @pytest.mark.contract("G6")

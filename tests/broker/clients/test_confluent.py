@@ -713,7 +713,6 @@ def test_callbacks_are_the_programs_and_may_assign(team, member):
     assert consumer.quiet() == []
 
 
-@pytest.mark.contract("P14", "G9")
 def test_a_question_that_fails_leaves_no_client_to_the_collector(monkeypatch):
     """Each one has threads and sockets; a reader asks again while no broker is there."""
     monkeypatch.setattr(librdkafka, "_ASK_SECONDS", 0.1)
@@ -746,6 +745,7 @@ def test_a_member_that_closes_as_it_is_assigned_is_closed(team, member):
         taken(one, lambda _: False, "an error")
 
 
+@pytest.mark.contract("P14", "G9")
 def test_what_a_hook_hears(team, subscribed):
     told = []
     consumer = subscribed(control=team.quick, hooks=[told.append])
