@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Worker,
     )
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 
 # What programs use every day; the rest is in ``errors``, ``holds`` and ``worker``.
 __all__ = [
