@@ -4,11 +4,14 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from safeconsumer.audit.checkpoint import checkpoint_of, judged
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.report import status_of
 from safeconsumer.errors import CheckpointError
+from tests.harness.chance import by_day
 
 VIOLATED, UNJUDGED, KEPT = "violated", "not judged", "kept"
 
@@ -74,7 +77,9 @@ STEADY = log(*((1000.0 + 100 * n, orders(10 * n)) for n in range(10)))
         pytest.param(held(2000.0), KEPT, id="after its last batch"),
         pytest.param(held(1110.0, 1190.0), KEPT, id="between two batches"),
         pytest.param(held(1150.0, 1250.0), UNJUDGED, id="the plan may be older"),
-        pytest.param(held(1080.0, 1220.0), UNJUDGED, id="too near to its begin and end"),
+        pytest.param(
+            held(1080.0, 1220.0), UNJUDGED, id="too near to its begin and end"
+        ),
         pytest.param(held(1150.0, scope="re:("), UNJUDGED, id="an unreadable pattern"),
     ],
 )
@@ -95,7 +100,7 @@ def test_a_violation_says_which_batch_and_hold():
     assert "batch 2 was planned" in row.unjudged
 
 
-@pytest.mark.contract("S1")
+@pytest.mark.contract("S5")
 def test_a_stream_that_obeys_is_clean():
     """The held partition stays, the other goes on; after the hold it catches up."""
     files = log(
@@ -220,6 +225,57 @@ def test_sources_are_told_apart_by_their_place():
     assert (row.violations, row.offset, row.at) == (1, 30, 3000.0)
 
 
+@st.composite
+def runs(draw):
+    """Return holds, and plans: when each began, and how long it took."""
+    plans, now = [], 1000.0
+    for _ in range(draw(st.integers(1, 8))):
+        now += draw(st.sampled_from([0.0, 1.0, 40.0, 700.0]))
+        took = draw(st.sampled_from([0.1, 5.0, 50.0, 500.0]))
+        plans.append((now, took))
+        now += took
+    bounds = st.floats(900.0, now + 100.0)
+    holds = draw(st.lists(st.tuples(bounds, bounds).map(sorted), max_size=3))
+    return plans, [held(*one) for one in holds]
+
+
+def log_of(plans, is_moved, ahead=0.0):
+    """Return the offset log of such plans, by a clock that is ahead by so many seconds."""
+    end, batches = 0, []
+    for began, took in plans:
+        end += 10 * is_moved(began, took)
+        batches.append((began + took + ahead, orders(end)))
+    return log(*batches, start=orders(0))
+
+
+def is_in_all(span, began, took):
+    return span.start < began and began + took < span.end
+
+
+@by_day(60)
+@given(runs(), st.floats(-30.0, 30.0), st.sets(st.integers(0, 7)))
+def test_a_stream_that_obeys_is_never_convicted(run, ahead, lacking):
+    """Whatever its clock, within 30 s, and whichever batches are gone."""
+    plans, spans = run
+    files = log_of(
+        plans, lambda began, _: not any(s.start <= began < s.end for s in spans), ahead
+    )
+    for number in lacking:
+        files.pop(f"offsets/{number}", None)
+    if any(name.startswith("offsets/") for name in files):
+        assert VIOLATED not in verdicts(rows_of(files, *spans)).values()
+
+
+@by_day(60)
+@given(runs())
+def test_a_stream_that_obeys_nothing_is_never_acquitted(run):
+    """Of a plan that was all under a hold its log is a violation, or in doubt."""
+    plans, spans = run
+    files = log_of(plans, lambda *_: True)
+    if any(is_in_all(span, *plan) for span in spans for plan in plans):
+        assert KEPT not in verdicts(rows_of(files, *spans)).values()
+
+
 GOOD = batch(1000.0, orders(1))
 
 
@@ -235,7 +291,9 @@ GOOD = batch(1000.0, orders(1))
         pytest.param({"offsets/0": GOOD[:-2]}, "is not what", id="cut offsets"),
         pytest.param({"offsets/0": GOOD.replace("1}", '"x"}')}, "'x'", id="no number"),
         pytest.param({"offsets/0": "v2" + GOOD[2:]}, "version 'v2'", id="version 2"),
-        pytest.param({"offsets/0": GOOD, "sources/0/0": "x"}, "sources/0/0", id="start"),
+        pytest.param(
+            {"offsets/0": GOOD, "sources/0/0": "x"}, "sources/0/0", id="start"
+        ),
         pytest.param(
             {"offsets/0": GOOD, "sources/0/0": "v1\n[["}, "", id="not Kafka's start"
         ),
