@@ -7,6 +7,8 @@ with ``batchTimestampMs``, then a line for each source, of Kafka
 each source for its end, so a batch's plan began before that time, and after the time of
 the batch before. ``sources/I/0`` has where the first batch begins. Spark deletes old
 batches (``spark.sql.streaming.minBatchesToRetain``, 100); nothing is known of them.
+``sources/I/skips/N`` is the stream's own: offsets that batch N skipped, by somebody's
+call, and read no records of.
 
 | the batch moves a partition's offsets, and | S1 |
 |---|---|
@@ -20,9 +22,11 @@ The times of batches are by the clock of the driver, those of holds by the broke
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import TypeVar
 
 from attrs import evolve, frozen
 
@@ -42,10 +46,12 @@ _LONGEST_PLAN = 600.0
 _VERSION = "v1"
 _BATCH = re.compile(r"(?:.*/)?offsets/(\d{1,18})")
 _START = re.compile(r"(?:.*/)?sources/(\d{1,9})/0")
+_SKIPS = re.compile(r"(?:.*/)?sources/(\d{1,9})/skips/(\d{1,18})")
 
 # A source's place in the query, and a partition that it reads.
 Place = tuple[int, TopicPartition]
 Offsets = Mapping[Place, int]
+_T = TypeVar("_T")
 
 
 @frozen(kw_only=True)
@@ -69,6 +75,24 @@ class Batch:
         return f"batch {self.number} was planned at {_utc(self.at)}"
 
 
+@frozen
+class Skip:
+    """
+    Offsets that a batch skipped in one partition.
+
+    Attributes:
+        batch: the number of the batch.
+        place: the source and the partition.
+        at: the offset that would have been read next.
+        to: the offset that is read next.
+    """
+
+    batch: int
+    place: Place
+    at: int
+    to: int
+
+
 @frozen(kw_only=True)
 class Checkpoint:
     """
@@ -78,11 +102,13 @@ class Checkpoint:
         name: names the stream in findings.
         batches: the batches, in order.
         starts: where the first batch of all begins, as far as that is known.
+        skips: what batches skipped, in order.
     """
 
     name: str
     batches: tuple[Batch, ...]
     starts: Offsets
+    skips: tuple[Skip, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -125,47 +151,90 @@ def checkpoint_of(name: str, files: Mapping[str, str]) -> Checkpoint:
 
     Args:
         name: its folder.
-        files: the text of each file ``offsets/N`` and ``sources/I/0``, by its path.
+        files: the text of each file ``offsets/N``, ``sources/I/0`` and
+            ``sources/I/skips/N``, by its path.
 
     Raises:
         CheckpointError: it has no batch, or a file cannot be understood.
     """
-    batches: list[Batch] = []
-    starts: dict[Place, int] = {}
+    batches = sorted(_each(name, files, _BATCH, _batch), key=lambda batch: batch.number)
+    sources = {source for batch in batches for source, _ in batch.ends}
+    if not sources:
+        message = f"{name} is no checkpoint that has a batch of Kafka's records"
+        raise CheckpointError(message)
+    own = {path: text for path, text in files.items() if _source(path) in sources}
+    starts = _each(name, own, _START, _start)
+    skips = [one for several in _each(name, own, _SKIPS, _skips) for one in several]
+    return Checkpoint(
+        name=name,
+        batches=tuple(batches),
+        starts={place: offset for one in starts for place, offset in one.items()},
+        skips=tuple(sorted(skips, key=lambda skip: skip.batch)),
+    )
+
+
+def _source(path: str) -> int | None:
+    # Returns the place of the source whose file it is.
+    found = _START.fullmatch(path) or _SKIPS.fullmatch(path)
+    return None if found is None else int(found[1])
+
+
+def _each(
+    name: str,
+    files: Mapping[str, str],
+    of: re.Pattern[str],
+    parse: Callable[[list[int], str], _T],
+) -> list[_T]:
+    # Parses each file whose path has such numbers.
+    parsed = []
     for path, text in files.items():
+        if (found := of.fullmatch(path)) is None:
+            continue
         try:
-            if found := _BATCH.fullmatch(path):
-                batches.append(_batch(int(found[1]), text))
-            elif found := _START.fullmatch(path):
-                # Spark 2.1 wanted a zero byte first, and has got it ever since.
-                version, line = text.lstrip("\0").split("\n", 1)
-                _check(version)
-                starts.update(_offsets(int(found[1]), line.strip()))
+            parsed.append(parse(list(map(int, found.groups())), text))
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             message = f"{name}: {path} is not what Spark writes: {error!r:.200}"
             raise CheckpointError(message) from error
-    if not any(one.ends for one in batches):
-        message = f"{name} is no checkpoint that has a batch of Kafka's records"
-        raise CheckpointError(message)
-    batches.sort(key=lambda one: one.number)
-    return Checkpoint(name=name, batches=tuple(batches), starts=starts)
+    return parsed
 
 
-def _check(version: str) -> None:
+def _lines(text: str) -> list[str]:
+    # Spark 2.1 wanted a zero byte before the first offsets, and has got it ever since.
+    version, *lines = text.lstrip("\0").rstrip("\n").split("\n")
     if version != _VERSION:
         message = f"it has the version {version[:20]!r}, not {_VERSION}"
         raise ValueError(message)
+    return lines
 
 
-def _batch(number: int, text: str) -> Batch:
-    version, facts, first, *others = text.rstrip("\n").split("\n")
-    _check(version)
+def _batch(numbers: list[int], text: str) -> Batch:
+    facts, first, *others = _lines(text)
     ends: dict[Place, int] = {}
     for source, line in enumerate((first, *others)):
         ends.update(_offsets(source, line))
-    return Batch(
-        number=number, at=int(json.loads(facts)["batchTimestampMs"]) / 1000, ends=ends
-    )
+    at = int(json.loads(facts)["batchTimestampMs"]) / 1000
+    return Batch(number=numbers[0], at=at, ends=ends)
+
+
+def _start(numbers: list[int], text: str) -> dict[Place, int]:
+    (line,) = _lines(text)
+    return _offsets(numbers[0], line)
+
+
+def _skips(numbers: list[int], text: str) -> list[Skip]:
+    # One that was cut is of a batch that was never planned.
+    source, batch = numbers
+    with suppress(ValueError, TypeError, KeyError):
+        return [
+            Skip(
+                batch=batch,
+                place=(source, (one["topic"], int(one["partition"]))),
+                at=int(one["at"]),
+                to=int(one["to"]),
+            )
+            for one in json.loads(text)
+        ]
+    return []
 
 
 def _offsets(source: int, line: str) -> dict[Place, int]:
@@ -221,16 +290,27 @@ def _moves(checkpoint: Checkpoint) -> Iterator[tuple[Place, Move]]:
     for last, batch in pairwise((before, *checkpoint.batches)):
         is_alone = last.number + 1 == batch.number
         began = max(last.at, batch.at - _LONGEST_PLAN) if is_alone else last.at
+        positions = _positions(last, batch, checkpoint.skips)
         for place, end in batch.ends.items():
             # A partition that is new begins at 0 if it is held; of the first batch that
             # is left, and of the first of all without its starts, nobody knows.
             is_known = last.number >= 0 or (is_alone and place in last.ends)
-            first = last.ends.get(place, 0)
+            first = positions.get(place, 0)
             if is_known and first < end:
                 move = Move(
                     batch=batch, began=began, first=first, end=end, is_alone=is_alone
                 )
                 yield place, move
+
+
+def _positions(last: Batch, batch: Batch, skips: Iterable[Skip]) -> Offsets:
+    # Returns where a batch reads, when it has skipped what it skips.
+    found = dict(last.ends)
+    for one in skips:
+        is_between = last.number < one.batch <= batch.number
+        if is_between and found.get(one.place, 0) == one.at:
+            found[one.place] = one.to
+    return found
 
 
 def _of(tp: TopicPartition, spans: Iterable[Span]) -> list[tuple[Span, str]]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -113,7 +114,8 @@ def _files(folder: str, master: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _here(folder: Path) -> Iterator[tuple[str, str]]:
-    for path in (*folder.glob("offsets/[0-9]*"), *folder.glob("sources/*/0")):
+    patterns = ("offsets/[0-9]*", "sources/*/0", "sources/*/skips/[0-9]*")
+    for path in chain.from_iterable(map(folder.glob, patterns)):
         try:
             yield path.relative_to(folder).as_posix(), path.read_text("utf-8")
         except FileNotFoundError:
@@ -125,10 +127,11 @@ def _here(folder: Path) -> Iterator[tuple[str, str]]:
 
 def _by_spark(folder: str, master: str) -> Iterator[tuple[str, str]]:
     with session(master, "safeconsumer audit") as spark:
-        for part in ("offsets", "sources/*"):
+        reader = spark.read.option("recursiveFileLookup", "true")
+        for part in ("offsets", "sources"):
             where = f"{folder.rstrip('/')}/{part}"
             try:
-                text = spark.read.text(where, wholetext=True, pathGlobFilter="[0-9]*")
+                text = reader.text(where, wholetext=True, pathGlobFilter="[0-9]*")
                 yield from text.selectExpr("input_file_name()", "value").collect()
             except Exception as error:
                 if not is_of_spark(error):

@@ -276,6 +276,37 @@ def test_a_stream_that_obeys_nothing_is_never_acquitted(run):
         assert KEPT not in verdicts(rows_of(files, *spans)).values()
 
 
+def skipping(at, to, partition=0):
+    entry = {"topic": "orders", "partition": partition, "at": at, "to": to}
+    return json.dumps([{**entry, "owner": "eve", "reason": "poison"}])
+
+
+@pytest.mark.parametrize(
+    ("skips", "verdict", "first"),
+    [
+        pytest.param({}, VIOLATED, 10, id="nothing was skipped"),
+        pytest.param({"1": skipping(10, 20)}, KEPT, None, id="all of it was"),
+        pytest.param({"1": skipping(10, 15)}, VIOLATED, 15, id="not the end of it"),
+        pytest.param({"1": skipping(5, 20)}, VIOLATED, 10, id="older offsets were"),
+        pytest.param({"2": skipping(10, 20)}, VIOLATED, 10, id="by another batch"),
+        pytest.param({"1": skipping(10, 20, 1)}, VIOLATED, 10, id="in another one"),
+        pytest.param({"1": "[{"}, VIOLATED, 10, id="its file was cut"),
+    ],
+)
+def test_offsets_that_a_batch_skipped_were_not_read(skips, verdict, first):
+    files = log((1000.0, orders(10)), (5000.0, orders(20)))
+    files |= {f"sources/0/skips/{number}": text for number, text in skips.items()}
+    (row,) = rows = rows_of(files, held(100.0, 6000.0))
+    assert (verdicts(rows), row.offset) == ({"orders:0": verdict}, first)
+
+
+def test_offsets_that_were_skipped_by_a_batch_that_is_gone():
+    files = log((1000.0, orders(10)), (2000.0, orders(20)), (5000.0, orders(20)))
+    del files["offsets/1"]
+    files["sources/0/skips/1"] = skipping(10, 20)
+    assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
+
+
 GOOD = batch(1000.0, orders(1))
 
 
@@ -294,9 +325,7 @@ GOOD = batch(1000.0, orders(1))
         pytest.param(
             {"offsets/0": GOOD, "sources/0/0": "x"}, "sources/0/0", id="start"
         ),
-        pytest.param(
-            {"offsets/0": GOOD, "sources/0/0": "v1\n[["}, "", id="not Kafka's start"
-        ),
+        pytest.param({"offsets/0": GOOD, "sources/1/0": "x"}, "", id="another's start"),
     ],
 )
 def test_what_is_no_checkpoint_is_refused(files, said):
