@@ -281,7 +281,10 @@ def judged(
             basis=BASIS,
             unjudged=_unknown(moves.get(tp, []), control, group, skew),
         )
-        rows.append(_judged(row, moves.get(tp, []), _of(tp, spans), skew))
+        row = _judged(row, moves.get(tp, []), _of(tp, spans), skew)
+        if row.unjudged:
+            row = evolve(row, unjudged=f"{checkpoint.name}: {row.unjudged}")
+        rows.append(row)
     return tuple(rows)
 
 

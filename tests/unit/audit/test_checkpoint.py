@@ -208,7 +208,7 @@ def test_an_allowance_for_clocks_makes_more_doubtful():
 )
 def test_what_is_not_known_of_holds_is_not_judged(facts, why):
     (row,) = rows_of(STEADY, **facts)
-    assert row.unjudged == why
+    assert row.unjudged == f"lake/c: {why}"
     assert status_of([row], is_complete=True) == 2
 
 
