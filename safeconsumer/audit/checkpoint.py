@@ -48,6 +48,16 @@ _BATCH = re.compile(r"(?:.*/)?offsets/(\d{1,18})")
 _START = re.compile(r"(?:.*/)?sources/(\d{1,9})/0")
 _SKIPS = re.compile(r"(?:.*/)?sources/(\d{1,9})/skips/(\d{1,18})")
 
+# What a broken file may cause.
+_BROKEN = (
+    ArithmeticError,
+    LookupError,
+    OSError,  # of a time beyond the system's
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
 # A source's place in the query, and a partition that it reads.
 Place = tuple[int, TopicPartition]
 Offsets = Mapping[Place, int]
@@ -192,7 +202,7 @@ def _each(
             continue
         try:
             parsed.append(parse(list(map(int, found.groups())), text))
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
+        except _BROKEN as error:
             message = f"{name}: {path} is not what Spark writes: {error!r:.200}"
             raise CheckpointError(message) from error
     return parsed
@@ -213,6 +223,7 @@ def _batch(numbers: list[int], text: str) -> Batch:
     for source, line in enumerate((first, *others)):
         ends.update(_offsets(source, line))
     at = int(json.loads(facts)["batchTimestampMs"]) / 1000
+    datetime.fromtimestamp(at, UTC)  # or it is no time
     return Batch(number=numbers[0], at=at, ends=ends)
 
 
@@ -224,7 +235,7 @@ def _start(numbers: list[int], text: str) -> dict[Place, int]:
 def _skips(numbers: list[int], text: str) -> list[Skip]:
     # One that was cut is of a batch that was never planned.
     source, batch = numbers
-    with suppress(ValueError, TypeError, KeyError):
+    with suppress(*_BROKEN):
         return [
             Skip(
                 batch=batch,
