@@ -101,7 +101,7 @@ _ROOMS = {
         "Prometheus",
         {"safeconsumer.metrics": [one for one in metrics.__all__ if one != "METRICS"]},
     ),
-    "opentelemetry": ("OpenTelemetry", {"safeconsumer.metrics.otel": ["Instruments"]}),
+    "opentelemetry": ("OpenTelemetry", {"safeconsumer.metrics.otel": ["observe"]}),
     "journals": ("Journals", {"safeconsumer.journal.writer": ["JournalWriter"]}),
     "testing": ("Testing", {"safeconsumer.testing": testing.__all__}),
 }

@@ -415,13 +415,11 @@ _METRICS = """# Metrics
 
 Each value of a consumer or a worker also has the labels `client_id` and `group`. A member has fewer than 100 series, whatever is assigned to it; a console has 15 for each group that is held or reports, and two for each held topic.
 
-*OpenTelemetry* is the instrument that `safeconsumer.metrics.otel.Instruments(worker)` observes (extra `otel`), with its unit; when OpenTelemetry exports it to Prometheus, it has the name in this table again. The histogram is an exception: OpenTelemetry cannot observe it, so it is two counters there, `.count` and `.sum`.
+*OpenTelemetry* is the instrument that `safeconsumer.metrics.otel.observe(worker)` observes (extra `otel`), with its unit; when OpenTelemetry exports it to Prometheus, it has the name in this table again, and the labels `messaging_client_id` and `messaging_consumer_group_name`, as its semantic conventions call `client_id` and `group`. The histogram is an exception: OpenTelemetry cannot observe it, so it is two counters there, `.count` and `.sum`.
 """  # noqa: E501 - one sentence, one line
 
 _SOURCES: dict[table.Source, str] = {
-    "consumer": "A consumer\n\nThe sums are also in `consumer.metrics()`, group "
-    "`safeconsumer-metrics`: `safeconsumer_consumer_quiet_partitions` is "
-    "`quiet-partitions` there.",
+    "consumer": "A consumer",
     "control": "A consumer with `control=`",
     "worker": "A worker\n\nThese come in addition to those of its consumer.",
     "console": "The console\n\nIt exports these with `--metrics`, for groups that are held "

@@ -222,11 +222,6 @@ class SafeConsumer(UpstreamConsumer):
         adopt(self, ledger, parked_max_bytes, chosen.records, hands_over=hands_over)
         self._safe_iteration = Iteration(self, chosen.steps)
         self._safe_decoder = chosen.name
-        if self._metrics is not None:  # metrics_enabled=False
-            # Imported here: 4 ms that an import of us alone does not need.
-            from safeconsumer.metrics.figures import Figures  # noqa: PLC0415
-
-            Figures(self).report(self._metrics)
         log_once(chosen)
 
     @cached_property  # a subclass may set it, unlike a property

@@ -18,6 +18,7 @@ from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.audit.results import CHECKS, Settings
 from safeconsumer.audit.stream import Source
 from safeconsumer.cli.against import topic_journal
+from safeconsumer.cli.checkpoints import Streams, stream_options
 from safeconsumer.cli.cluster import uncompacted
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import read_control
@@ -48,12 +49,14 @@ class _Verdict:
         troubles: why journals, or topics, could not be read.
         journals: how many journals there are.
         shown: the entries around violations, by row.
+        streams: a line about each stream.
     """
 
     rows: tuple[Row, ...]
     troubles: tuple[str, ...]
     journals: int
     shown: Shown = field(factory=dict)
+    streams: tuple[str, ...] = ()
 
     @property
     def status(self) -> int:
@@ -74,7 +77,7 @@ class _Verdict:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("journals", nargs=-1, required=True, metavar="JOURNAL...")
+@click.argument("journals", nargs=-1, metavar="JOURNAL...")
 @settings_options
 @click.option(
     "--without",
@@ -116,6 +119,7 @@ class _Verdict:
     help="Judge on Spark, for example local[*]; journals may lie wherever it reads: "
     "s3a://..., hdfs://...",
 )
+@stream_options
 @connection_options
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
@@ -129,12 +133,13 @@ def audit(  # noqa: PLR0913 - one parameter per option
     perfetto: Path | None,
     against_topic: bool,
     is_control: bool,
+    streams: Streams,
     connect: Connect,
     partition: str | None,
     master: str | None,
 ) -> None:
     """
-    Judge what consumers did by their delivery journals.
+    Judge what consumers did by their delivery journals, and streams by checkpoints.
 
     JOURNAL is a file, or a folder of *.journal files; give those of all members
     and producers together. Each consumer group is judged separately.
@@ -145,19 +150,25 @@ def audit(  # noqa: PLR0913 - one parameter per option
     says whether every journal could be read.
     """
     with explained(context):
+        if not journals and not streams.folders:
+            message = "name a JOURNAL, or the --checkpoint of a stream"
+            raise CommandError(message)
         only = None if partition is None else topic_or_partition(partition)
         if is_control:
             settings = _with_control(settings, connect)
         if perfetto is not None and master is not None:
             message = "--perfetto reads the journals here: leave out --master"
             raise CommandError(message)
+        of_streams, lines = streams.judged(settings, master)
         may_ask = against_topic or is_control or connect.is_typed
-        with _opened(journals, master) as given:
+        with _opened(journals, master if journals else None) as given:
             tps = sorted(given.partitions()) if against_topic else ()
             more, unread = _in_topics(connect.base, tps)
             asked = connect if may_ask else None
             rows, troubles = _judged(given, settings, more, asked)
-            verdict = _Verdict(rows, (*troubles, *unread), len(given))
+            verdict = _Verdict(
+                (*rows, *of_streams), (*troubles, *unread), len(given), streams=lines
+            )
             reasons = verdict.reasons
             files = {}
             if perfetto is not None:
@@ -308,8 +319,11 @@ def _said(verdict: _Verdict) -> list[str]:
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(
         verdict.status, "clean"
     )
-    of = f"{counted(verdict.journals, 'journal')}, {counted(partitions, 'partition')}"
-    return [*said, f"{what}: {of}"]
+    of = [counted(len(verdict.streams), "stream")] if verdict.streams else []
+    if verdict.journals or not of:
+        of.insert(0, counted(verdict.journals, "journal"))
+    of.append(counted(partitions, "partition"))
+    return [*said, *verdict.streams, f"{what}: {', '.join(of)}"]
 
 
 def _case(row: Row) -> str:

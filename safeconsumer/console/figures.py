@@ -13,8 +13,7 @@ from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.verdicts import SILENT, Level, Verdict
 from safeconsumer.group.view import Row, View
 from safeconsumer.metrics import table
-from safeconsumer.metrics.prometheus import Base, family
-from safeconsumer.metrics.reading import Sample
+from safeconsumer.metrics.prometheus import Base, Sample, family
 
 _METRICS = {one.name: one for one in table.of("console")}
 

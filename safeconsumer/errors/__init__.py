@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from safeconsumer.errors.base import (
+    CheckpointError,
     ClientPropertyError,
     ControlSettingError,
     ControlTopicError,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlockingCallInListenerError",
+    "CheckpointError",
     "ClientPropertyError",
     "CommitRefusedError",
     "ConcurrentPollError",

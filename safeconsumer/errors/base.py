@@ -176,6 +176,10 @@ class JournalError(SafeConsumerError, ValueError):
     """A delivery journal cannot be kept or read; the message says which, and why."""
 
 
+class CheckpointError(SafeConsumerError, ValueError):
+    """A stream's checkpoint cannot be read or understood; the message says which, and why."""
+
+
 class RecordFailedError(SafeConsumerError):
     """
     A record failed for good and the worker stopped: nothing was committed past it.

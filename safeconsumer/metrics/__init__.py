@@ -13,10 +13,7 @@ the extra ``metrics``, register a collector, and let prometheus-client answer::
 ``Collector`` needs the extra: without it even ``hasattr``, or
 ``from safeconsumer.metrics import *``, raises :class:`MissingExtraError`, which says
 what to install. For OpenTelemetry, with the extra ``otel``, there is
-:class:`safeconsumer.metrics.otel.Instruments`.
-
-A consumer's metrics are also in kafka-python's own ``consumer.metrics()`` and its
-reporters, in the group ``safeconsumer-metrics``: without labels, as sums.
+:func:`safeconsumer.metrics.otel.observe`.
 
 Counters come from events; gauges are read at each scrape. Reading takes no lock of a
 consumer, and a lock of a worker only while that counts its records. It works from any

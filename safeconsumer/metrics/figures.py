@@ -1,23 +1,14 @@
-"""Reads a consumer's figures, and registers them with kafka-python's metrics."""
+"""Reads a consumer's figures."""
 
-import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from kafka.metrics import AnonMeasurable
-
-from safeconsumer._interrupts import is_of_handler
 from safeconsumer.events.counts import Counts
 from safeconsumer.holds.hold import KINDS, kind_of
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import View
-from safeconsumer.metrics.table import METRICS
-
-log = logging.getLogger("safeconsumer.metrics")
-
-GROUP = "safeconsumer-metrics"
 
 Value: TypeAlias = (
     "float | Mapping[str, float] | Mapping[tuple[str, str], float] | None"
@@ -75,35 +66,6 @@ class Figures:
     def read(self, name: str) -> Value:
         """Return the value of a metric, by its name in the table."""
         return _READ[name](self)
-
-    def report(self, metrics: Any) -> None:  # noqa: ANN401 - upstream's
-        """
-        Register the consumer's figures with kafka-python's metrics, as sums.
-
-        A reporter may know only kafka-python's groups: if one raises, the figures after
-        that are left out, and the log says so.
-        """
-        try:
-            for metric in METRICS:
-                if metric.kafka is not None:
-                    name = metrics.metric_name(metric.kafka, GROUP, metric.meaning)
-                    metrics.add_metric(name, AnonMeasurable(self._total(metric.name)))
-        except Exception as error:  # a stock consumer does not fail here
-            if is_of_handler(error):
-                raise
-            log.warning(
-                "a metric reporter raised; it and perhaps metrics() lack those of the "
-                "group %r",
-                GROUP,
-                exc_info=True,
-            )
-
-    def _total(self, name: str) -> Callable[[object, object], float]:
-        def total(_config: object, _now: object) -> float:
-            value = self.read(name)
-            return sum(value.values()) if isinstance(value, Mapping) else value or 0.0
-
-        return total
 
     def _view(self) -> View:
         return self._ledger.peek()

@@ -1,9 +1,9 @@
 """
 Defines all metrics: name, where it comes from, labels and meaning.
 
-Prometheus, OpenTelemetry, kafka-python's own ``metrics()``, the reference page and the
-tests are made from this table; dashboard and alert rules name only what is in it. A
-name says the rest: a counter's ends in ``_total``, and before that stands the unit.
+Prometheus, OpenTelemetry, the reference page and the tests are made from this table;
+dashboard and alert rules name only what is in it. A name says the rest: a counter's
+ends in ``_total``, and before that stands the unit.
 Owners' names, reasons, scopes, hold ids, members, hosts, keys, offsets and error texts
 are never labels.
 """
@@ -96,17 +96,6 @@ class Metric:
         """The unit of its values; empty for plain numbers, and for 0 and 1."""
         unit = self.name.removesuffix("_total").rpartition("_")[2]
         return unit if unit in _UNITS else ""
-
-    @property
-    def kafka(self) -> str | None:
-        """
-        Its name among kafka-python's metrics; None if it is not there.
-
-        KIP-1304's names become aliases here once that is accepted.
-        """
-        if self.source != "consumer":
-            return None
-        return self.name.removeprefix("consumer_").replace("_", "-")
 
 
 _GROUP, _TOPIC = Label("group"), Label("topic")

@@ -10,7 +10,8 @@ class PlanChanged(Event):
     Attributes:
         stream: which stream of this session.
         held: the partitions that are held now.
-        lag: how many offsets they are behind, in all.
+        lag_at_plan: how many offsets they were behind, in all, when this batch was
+            planned; it does not grow with what comes later, as ``holds.lag()`` does.
         because: one line per hold: who, why, since when, until when.
     """
 
@@ -19,7 +20,7 @@ class PlanChanged(Event):
 
     stream: str
     held: Partitions
-    lag: int
+    lag_at_plan: int
     because: tuple[str, ...]
 
 

@@ -241,7 +241,10 @@ class Stream:
         told = partitions, tuple(because.values()), troubles
         if told != self._told:
             self._tell(
-                events.PlanChanged, held=partitions, lag=lag, because=told[1] + troubles
+                events.PlanChanged,
+                held=partitions,
+                lag_at_plan=lag,
+                because=told[1] + troubles,
             )
             if troubles:
                 self._tell(events.HoldsUnreadable, reasons=troubles)

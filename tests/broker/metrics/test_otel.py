@@ -9,13 +9,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from safeconsumer import Worker
 from safeconsumer.errors import MetricsSourceError
 from safeconsumer.metrics import otel, table
-from safeconsumer.metrics.otel import Instruments, name_of, unit_of
-from safeconsumer.metrics.table import CONSUMER_LABELS
+from safeconsumer.metrics.otel import observe
+from safeconsumer.metrics.table import name_of, unit_of
 from tests.harness.kafka.fetches import assigned
 from tests.harness.metrics.scraping import values
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
+CONSUMER = ("messaging.client.id", "messaging.consumer.group.name")
 ASSIGNED = "safeconsumer.consumer_assigned_partitions"
 
 
@@ -46,12 +47,12 @@ class Reader:
 
 
 def named(client_id):
-    return (("client_id", client_id), ("group", ""))
+    return (("messaging.client.id", client_id),)
 
 
 def without_names(values):
     return {
-        tuple(one for one in labels if one[0] not in CONSUMER_LABELS): value
+        tuple(one for one in labels if one[0] not in CONSUMER): value
         for labels, value in values.items()
     }
 
@@ -82,10 +83,14 @@ def test_values_are_those_of_prometheus(lab, monkeypatch):
     running.wait_done(3)
     running.end()
     reader = Reader()
-    instruments = Instruments(running.worker, provider=reader.provider)
+    collector = observe(running.worker, provider=reader.provider)
     asked, stats = [], Worker.stats
     monkeypatch.setattr(Worker, "stats", lambda self: asked.append(self) or stats(self))
-    found = {name: without_names(of) for name, of in reader.read().items()}
+    read = reader.read()
+    found = {name: without_names(of) for name, of in read.items()}
+    config = running.worker.consumer.config
+    names = {*zip(CONSUMER, (config["client_id"], config["group_id"]), strict=True)}
+    assert all(names <= {*one} for of in read.values() for one in of)
     assert asked == [running.worker]
     expected = values(running.worker)
     plain = {
@@ -106,7 +111,7 @@ def test_values_are_those_of_prometheus(lab, monkeypatch):
     assert found["safeconsumer.worker_handler.count"][()] == 3
     assert found["safeconsumer.worker_handler.sum"][()] > 0
     assert reader.units["safeconsumer.worker_handler.sum"] == "s"
-    instruments.remove(running.worker)
+    collector.remove(running.worker)
     assert reader.read() == {}
 
 
@@ -116,15 +121,15 @@ def test_several_of_one_provider_share_its_instruments(safe):
     assigned(first, A)
     assigned(second, A, B)
     reader, other = Reader(), Reader()
-    one = Instruments(first, provider=reader.provider)
-    Instruments(second, provider=reader.provider)
-    Instruments(second, provider=other.provider)
+    one = observe(first, provider=reader.provider)
+    observe(second, provider=reader.provider)
+    observe(second, provider=other.provider)
     assert reader.read()[ASSIGNED] == {named("a"): 1, named("a#2"): 2}
     assert other.read()[ASSIGNED] == {named("a"): 2}
     one.remove(first)
     one.remove(second)
     assert reader.read() == {}
-    Instruments(first, provider=reader.provider)
+    observe(first, provider=reader.provider)
     assert reader.read()[ASSIGNED] == {named("a"): 1}
 
 
@@ -135,10 +140,10 @@ def test_a_provider_that_becomes_the_global_one(safe, monkeypatch):
     given = [unset.provider]
     monkeypatch.setattr(otel, "_by_provider", {})
     monkeypatch.setattr(otel, "get_meter_provider", lambda: given[0])
-    Instruments(first)
+    observe(first)
     given[0] = reader.provider
-    Instruments(second)
-    Instruments(third, provider=reader.provider)
+    observe(second)
+    observe(third, provider=reader.provider)
     names = {named("a"): 0, named("b"): 0, named("c"): 0}
     assert unset.read()[ASSIGNED] == names
     assert reader.read() == {}
@@ -147,12 +152,11 @@ def test_a_provider_that_becomes_the_global_one(safe, monkeypatch):
 def test_what_is_no_source_is_refused():
     reader = Reader()
     with pytest.raises(MetricsSourceError, match="come from a SafeConsumer"):
-        Instruments(object(), provider=reader.provider)
+        observe(object(), provider=reader.provider)
     with pytest.raises(MetricsSourceError, match="takes a MeterProvider, not"):
-        Instruments(provider=TracerProvider())
+        observe(provider=TracerProvider())
 
 
 def test_without_an_sdk_nothing_happens(safe):
     consumer = safe()
-    instruments = Instruments(consumer)
-    instruments.remove(consumer)
+    observe(consumer).remove(consumer)

@@ -28,7 +28,7 @@ from safeconsumer.errors import (
     WorkerStateError,
 )
 from safeconsumer.holds.hold import OUTAGE
-from safeconsumer.metrics.reading import Readings
+from safeconsumer.metrics import Collector
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.test_judged import broken, entries
@@ -363,17 +363,16 @@ def test_a_batch_that_waits_long_for_an_answer_is_named(lab, order):
 @simulated(seeds=1)
 def test_metrics_come_from_a_pump_as_from_a_worker(lab):
     with pumping(lab, 4) as pump:
-        found = Readings(pump)
+        found = Collector(pump)
         (batch,) = taken(lab, pump, 4)
         batch.done()
         values = {
-            metric.name: [one.value for one in samples]
-            for metric, samples in found.read(*Readings.metrics)
+            one.name: one.value for family in found.collect() for one in family.samples
         }
-        assert values["worker_done_total"] == [4]
-        assert values["consumer_assigned_partitions"] == [1]
+        assert values["safeconsumer_worker_done_total"] == 4
+        assert values["safeconsumer_consumer_assigned_partitions"] == 1
         found.remove(pump)
-        assert list(found.read(*Readings.metrics)) == []
+        assert list(found.collect()) == []
 
 
 @pytest.mark.contract("W11")

@@ -5,6 +5,7 @@ import pytest
 from safeconsumer.errors import SparkSettingError
 from safeconsumer.testing._ports import free_port
 from tests.harness.docs.pages import blocks, printed_after, spark_examples
+from tests.system.spark.test_checkpoint import judged_rows
 from tests.system.spark.test_control import operator
 
 __all__ = ["operator"]  # a fixture
@@ -67,6 +68,8 @@ def test_the_archive_copies_what_its_group_does_not_hold(lake, operator):
     exec(code, {})  # noqa: S102 - our own text
     assert lake.rows() == lake.produced()
     assert "headers" in lake.spark.read.parquet(str(lake.data)).columns
+    rows = judged_rows(lake, operator)
+    assert not [row for row in rows if row.violations or row.unjudged]
 
 
 def test_the_archive_writes_a_folder_with_one_checkpoint(lake, operator):

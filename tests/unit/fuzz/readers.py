@@ -11,9 +11,12 @@ import zlib
 from contextlib import suppress
 
 from safeconsumer._kafka import handover
+from safeconsumer.audit import control
+from safeconsumer.audit.checkpoint import checkpoint_of, judged
 from safeconsumer.audit.perfetto import Collector
 from safeconsumer.audit.results import Settings
 from safeconsumer.errors import (
+    CheckpointError,
     ClientPropertyError,
     ControlSettingError,
     JournalError,
@@ -107,6 +110,20 @@ def _traced(data):
         collector = Collector(Settings())
         collector.read(Read("fuzzed", data))
         assert json.loads(collector.trace())
+
+
+def checkpoint(data):
+    """A checkpoint is refused with a reason, or judged; each part is a file of it."""
+    names = ("offsets/0", "offsets/1", "sources/0/0", "sources/0/skips/1")
+    parts = _text(data).split("\n\n")
+    files = dict(zip(names, parts, strict=False))
+    span = control.Span(
+        group="g", holder="operator:eve", scope="@all", start=1.0, end=math.inf
+    )
+    with suppress(CheckpointError):
+        found = checkpoint_of("c", files)
+        rows = judged(found, control.Control(spans=(span,), until=2e9), "g")
+        assert json.dumps([row.as_dict() for row in rows])
 
 
 def connection(data):

@@ -105,6 +105,23 @@ TARGETS = (
     ),
     Target(name="journal", feed=readers.journals, seeds=_journal_seeds()),
     Target(
+        name="checkpoint",
+        feed=readers.checkpoint,
+        seeds=(
+            (
+                b'v1\n{"batchTimestampMs":1700000000000}\n{"orders":{"0":5}}\n\n'
+                b'v1\n{"batchTimestampMs":1700000500000}\n-\n{"orders":{"0":9}}\n\n'
+                b'\0v1\n{"orders":{"0":0}}\n\n'
+                b'[{"topic":"orders","partition":0,"at":5,"to":7}]'
+            ),
+            b'v1\n{"batchTimestampMs":1e999}\n{"orders":{"0":1e999}}',
+            (
+                b'v1\n{"batchTimestampMs":1e30}\n{"orders":{"0":5}}\n\n'
+                b'v1\n{"batchTimestampMs":1e31}\n{"orders":{"0":9}}'
+            ),
+        ),
+    ),
+    Target(
         name="properties",
         feed=readers.connection,
         seeds=(

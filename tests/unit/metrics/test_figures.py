@@ -4,19 +4,17 @@ import os
 import sys
 import threading
 from types import SimpleNamespace
-from typing import Any, ClassVar
 
 import pytest
 from kafka import TopicPartition
-from kafka.metrics.metrics_reporter import AbstractMetricsReporter
 from prometheus_client import CollectorRegistry
 
-from safeconsumer import ALL, Lifetime, Worker
+from safeconsumer import Lifetime, Worker
 from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved, RebalanceCompleted
 from safeconsumer.events.counts import Counts
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.scope import Everything
-from safeconsumer.metrics import METRICS, Collector
+from safeconsumer.metrics import Collector
 from safeconsumer.worker.settings import Limits
 from tests.harness.holds.forking import is_true_in_child
 from tests.harness.holds.lab import Clock
@@ -169,60 +167,6 @@ def test_without_control_there_is_nothing_of_it(safe):
     assert not [name for name in values(safe()) if name.startswith("control_")]
 
 
-class Reporter(AbstractMetricsReporter):
-    """Keeps the names of metrics; of a group that it does not know it raises."""
-
-    told: ClassVar[list[Any]] = []
-    unknown = ""
-
-    def init(self, metrics): ...
-
-    def metric_change(self, metric):
-        if metric.metric_name.group == self.unknown:
-            raise KeyError(self.unknown)
-        self.told.append(metric.metric_name)
-
-    def metric_removal(self, metric): ...
-
-    def configure(self, configs): ...
-
-    def close(self): ...
-
-
-def test_kafka_pythons_metrics_have_them(safe):
-    class Telling(Reporter):
-        told: ClassVar[list[Any]] = []
-
-    consumer = safe(metric_reporters=[Telling])
-    assigned(consumer, A, B)
-    consumer.pause(A)
-    consumer.pause(ALL, owner="other")
-    found = consumer.metrics()["safeconsumer-metrics"]
-    assert set(found) == {one.kafka for one in METRICS if one.kafka}
-    assert (found["assigned-partitions"], found["quiet-partitions"]) == (2, 2)
-    assert (found["holds"], found["hold-changes-total"]) == (2, 2)
-    ours = [one for one in Telling.told if one.group == "safeconsumer-metrics"]
-    assert {one.name for one in ours} == set(found)
-    assert all(one.description for one in ours)
-
-
-def test_a_reporter_that_knows_no_group_of_ours(safe, caplog):
-    class Refusing(Reporter):
-        unknown = "safeconsumer-metrics"
-
-    consumer = safe(metric_reporters=[Refusing])
-    assigned(consumer, A)
-    consumer.pause(A)
-    assert values(consumer)["consumer_quiet_partitions"] == 1
-    assert "a metric reporter raised" in caplog.text
-
-
-def test_without_kafka_pythons_metrics(safe):
-    consumer = safe(metrics_enabled=False)
-    assert consumer.metrics() is None
-    assert values(consumer)["consumer_assigned_partitions"] == 0
-
-
 def scraped_while_locked(consumer, source):
     found = []
     thread = threading.Thread(target=lambda: found.append(values(source)), daemon=True)
@@ -322,7 +266,7 @@ def test_a_fork_has_nothing_of_its_parents(safe):
         shown.collector.add(place(safe(client_id="b"), 2))
         return shown.placed() == {"b": 2}
 
-    with shown.collector._readings._lock:
+    with shown.collector._lock:
         assert is_true_in_child(has_nothing)
     assert shown.placed() == {"a": 1}
 

@@ -7,7 +7,7 @@ from attrs import fields
 
 from safeconsumer import events
 from safeconsumer.events import counts
-from safeconsumer.metrics import METRICS, figures, reading, table
+from safeconsumer.metrics import METRICS, figures, prometheus, table
 from safeconsumer.worker import Stats
 from safeconsumer.worker.brakes import OWNERS
 from tests.harness.listing import short
@@ -35,15 +35,13 @@ def test_a_metric_says_nothing_of_persons_or_records(metric):
 def test_names_are_there_once():
     names = [one.name for one in METRICS]
     assert len(names) == len(set(names))
-    known = [one.kafka for one in METRICS if one.kafka]
-    assert len(known) == len(set(known))
 
 
 def test_everything_in_the_table_is_read():
     of_consumers = {one.name for one in table.of("consumer", "control")}
     assert set(figures._READ) == of_consumers
-    assert set(reading._FIELDS) == {one.name for one in table.of("worker")}
-    assert set(reading._FIELDS.values()) <= {one.name for one in fields(Stats)}
+    assert set(prometheus._FIELDS) == {one.name for one in table.of("worker")}
+    assert set(prometheus._FIELDS.values()) <= {one.name for one in fields(Stats)}
 
 
 def test_labels_are_those_of_the_code():

@@ -306,6 +306,7 @@ def test_one_line_per_changed_plan(lab):
     lab.batch(START, LATEST)
     held, free = lab.named("spark_plan_changed")
     assert held.as_dict()["held"] == ["orders:0"]
+    assert held.as_dict()["lag_at_plan"] == LATEST["orders", 0] - START["orders", 0]
     assert "orders held by alice" in str(held.as_dict()["because"])
     assert free.as_dict()["held"] == []
 

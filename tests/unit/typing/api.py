@@ -43,6 +43,7 @@ from safeconsumer import (
 )
 from safeconsumer.errors import (
     BlockingCallInListenerError,
+    CheckpointError,
     CommitRefusedError,
     ConcurrentPollError,
     ConsumerInUseError,
@@ -205,6 +206,7 @@ def errors() -> None:
     """One tree, and the classes that existing handlers catch."""
     ours: list[type[SafeConsumerError]] = [
         BlockingCallInListenerError,
+        CheckpointError,
         ConcurrentPollError,
         CorruptBatchError,
         ForkedConsumerError,

@@ -1,0 +1,140 @@
+"""Reads checkpoints of Spark streams for an audit: here, or wherever Spark reads."""
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import click
+from attrs import frozen
+
+from safeconsumer.audit.checkpoint import Checkpoint, checkpoint_of, judged
+from safeconsumer.audit.report import Row
+from safeconsumer.audit.results import Settings
+from safeconsumer.cli.errors import CommandError
+from safeconsumer.cli.options import options
+from safeconsumer.cli.saying import printable
+from safeconsumer.cli.sparking import session
+from safeconsumer.errors.base import CheckpointError
+from safeconsumer.holds.explain import counted
+from safeconsumer.spark.platforms import is_of_spark, reason
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # C:/ is none
+
+
+@frozen(kw_only=True)
+class Streams:
+    """
+    The streams that an audit judges, beside members.
+
+    Attributes:
+        folders: their checkpoints.
+        group: the group whose holds they obey.
+    """
+
+    folders: tuple[str, ...]
+    group: str | None
+
+    def judged(
+        self, settings: Settings, master: str | None
+    ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+        """
+        Return a row for each partition of each stream, and a line about each stream.
+
+        Raises:
+            CheckpointError: a checkpoint cannot be read.
+            CommandError: an option is missing.
+        """
+        if self.group is None or not self.folders:
+            if self.group is None and not self.folders:
+                return (), ()
+            message = (
+                "--checkpoint and --group go together: a checkpoint does not name the "
+                "group whose holds its stream obeys (holds.group)"
+            )
+            raise CommandError(message)
+        if settings.control is None:
+            message = (
+                "--checkpoint needs --control, or --history FILE: they say when "
+                f"{self.group} was held"
+            )
+            raise CommandError(message)
+        rows: list[Row] = []
+        lines: list[str] = []
+        for folder in self.folders:
+            found = checkpoint_of(folder, dict(_files(folder, master)))
+            rows += judged(found, settings.control, self.group, settings.clock_skew)
+            lines.append(printable(self._line(found, settings)))
+        return tuple(rows), tuple(lines)
+
+    def _line(self, found: Checkpoint, settings: Settings) -> str:
+        first, last = found.batches[0], found.batches[-1]
+        spans = settings.control.spans if settings.control is not None else ()
+        holds = sum(
+            one.group == self.group and one.start < last.at and first.at < one.end
+            for one in spans
+        )
+        return (
+            f"S1  {found.name}: batches {first.number} to {last.number}, "
+            f"{counted(holds, 'hold')} of {self.group} meanwhile"
+        )
+
+
+stream_options = options(
+    "streams",
+    lambda checkpoint, group: Streams(folders=checkpoint, group=group),
+    click.option(
+        "--checkpoint",
+        multiple=True,
+        metavar="DIR",
+        help="Judge a Spark stream, too (S1), by its checkpoint and the control topics. "
+        "With --master it may lie wherever Spark reads.",
+    ),
+    click.option("--group", help="The group whose holds the streams obey."),
+)
+"""Gives a command the streams that it judges; it is called with ``streams``."""
+
+
+def _files(folder: str, master: str | None) -> Iterator[tuple[str, str]]:
+    # Yields the path and the text of each file that may be one of a checkpoint's.
+    scheme = _SCHEME.match(folder)
+    if scheme is None:
+        yield from _here(Path(folder))
+    elif scheme[1].lower() == "file":
+        yield from _here(Path(url2pathname(urlsplit(folder).path)))
+    elif master is None:
+        message = (
+            f"Spark reads {folder}: give --master, for example --master 'local[*]'"
+        )
+        raise CommandError(message)
+    else:
+        yield from _by_spark(folder, master)
+
+
+def _here(folder: Path) -> Iterator[tuple[str, str]]:
+    patterns = ("offsets/[0-9]*", "sources/*/0", "sources/*/skips/[0-9]*")
+    for path in chain.from_iterable(map(folder.glob, patterns)):
+        try:
+            yield path.relative_to(folder).as_posix(), path.read_text("utf-8")
+        except FileNotFoundError:
+            continue  # the stream runs, and deletes old batches
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"{path} cannot be read: {error}"
+            raise CheckpointError(message) from error
+
+
+def _by_spark(folder: str, master: str) -> Iterator[tuple[str, str]]:
+    with session(master, "safeconsumer audit") as spark:
+        reader = spark.read.option("recursiveFileLookup", "true")
+        for part in ("offsets", "sources"):
+            where = f"{folder.rstrip('/')}/{part}"
+            try:
+                text = reader.text(where, wholetext=True, pathGlobFilter="[0-9]*")
+                yield from text.selectExpr("input_file_name()", "value").collect()
+            except Exception as error:
+                if not is_of_spark(error):
+                    raise
+                message = f"{where} cannot be read: {reason(error)}"
+                raise CheckpointError(message) from error

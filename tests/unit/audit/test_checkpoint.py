@@ -1,0 +1,338 @@
+"""S1: a stream is judged by its checkpoint and the holds topic."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeconsumer.audit.checkpoint import checkpoint_of, judged
+from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.report import status_of
+from safeconsumer.errors import CheckpointError
+from tests.harness.chance import by_day
+
+VIOLATED, UNJUDGED, KEPT = "violated", "not judged", "kept"
+
+
+def batch(at, *sources):
+    """Return a file of Spark's offset log; a source is its offsets, or a text."""
+    facts = {"batchWatermarkMs": 0, "batchTimestampMs": int(at * 1000), "conf": {}}
+    lines = [one if isinstance(one, str) else json.dumps(one) for one in sources]
+    return "\n".join(("v1", json.dumps(facts), *lines))
+
+
+def orders(*ends):
+    return {"orders": {str(number): end for number, end in enumerate(ends)}}
+
+
+def log(*batches, first=0, start=None):
+    """Return the files of a checkpoint with these batches: the time, and offsets."""
+    files = {
+        f"offsets/{number}": batch(at, *sources)
+        for number, (at, *sources) in enumerate(batches, first)
+    }
+    if start is not None:
+        files["sources/0/0"] = f"\0v1\n{json.dumps(start)}"
+    return files
+
+
+def held(start, end=math.inf, scope="orders", group="g"):
+    return Span(group=group, holder="operator:eve", scope=scope, start=start, end=end)
+
+
+def rows_of(files, *spans, skew=0.0, **facts):
+    control = Control(spans=spans, **{"since": 0.0, "until": math.inf, **facts})
+    return judged(checkpoint_of("lake/c", files), control, "g", skew)
+
+
+def verdicts(rows):
+    """Return what became of each partition."""
+    return {
+        f"{row.topic}:{row.partition}": VIOLATED
+        if row.violations
+        else UNJUDGED
+        if row.unjudged
+        else KEPT
+        for row in rows
+    }
+
+
+# Every 100 s ten records more.
+STEADY = log(*((1000.0 + 100 * n, orders(10 * n)) for n in range(10)))
+
+
+@pytest.mark.parametrize(
+    ("span", "verdict"),
+    [
+        pytest.param(held(1150.0, 1450.0), VIOLATED, id="held for three batches"),
+        pytest.param(held(1150.0), VIOLATED, id="held without an end"),
+        pytest.param(held(1150.0, scope="re:ord.*"), VIOLATED, id="by a pattern"),
+        pytest.param(held(1150.0, scope="@all"), VIOLATED, id="everything"),
+        pytest.param(held(1150.0, scope="orders:0"), VIOLATED, id="the partition"),
+        pytest.param(held(1150.0, scope="orders:1"), KEPT, id="another partition"),
+        pytest.param(held(1150.0, group="other"), KEPT, id="another group"),
+        pytest.param(held(500.0, 900.0), KEPT, id="over before it began"),
+        pytest.param(held(2000.0), KEPT, id="after its last batch"),
+        pytest.param(held(1110.0, 1190.0), KEPT, id="between two batches"),
+        pytest.param(held(1150.0, 1250.0), UNJUDGED, id="the plan may be older"),
+        pytest.param(
+            held(1080.0, 1220.0), UNJUDGED, id="too near to its begin and end"
+        ),
+        pytest.param(held(1150.0, scope="re:("), UNJUDGED, id="an unreadable pattern"),
+    ],
+)
+def test_a_batch_that_moves_a_partition(span, verdict):
+    """It is a violation where its plan was surely under the hold, by two clocks."""
+    assert verdicts(rows_of(STEADY, span)) == {"orders:0": verdict}
+
+
+def test_a_violation_says_which_batch_and_hold():
+    (row,) = rows_of(STEADY, held(1150.0, 1450.0))
+    assert (row.check, row.group, row.member) == ("S1", "g", "lake/c")
+    assert (row.violations, row.offset, row.at) == (2, 20, 1300.0)
+    assert row.evidence == (
+        "batch 3 was planned at 1970-01-01 00:21:40.000Z, with the offsets 20 to 29, "
+        "while operator:eve held orders from 1970-01-01 00:19:10.000Z to 1970-01-01 "
+        "00:24:10.000Z"
+    )
+    assert "batch 2 was planned" in row.unjudged
+
+
+@pytest.mark.contract("S5")
+def test_a_stream_that_obeys_is_clean():
+    """The held partition stays, the other goes on; after the hold it catches up."""
+    files = log(
+        (1000.0, orders(10, 10)),
+        (1200.0, orders(10, 20)),
+        (1300.0, orders(10, 30)),
+        (1500.1, orders(40, 40)),
+        start=orders(0, 0),
+    )
+    rows = rows_of(files, held(1100.0, 1500.0, scope="orders:0"))
+    assert verdicts(rows) == {"orders:0": KEPT, "orders:1": KEPT}
+    assert status_of(rows, is_complete=True) == 0
+
+
+def test_a_violation_counts_whatever_journals_are_missing():
+    """No journal has anything about a stream."""
+    rows = rows_of(STEADY, held(1150.0))
+    assert status_of(rows, is_complete=False) == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "verdict"),
+    [
+        pytest.param(orders(5), VIOLATED, id="it began before"),
+        pytest.param(orders(10), KEPT, id="it began there"),
+        pytest.param(None, KEPT, id="nobody knows where it began"),
+    ],
+)
+def test_the_first_batch_is_judged_by_where_the_stream_began(start, verdict):
+    rows = rows_of(log((5000.0, orders(10)), start=start), held(100.0))
+    assert verdicts(rows) == {"orders:0": verdict}
+
+
+def test_nothing_is_known_of_batches_that_spark_deleted():
+    files = log((5000.0, orders(10)), (5001.0, orders(10)), first=7, start=orders(0))
+    assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
+
+
+def test_a_new_partition_begins_at_0_under_a_hold():
+    files = log((1000.0, orders(10)), (5000.0, orders(10, 0)), (6000.0, orders(10, 9)))
+    rows = rows_of(files, held(1100.0, scope="orders:1"))
+    assert verdicts(rows) == {"orders:0": KEPT, "orders:1": VIOLATED}
+    assert rows[1].offset == 0
+    assert rows[1].at == 6000.0
+
+
+def test_a_partition_that_was_cut_moves_back():
+    files = log((1000.0, orders(10)), (2000.0, orders(4)))
+    assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
+
+
+@pytest.mark.parametrize(
+    ("span", "verdict"),
+    [
+        pytest.param(held(900.0, 5000.0), VIOLATED, id="held all the time"),
+        pytest.param(held(1100.0, 1200.0), UNJUDGED, id="held for some of the time"),
+        pytest.param(held(1100.0, 5000.0), UNJUDGED, id="held from within"),
+        pytest.param(held(4000.0), KEPT, id="held later"),
+    ],
+)
+def test_batches_that_the_log_lacks(span, verdict):
+    """Where progress is kept now and then, a move was at any time between two batches."""
+    files = log((1000.0, orders(10)), (1100.0, orders(11)), (3000.0, orders(50)))
+    files["offsets/9"] = files.pop("offsets/2")
+    del files["offsets/1"]
+    assert verdicts(rows_of(files, span)) == {"orders:0": verdict}
+
+
+def test_an_allowance_for_clocks_makes_more_doubtful():
+    """A hold that had ended by the stream's clock may have stood by the broker's."""
+    files = log((1000.0, orders(10)), (1500.1, orders(20)))
+    span = held(1100.0, 1500.0)
+    assert verdicts(rows_of(files, span)) == {"orders:0": KEPT}
+    assert verdicts(rows_of(files, span, skew=1.0)) == {"orders:0": UNJUDGED}
+    later = held(1150.0, 1440.0)
+    assert verdicts(rows_of(STEADY, later, skew=60.0)) == {"orders:0": UNJUDGED}
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        pytest.param(
+            {"since": 1150.0},
+            "the control topics are complete since 1970-01-01 00:19:10.000Z, and "
+            "batch 1 was planned at 1970-01-01 00:18:20.000Z",
+            id="compacted since",
+        ),
+        pytest.param(
+            {"until": 1850.0},
+            "the history ends at 1970-01-01 00:30:50.000Z, and batch 9 was planned at "
+            "1970-01-01 00:31:40.000Z",
+            id="read before its last batch",
+        ),
+        pytest.param(
+            {"trouble": "the records of t have their writers' times"},
+            "the records of t have their writers' times",
+            id="times that prove nothing",
+        ),
+        pytest.param(
+            {"group": "other"},
+            "the history that was given is of the group other only",
+            id="of another group",
+        ),
+    ],
+)
+def test_what_is_not_known_of_holds_is_not_judged(facts, why):
+    (row,) = rows_of(STEADY, **facts)
+    assert row.unjudged == f"lake/c: {why}"
+    assert status_of([row], is_complete=True) == 2
+
+
+def test_sources_are_told_apart_by_their_place():
+    """Two may read one topic; what is not Kafka's has no partitions."""
+    delta = {"sourceVersion": 1, "reservoirId": "x", "index": 7}
+    files = log(
+        (1000.0, orders(10), "-", delta, "7", orders(30)),
+        (2000.0, orders(10), "12", delta, "8", orders(30)),
+        (3000.0, orders(10), "13", delta, "9", orders(31)),
+        start=orders(0),
+    )
+    (row,) = rows_of(files, held(1500.0))
+    assert (row.violations, row.offset, row.at) == (1, 30, 3000.0)
+
+
+@st.composite
+def runs(draw):
+    """Return holds, and plans: when each began, and how long it took."""
+    plans, now = [], 1000.0
+    for _ in range(draw(st.integers(1, 8))):
+        now += draw(st.sampled_from([0.0, 1.0, 40.0, 700.0]))
+        took = draw(st.sampled_from([0.1, 5.0, 50.0, 500.0]))
+        plans.append((now, took))
+        now += took
+    bounds = st.floats(900.0, now + 100.0)
+    holds = draw(st.lists(st.tuples(bounds, bounds).map(sorted), max_size=3))
+    return plans, [held(*one) for one in holds]
+
+
+def log_of(plans, is_moved, ahead=0.0):
+    """Return the offset log of such plans, by a clock that is ahead by so many seconds."""
+    end, batches = 0, []
+    for began, took in plans:
+        end += 10 * is_moved(began, took)
+        batches.append((began + took + ahead, orders(end)))
+    return log(*batches, start=orders(0))
+
+
+def is_in_all(span, began, took):
+    return span.start < began and began + took < span.end
+
+
+@by_day(60)
+@given(runs(), st.floats(-30.0, 30.0), st.sets(st.integers(0, 7)))
+def test_a_stream_that_obeys_is_never_convicted(run, ahead, lacking):
+    """Whatever its clock, within 30 s, and whichever batches are gone."""
+    plans, spans = run
+    files = log_of(
+        plans, lambda began, _: not any(s.start <= began < s.end for s in spans), ahead
+    )
+    for number in lacking:
+        files.pop(f"offsets/{number}", None)
+    if any(name.startswith("offsets/") for name in files):
+        assert VIOLATED not in verdicts(rows_of(files, *spans)).values()
+
+
+@by_day(60)
+@given(runs())
+def test_a_stream_that_obeys_nothing_is_never_acquitted(run):
+    """Of a plan that was all under a hold its log is a violation, or in doubt."""
+    plans, spans = run
+    files = log_of(plans, lambda *_: True)
+    if any(is_in_all(span, *plan) for span in spans for plan in plans):
+        assert KEPT not in verdicts(rows_of(files, *spans)).values()
+
+
+def skipping(at, to, partition=0):
+    entry = {"topic": "orders", "partition": partition, "at": at, "to": to}
+    return json.dumps([{**entry, "owner": "eve", "reason": "poison"}])
+
+
+@pytest.mark.parametrize(
+    ("skips", "verdict", "first"),
+    [
+        pytest.param({}, VIOLATED, 10, id="nothing was skipped"),
+        pytest.param({"1": skipping(10, 20)}, KEPT, None, id="all of it was"),
+        pytest.param({"1": skipping(10, 15)}, VIOLATED, 15, id="not the end of it"),
+        pytest.param({"1": skipping(5, 20)}, VIOLATED, 10, id="older offsets were"),
+        pytest.param({"2": skipping(10, 20)}, VIOLATED, 10, id="by another batch"),
+        pytest.param({"1": skipping(10, 20, 1)}, VIOLATED, 10, id="in another one"),
+        pytest.param({"1": "[{"}, VIOLATED, 10, id="its file was cut"),
+    ],
+)
+def test_offsets_that_a_batch_skipped_were_not_read(skips, verdict, first):
+    files = log((1000.0, orders(10)), (5000.0, orders(20)))
+    files |= {f"sources/0/skips/{number}": text for number, text in skips.items()}
+    (row,) = rows = rows_of(files, held(100.0, 6000.0))
+    assert (verdicts(rows), row.offset) == ({"orders:0": verdict}, first)
+
+
+def test_offsets_that_were_skipped_by_a_batch_that_is_gone():
+    files = log((1000.0, orders(10)), (2000.0, orders(20)), (5000.0, orders(20)))
+    del files["offsets/1"]
+    files["sources/0/skips/1"] = skipping(10, 20)
+    assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
+
+
+GOOD = batch(1000.0, orders(1))
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        pytest.param({}, "has a batch of Kafka's records", id="nothing"),
+        pytest.param({"offsets/0": batch(1.0, "-")}, "Kafka's records", id="no Kafka"),
+        pytest.param({"offsets/0": ""}, "offsets/0 is not what", id="empty"),
+        pytest.param({"offsets/0": "v1"}, "offsets/0 is not what", id="cut"),
+        pytest.param({"offsets/0": "v1\n{}\n{}"}, "batchTimestampMs", id="no time"),
+        pytest.param({"offsets/0": batch(1.0)}, "is not what", id="no source"),
+        pytest.param({"offsets/0": GOOD[:-2]}, "is not what", id="cut offsets"),
+        pytest.param({"offsets/0": GOOD.replace("1}", '"x"}')}, "'x'", id="no number"),
+        pytest.param({"offsets/0": "v2" + GOOD[2:]}, "version 'v2'", id="version 2"),
+        pytest.param(
+            {"offsets/0": GOOD, "sources/0/0": "x"}, "sources/0/0", id="start"
+        ),
+        pytest.param({"offsets/0": GOOD, "sources/1/0": "x"}, "", id="another's start"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused(files, said):
+    """What another source has written is passed over."""
+    if not said:
+        assert checkpoint_of("lake/c", files).starts == {}
+        return
+    with pytest.raises(CheckpointError, match="lake/c") as caught:
+        checkpoint_of("lake/c", files)
+    assert said in str(caught.value)
