@@ -1,11 +1,13 @@
 """How Sphinx builds the site: ``sphinx-build -W -n docs build/site``."""
 
+import re
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
 import kafka.errors
+from sphinx.search.en import SearchEnglish
 from sphinx.util.nodes import make_refnode
 
 HERE = Path(__file__).parent
@@ -66,6 +68,7 @@ nitpick_ignore = [
 
 html_theme = "furo"
 html_title = "safeconsumer"
+html_search_scorer = str(HERE / "search.js")
 smartquotes = False  # --option is two hyphens
 copybutton_prompt_text = "$ "
 
@@ -126,8 +129,23 @@ def _without_inside(*about: Any) -> bool | None:  # noqa: ANN401 - Sphinx's
     return skips or name in _INSIDE or None
 
 
+class _WithIssues(SearchEnglish):
+    """Have ``KAFKA-13463`` and ``KIP-848`` found as one word; Sphinx drops numbers."""
+
+    js_splitter_code = (
+        "function splitQuery(query) {\n"
+        "  return query.match(/[a-z]+-\\d+|[\\p{Letter}\\p{Number}_]+/giu) ?? [];\n"
+        "}\n"
+    )
+
+    def split(self, input: str) -> list[str]:  # noqa: A002 - Sphinx's
+        """Return the words, and the names of issues beside their parts."""
+        return [*super().split(input), *re.findall(r"\b[A-Za-z]+-\d+\b", input)]
+
+
 def setup(app: Any) -> None:  # noqa: ANN401 - Sphinx's
     """Let Sphinx call what is above."""
+    app.add_search_language(_WithIssues)
     app.connect("source-read", _to_design)
     app.connect("missing-reference", _by_public_name)
     app.connect("sphinx-click-process-description", _plain)
