@@ -2,11 +2,9 @@
 
 import math
 import sys
-import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from time import monotonic
 from typing import Any, Self
@@ -18,10 +16,9 @@ from safeconsumer.clients.librdkafka import (
     TopicPartition,
     UpstreamConsumer,
 )
-from safeconsumer.clients.member import Member, OtherPartition, Target
+from safeconsumer.clients.member import HoldingConsumer, Member, OtherPartition
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.group.settings import Control
-from safeconsumer.holds.hold import APP, Hold, Lifetime
 from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import TopicPartition as Pair
 
@@ -44,7 +41,7 @@ _NONE_OF_THEM = frozenset({("", -1)})
 Callback = Callable[[Any, list[Any]], object]
 
 
-class Consumer(UpstreamConsumer):
+class Consumer(HoldingConsumer, UpstreamConsumer):
     """
     A ``confluent_kafka.Consumer`` that delivers nothing a hold covers.
 
@@ -53,6 +50,8 @@ class Consumer(UpstreamConsumer):
     and :meth:`resume` are confluent-kafka's, and a pause now lasts through rebalances
     that give its partition back. With ``control=`` the consumer also obeys what
     operators hold for its group, and reports it.
+
+    A ``poll`` that waits sees a lift within 100 ms, and then waits for a fetch.
 
     Everything else is confluent-kafka's. It works with eager and cooperative assignors
     and with ``group.protocol=consumer`` (KIP-848).
@@ -81,15 +80,6 @@ class Consumer(UpstreamConsumer):
     ``quiet`` on any thread, in callbacks, too; everything else on the polling thread.
     """
 
-    busy: Callable[[], Iterable[OtherPartition]] | None = None
-    """
-    Returns the partitions of whose records threads of the program's own have some.
-
-    With ``control=`` a held partition is not reported quiet while it is among them, nor
-    before the ``poll`` or ``consume`` after the one that returned records of it. It is
-    asked on another thread, with each report; if it raises, all assigned ones count.
-    """
-
     # As they are, so that a call costs no more than it must.
     _upstream_poll = UpstreamConsumer.poll
     _upstream_consume = UpstreamConsumer.consume
@@ -107,12 +97,7 @@ class Consumer(UpstreamConsumer):
         settings = {**(config or {}), **more}
         client_id, group_id = settings.get("client.id"), settings.get("group.id")
         self._member = Member(
-            client_id=client_id,
-            group_id=group_id,
-            hooks=hooks,
-            log=log,
-            elsewhere=partial(_busy_of, weakref.ref(self)),
-            given=partial(_in_hand_of, weakref.ref(self)),
+            self, client_id=client_id, group_id=group_id, hooks=hooks, log=log
         )
         self._ledger = self._member.ledger
         # librdkafka would commit what it has handed over, also what is kept back here.
@@ -152,60 +137,7 @@ class Consumer(UpstreamConsumer):
                 super().close()
                 raise
 
-    @property
-    def hook_failures(self) -> Mapping[str, int]:
-        """How often each hook raised, by its ``repr``; empty if none did. Any thread."""
-        return dict(self._ledger.dispatcher.failures)
-
     # ------------------------------------------------------------ pausing
-
-    def hold(
-        self,
-        *targets: Target,
-        owner: str = APP,
-        reason: str | None = None,
-        for_: float | timedelta | None = None,
-    ) -> None:
-        """
-        Hold the targets: once this has returned, none of their records is delivered.
-
-        A hold lasts through rebalances, lost membership and changed subscriptions until
-        its owner lifts it. It covers what is assigned later, too, and never moves a
-        position. With no targets nothing is held; after an exception nothing has
-        changed.
-
-        Args:
-            targets: partitions, scopes as text (``orders:3``, ``orders``,
-                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
-                holds, :data:`safeconsumer.ALL`.
-            owner: whose hold it is; only the same owner's :meth:`lift` lifts it.
-            reason: text for people, up to 1,024 bytes.
-            for_: seconds, or a timedelta, until it ends by itself: never early, and at
-                the latest when the consumer next polls.
-
-        Raises:
-            TargetTypeError: a target is of another type.
-            ScopeSyntaxError: a text or pattern is not acceptable.
-            HoldSettingError: owner, reason or duration is not acceptable.
-        """
-        self._member.place(targets, owner=owner, reason=reason, for_=for_)
-
-    def lift(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
-        """
-        Lift this owner's holds of exactly these targets.
-
-        A hold of a wider scope, or of another owner, stays. Lifting what is not held is
-        no error. A waiting ``poll`` returns records of what flows now within 100 ms and
-        a fetch; those that were kept back come first.
-
-        Returns:
-            The holds that still cover the targets or parts of them.
-
-        Raises:
-            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
-            HoldSettingError: the owner is not acceptable, or is an operator.
-        """
-        return self._member.lift(targets, owner)
 
     def pause(self, partitions: Iterable[OtherPartition]) -> None:
         """
@@ -214,25 +146,11 @@ class Consumer(UpstreamConsumer):
         It ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
         a hold by the owner ``app``, and is among :meth:`holds`.
         """
-        self._member.place(partitions, lifetime=Lifetime.PLAIN)
+        self._pause(partitions)
 
     def resume(self, partitions: Iterable[OtherPartition]) -> None:
         """Resume partitions; as confluent-kafka's. What else is held stays quiet."""
-        self._member.lift(partitions, APP)
-
-    def holds(self) -> tuple[Hold, ...]:
-        """Return every hold, also those that cover nothing assigned here now."""
-        return self._member.holds()
-
-    def explain(self, tp: Target) -> tuple[str, ...]:
-        """
-        Return why a partition is quiet: one line per hold, and no line if it flows.
-
-        Raises:
-            HoldSettingError: it is not one partition.
-            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
-        """
-        return self._member.explain(tp)
+        self.lift(*partitions)
 
     def quiet(self) -> list[TopicPartition]:
         """Return the assigned partitions that a hold or a closed gate covers now."""
@@ -334,6 +252,9 @@ class Consumer(UpstreamConsumer):
             self._member.gave(_pairs_of(self._hand))
             self._is_unstored |= self._hand is not self._stored
             self._hand = self._stored = None
+
+    def _last_given(self) -> Iterable[Pair]:
+        return _pairs_of(self._hand)
 
     def _keep(self, messages: Iterable[Message]) -> None:
         owned = self._ledger.owned()
@@ -578,16 +499,6 @@ class Consumer(UpstreamConsumer):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _busy_of(consumer: "weakref.ref[Consumer]") -> Iterable[OtherPartition]:
-    one = consumer()
-    return () if one is None or one.busy is None else one.busy()
-
-
-def _in_hand_of(consumer: "weakref.ref[Consumer]") -> Iterable[Pair]:
-    one = consumer()
-    return () if one is None else _pairs_of(one._hand)  # noqa: SLF001 - the same module's
 
 
 def _is_cooperative(settings: Mapping[str, Any]) -> bool:
