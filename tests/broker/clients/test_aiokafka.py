@@ -20,7 +20,7 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer import ALL
 from safeconsumer.cli.errors import Status
-from safeconsumer.clients import aiokafka_control
+from safeconsumer.clients import aiokafka_control, control_topics
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
 from safeconsumer.clients.aiokafka_control import AiokafkaClients, LoopCalls
 from safeconsumer.errors import (
@@ -309,7 +309,7 @@ def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, member):
 @pytest.mark.embedded_broker
 def test_a_holds_topic_that_is_made_again_lifts_nothing(team, member, monkeypatch):
     """Neither by what it lacks, nor by offsets that are others' now."""
-    monkeypatch.setattr(aiokafka_control, "_LOOK_EVERY", 0.1)  # not 30 s
+    monkeypatch.setattr(control_topics, "LOOK_EVERY", 0.1)  # not 30 s
     told, name = [], team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
     one = member(team.topic, control=team.quick, hooks=[told.append])
@@ -358,7 +358,7 @@ def test_the_last_record_is_read_again_and_nothing_is_said_of_it(
     team, member, monkeypatch
 ):
     """So a topic that was made again is found; nobody sees it where it was not."""
-    monkeypatch.setattr(aiokafka_control, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(control_topics, "LOOK_EVERY", 0.0)
     told = []
     team.operator_holds(f"{team.topic}:0")
     one = member(team.topic, control=team.quick, hooks=[told.append])

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from safeconsumer import ALL
 from safeconsumer.cli.errors import Status
 from safeconsumer.clients import confluent as module
-from safeconsumer.clients import librdkafka
+from safeconsumer.clients import control_topics, librdkafka
 from safeconsumer.clients.confluent import Consumer
 from safeconsumer.clients.librdkafka import LibrdkafkaClients
 from safeconsumer.errors import (
@@ -236,7 +236,7 @@ def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, subscribed):
 @pytest.mark.embedded_broker
 def test_a_holds_topic_that_is_made_again_lifts_nothing(team, subscribed, monkeypatch):
     """Neither by what it lacks, nor by offsets that are others' now."""
-    monkeypatch.setattr(librdkafka, "_LOOK_EVERY", 0.1)  # not 30 s
+    monkeypatch.setattr(control_topics, "LOOK_EVERY", 0.1)  # not 30 s
     told, name = [], team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
     consumer = subscribed(control=team.quick, hooks=[told.append])
