@@ -99,6 +99,7 @@ class Member:
         self._polled_at: float | None = None
         self._after_joins: list[Callable[[], object]] = []
         self._control: GroupControl | None = None
+        self._dropping: weakref.finalize[Any, Any] | None = None
 
     # ------------------------------------------------------------ group control asks
 
@@ -179,6 +180,10 @@ class Member:
         attached = self.control_of(control, clients)
         attached.start()
         self._control = attached
+        if (consumer := self._consumer()) is not None:
+            # If it is dropped and never closed, the threads end all the same.
+            self._dropping = weakref.finalize(consumer, attached.abandon)
+            self._dropping.atexit = False
 
     @property
     def obeys(self) -> bool:
@@ -274,6 +279,8 @@ class Member:
         self._after_joins.clear()
 
     def _close_control(self) -> None:
+        if self._dropping is not None:
+            self._dropping.detach()  # it keeps the hooks, which may keep the consumer
         if self._control is not None:
             self._control.close()
 

@@ -796,6 +796,30 @@ def test_a_consumer_that_is_never_stopped_can_be_collected(team, loop):
     assert loop.complaints.pop().startswith("Unclosed AIOKafkaConsumer")
 
 
+@pytest.mark.contract("G9")
+def test_a_member_that_is_dropped_without_stop_ends_its_control(team, loop):
+    """Its threads and tasks do not keep it, and end with a last report, as its clients."""
+    consumer = loop.call(aiokafka, team, team.topic, control=team.quick)
+    loop.run(consumer.start())
+    member, calls = consumer._member, consumer._calls
+    wait_for(lambda: member.is_caught_up, "the holds")
+    assert control_threads() == [CONTROL, STATUS]
+    left = consumer._coordinator, consumer._fetcher, consumer._client
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        del consumer
+        loop.call(gc.collect)
+    assert loop.complaints.pop().startswith("Unclosed AIOKafkaConsumer")
+    wait_for(lambda: control_threads() == [], "the end of its threads")
+    wait_for(
+        lambda: (calls._clients, calls._running) == ({}, set()), "that of its tasks"
+    )
+    status = run(team, "status", "--group", team.group)
+    for one in left:  # by aiokafka itself
+        loop.run(one.close())
+    assert "stopped" in status.output, status.output
+
+
 # ---------------------------------------------------------------- refusals, settings
 
 

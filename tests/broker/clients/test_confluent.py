@@ -884,3 +884,31 @@ def test_control_clients_have_the_members_connection_and_nothing_of_its_group():
     clients = LibrdkafkaClients({**connection, **of_the_group})
     assert (clients.group_id, clients.client_id) == ("g", "billing")
     assert clients._base == {**connection, "client.id": "billing-control"}
+
+
+def control_threads():
+    names = {"safeconsumer-control", "safeconsumer-status"}
+    return [one for one in threading.enumerate() if one.name in names]
+
+
+def clients_of(kind):
+    return [one for one in gc.get_objects() if isinstance(one, kind)]
+
+
+@pytest.mark.contract("G9")
+def test_a_member_that_is_dropped_without_close_ends_its_control(team):
+    """Its threads do not keep it, and end with a last report; their clients go, too."""
+    kinds = (AdminClient, confluent_kafka.Consumer, confluent_kafka.Producer)
+    gc.collect()
+    before, threads = len(clients_of(kinds)), control_threads()
+    consumer = confluent(team, control=team.quick)
+    consumer.subscribe([team.topic])
+    taken(consumer, count(20))
+    assert len(control_threads()) == len(threads) + 2
+    del consumer
+    gc.collect()
+    wait_for(lambda: control_threads() == threads, "the end of its threads")
+    gc.collect()
+    assert len(clients_of(kinds)) == before
+    status = run(team, "status", "--group", team.group)
+    assert "stopped" in status.output, status.output
