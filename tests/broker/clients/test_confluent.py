@@ -29,7 +29,12 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
     TargetTypeError,
 )
-from safeconsumer.events import ControlTopicReset, ControlUnavailable, GatesChanged
+from safeconsumer.events import (
+    ControlTopicReset,
+    ControlUnavailable,
+    GatesChanged,
+    RebalanceCompleted,
+)
 from safeconsumer.group import topics
 from tests.harness.group.confluent import (
     NEWER,
@@ -159,7 +164,7 @@ def test_a_group_that_was_held_before_its_first_member_delivers_nothing(
     assert taken(consumer, count(5)) == [(0, n) for n in range(5)]
 
 
-@pytest.mark.contract("G6")
+@pytest.mark.contract("G9", "G10")
 def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(
     team, subscribed
 ):
@@ -189,6 +194,7 @@ def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(
     assert not {*came} & {*later}
 
 
+@pytest.mark.contract("G6", "G9")
 def test_an_operator_s_hold_ends_by_the_brokers_time(team, subscribed):
     team.operator_holds(f"{team.topic}:0", for_=1.0)
     consumer = subscribed(control=team.quick)
@@ -746,13 +752,15 @@ def test_a_member_that_closes_as_it_is_assigned_is_closed(team, member):
 
 
 @pytest.mark.contract("P14", "G9")
-def test_what_a_hook_hears(team, subscribed):
-    told = []
-    consumer = subscribed(control=team.quick, hooks=[told.append])
+def test_hooks_get_the_rebalance_and_the_gates_of_what_is_gained(team, subscribed):
+    came = []
+    consumer = subscribed(control=team.quick, hooks=[came.append])
     taken(consumer, count(20))
-    opened = [one for one in told if isinstance(one, GatesChanged)]
+    opened = [one for one in came if isinstance(one, GatesChanged)]
     assert sum(len(one.flowing) for one in opened) == 4
-    assert {one.client_id for one in told} == {"a"}
+    gained = [len(one.gained) for one in came if isinstance(one, RebalanceCompleted)]
+    assert gained == [4]
+    assert {one.client_id for one in came} == {"a"}
     assert consumer.hook_failures == {}
 
 
