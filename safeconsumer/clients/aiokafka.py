@@ -18,7 +18,7 @@ from safeconsumer.clients.aiokafka_control import (
     UpstreamConsumer,
     require_supported,
     run_on_thread,
-    stop_whole,
+    stop_client,
 )
 from safeconsumer.clients.member import HoldingConsumer, Member
 from safeconsumer.events.dispatch import Hook
@@ -30,7 +30,7 @@ __all__ = ["AIOKafkaConsumer"]
 
 _NONE: frozenset[TopicPartition] = frozenset()
 _Weak = weakref.WeakMethod[Callable[[], None]]
-# Seconds; the timer looks again at least so often, so no timer is too long for the loop.
+# Seconds between two refreshes at most: no timer is too long for the loop.
 _LONGEST = 3600.0
 
 
@@ -95,7 +95,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         # was revoked since.
         self._known = _NONE
         self._is_revoked = False
-        # The quiet partitions that aiokafka was told to pause; None: it must be told.
+        # The quiet set by which aiokafka pauses; None: it pauses by an older one.
         self._applied: frozenset[tuple[str, int]] | None = None
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
@@ -104,9 +104,9 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         if group_id is not None and topics:
             self.subscribe(topics)
         # Weakly: what is never stopped can be collected, and aiokafka warns of it then.
-        look_now = weakref.WeakMethod(self._look_now)
-        self._look_soon = partial(_call_soon, look_now, asyncio.get_running_loop())
-        self._member.ledger.lookers.append(self._look_soon)
+        refresh = weakref.WeakMethod(self._refresh)
+        self._refresh_soon = partial(_call_soon, refresh, asyncio.get_running_loop())
+        self._member.ledger.lookers.append(self._refresh_soon)
 
     # ------------------------------------------------------------ pausing
 
@@ -119,13 +119,13 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         self._require_assigned(partitions)
         self._pause(partitions)
-        self._look_if_in_loop()
+        self._apply_if_in_loop()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Resume partitions; as aiokafka's. What else is held stays quiet."""
         self._require_assigned(partitions)
         self.lift(*partitions)
-        self._look_if_in_loop()
+        self._apply_if_in_loop()
 
     def _require_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         # As aiokafka's pause and resume do it, whose flags are for the loop's thread.
@@ -138,10 +138,10 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
                 message = f"No current assignment for partition {one}"
                 raise IllegalStateError(message)
 
-    def _look_if_in_loop(self) -> None:
-        # On other threads the ledger's looker has it done in the loop.
+    def _apply_if_in_loop(self) -> None:
+        # On other threads the ledger has the loop refresh it.
         if self._calls.is_in_loop:
-            self._look()
+            self._apply()
 
     def paused(self) -> set[TopicPartition]:
         """
@@ -162,7 +162,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """Return the next record of a partition that no hold covers; as aiokafka's."""
         self._member.begin_call()
         while True:
-            self._look()
+            self._apply()
             record = await super().getone(*partitions)
             # From here on nothing else runs in the loop until this returns or waits.
             tp = TopicPartition(record.topic, record.partition)
@@ -179,7 +179,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._member.begin_call()
         until = time.monotonic() + timeout_ms / 1000
         while True:
-            self._look()
+            self._apply()
             left = max(0.0, until - time.monotonic()) * 1000
             found: dict[TopicPartition, list[ConsumerRecord]] = await super().getmany(
                 *partitions, timeout_ms=left, max_records=max_records
@@ -244,7 +244,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._identify()
         owned = [(tp.topic, tp.partition) for tp in self._known]
         self._member.own(owned, cause, all_=True)
-        self._look()
+        self._apply()
 
     def _on_revoked(self) -> None:
         _, generation = self._identify()
@@ -264,7 +264,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._member.identify(member_id, generation)
         return member_id, generation
 
-    def _look(self) -> None:
+    def _apply(self) -> None:
         """Pause and resume in aiokafka what has become quiet, or flows."""
         self._notice_assignment()
         quiet = self._member.quiet()
@@ -275,17 +275,17 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         super().resume(*(paused - wanted))
         self._applied = quiet
 
-    def _look_now(self) -> None:
-        """Look, deliver events, and look again when the next hold ends."""
+    def _refresh(self) -> None:
+        """Apply the holds, deliver events, and do so again when the next hold ends."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._is_over:
-            self._look()
+            self._apply()
             ledger = self._member.ledger
             ledger.deliver()
             left = max(0.0, min(ledger.seconds_to_next_expiry(), _LONGEST))
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(left, self._look_soon)
+            self._timer = loop.call_later(left, self._refresh_soon)
 
     # ------------------------------------------------------------ start and end
 
@@ -330,14 +330,14 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """Leave the group and stop; as aiokafka's. Control threads end, too."""
         try:
             # First, or Kafka would list a member for a while that has reported its end.
-            await stop_whole(self, super().stop())
+            await stop_client(self, super().stop())
         finally:
             if not self._is_over:
                 self._is_over = True
                 await self._end()
 
     async def _end(self) -> None:
-        self._look_now()  # its timer ends
+        self._refresh()  # its timer ends
         try:
             if self._ending is not None:
                 await asyncio.wait([self._ending])

@@ -47,7 +47,7 @@ __all__ = [
     "UpstreamConsumer",
     "require_supported",
     "run_on_thread",
-    "stop_whole",
+    "stop_client",
 ]
 
 log = logging.getLogger("safeconsumer.group")
@@ -92,7 +92,7 @@ async def run_on_thread(call: Callable[[], None]) -> None:
         executor.shutdown(wait=False)
 
 
-async def stop_whole(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # noqa: ANN401 - a consumer or producer
+async def stop_client(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # noqa: ANN401 - a consumer or producer
     """
     Stop a client by its own call for it, and in any case its connections.
 
@@ -185,7 +185,7 @@ class LoopCalls:
         stopping = self._clients[client]
         if stopping is None:
             self._clients[client] = stopping = asyncio.ensure_future(
-                stop_whole(client, client.stop())
+                stop_client(client, client.stop())
             )
         await asyncio.wait([stopping])  # whoever is cancelled meanwhile
         if stopping.exception() is not None:
@@ -335,7 +335,7 @@ class HoldsTopic:
             self._turning.cancel()
             raise
         if self._progress.is_time_to_ask():
-            self._calls.start(self._look_at_end(self._progress.at))
+            self._calls.start(self._check_end(self._progress.at))
         self._progress.note_turn(began, _FETCH_MS / 1000)
         return found
 
@@ -344,19 +344,21 @@ class HoldsTopic:
         if reader is None:
             raise errors.ConsumerStoppedError
         # aiokafka has no topic ids: the last record that was read is read again.
-        if self._last is not None and self._progress.is_time_to_look():
+        if self._last is not None and self._progress.is_time_to_compare():
             reader.seek(tp, self._last.offset)
         try:
             found = await reader.getmany(tp, timeout_ms=wait_ms)
         except errors.TopicAuthorizationFailedError as error:
             message = f"no right to read {self._name}: {topics.ACLS}"
             raise errors.TopicAuthorizationFailedError(message) from error
-        written = [one for record in found.get(tp, ()) if (one := self._new(record))]
+        written = [
+            one for record in found.get(tp, ()) if (one := self._written(record))
+        ]
         # Past what is no record, such as the end of a transaction.
         self._progress.at = max(self._progress.at, await reader.position(tp))
         return written
 
-    def _new(self, record: ConsumerRecord) -> Written | None:
+    def _written(self, record: ConsumerRecord) -> Written | None:
         if record.offset < self._progress.at:
             if self._last is not None and _differs(record, self._last):
                 message = f"{self._name} was made again"
@@ -366,7 +368,7 @@ class HoldsTopic:
         at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
         return Written(record.key, record.value, record.offset, at_ms)
 
-    async def _look_at_end(self, position: int) -> None:
+    async def _check_end(self, position: int) -> None:
         if (asker := self._asker) is not None:
             with suppress(errors.KafkaError):
                 self._progress.note_end(position, await self._end_by(asker))

@@ -26,8 +26,8 @@ __all__ = ["Consumer"]
 
 # Seconds; a poll waits in steps of this length, so a partition flows no later than this
 # after its last hold was lifted. librdkafka has no call that ends a wait. Calls that need
-# not wait do no more than look at the holds, but for one in each step.
-_SLICE = 0.1
+# not wait only check the holds, but for one in each step.
+_STEP = 0.1
 # Seconds between two questions for the generation, which the protocol of KIP-848 may
 # change without a rebalance.
 _IDENTIFY_EVERY = 1.0
@@ -36,7 +36,7 @@ _IDENTIFY_EVERY = 1.0
 _MARK = b"CGMDv2:"
 _TRUE = {"true", "t", "1"}
 # Stands for no set of quiet partitions: not even for one that is to be made again.
-_NONE_OF_THEM = frozenset({("", -1)})
+_NO_SET = frozenset({("", -1)})
 
 Callback = Callable[[Any, list[Any]], object]
 
@@ -109,17 +109,17 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         # turn is first.
         self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
-        # The partitions that librdkafka was told to pause, those that it may have paused
-        # since an earlier ownership, which it remembers, and the quiet ones then.
-        self._told = self._unsure = frozenset[Pair]()
+        # The partitions that are paused in librdkafka; those that it may have paused in
+        # an earlier ownership, which it remembers; the quiet set when both were right.
+        self._paused = self._maybe_paused = frozenset[Pair]()
         self._applied: frozenset[Pair] | None = None
         # While the ledger's quiet set is this one, and until that time, a call only
-        # fetches and looks at the set once more.
-        self._clear, self._due = _NONE_OF_THEM, 0.0
+        # fetches and checks the set once more.
+        self._clear, self._due = _NO_SET, 0.0
         # What the last call gave; the same if its offsets are stored; whether those of
         # earlier calls are still to be. Of the partitions in doubt librdkafka may still
         # have the position of an earlier ownership.
-        self._hand: Message | Sequence[Message] | None = None
+        self._in_hand: Message | Sequence[Message] | None = None
         self._stored: Message | Sequence[Message] | None = None
         self._is_unstored = False
         self._in_doubt = frozenset[Pair]()
@@ -169,14 +169,14 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         if ledger.settled is self._clear and monotonic() < self._due:
             message: Message | None = self._upstream_poll(0)
             if message is not None:
-                self._hand = message  # before the look, as in Member.may_give
+                self._in_hand = message  # before the check, as in Member.may_give
                 quiet = ledger.settled
                 if quiet is self._clear and (
                     not quiet or _pair_of(message) not in quiet
                 ):
                     return message
                 self._keep((message,))
-        found = self._given(1, timeout, self._fetch_one)
+        found = self._messages(1, timeout, self._fetch_one)
         return found[0] if found else None
 
     def _fetch_one(self, _: int, seconds: float) -> Sequence[Message]:
@@ -197,7 +197,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         if ledger.settled is self._clear and monotonic() < self._due:
             found: list[Message] = self._upstream_consume(num_messages, 0)
             if found:
-                self._hand = tuple(found)  # the list is the program's
+                self._in_hand = tuple(found)  # the list is the program's
                 quiet = ledger.settled
                 if (
                     (len(found) == num_messages or timeout == 0)
@@ -206,9 +206,9 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
                 ):
                     return found
                 self._keep(found)
-        return self._given(num_messages, timeout, self._upstream_consume)
+        return self._messages(num_messages, timeout, self._upstream_consume)
 
-    def _given(
+    def _messages(
         self,
         most: int,
         timeout: float | None,
@@ -221,7 +221,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         until = monotonic() + timeout if has_end else math.inf  # type: ignore[operator]  # it is a number then
         while True:
             now = monotonic()
-            self._due = now + _SLICE
+            self._due = now + _STEP
             self._member.begin_call()
             self._store_given()
             if now >= self._identify_at:
@@ -229,32 +229,32 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             self._apply()
             missing = most - self._count()
             if missing > 0:
-                self._keep(fetch(missing, max(0.0, min(_SLICE, until - now))))
+                self._keep(fetch(missing, max(0.0, min(_STEP, until - now))))
             elif now >= self._fetch_at:
                 # librdkafka takes part in rebalances, and stays in its group, by polls.
-                self._fetch_at = now + _SLICE
+                self._fetch_at = now + _STEP
                 self._keep(fetch(1, 0))
             is_over = monotonic() >= until
             if is_over or self._count() >= most:
                 found = self._take(most)
                 if found or is_over:
-                    self._look_whether_clear()
+                    self._begin_clear_calls()
                     return found
 
-    def _look_whether_clear(self) -> None:
+    def _begin_clear_calls(self) -> None:
         self._in_doubt = self._in_doubt and self._with_position(self._in_doubt)
         if self._applied is not None and not self._in_doubt and not self._count():
             self._clear = self._applied
 
     def _end_clear_calls(self) -> None:
-        self._clear = _NONE_OF_THEM
-        if self._hand is not None:
-            self._member.gave(_pairs_of(self._hand))
-            self._is_unstored |= self._hand is not self._stored
-            self._hand = self._stored = None
+        self._clear = _NO_SET
+        if self._in_hand is not None:
+            self._member.gave(_pairs_of(self._in_hand))
+            self._is_unstored |= self._in_hand is not self._stored
+            self._in_hand = self._stored = None
 
     def _last_given(self) -> Iterable[Pair]:
-        return _pairs_of(self._hand)
+        return _pairs_of(self._in_hand)
 
     def _keep(self, messages: Iterable[Message]) -> None:
         owned = self._ledger.owned()
@@ -275,7 +275,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def _take(self, most: int) -> list[Message]:
         found: list[Message] = []
-        # In hand before the look.
+        # In hand before the check.
         free = self._member.may_give(self._kept.keys())
         while self._notices and len(found) < most:
             found.append(self._notices.popleft())
@@ -290,7 +290,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
                 self._kept.move_to_end(tp)
             else:
                 del self._kept[tp]
-        self._hand = self._stored = tuple(found)
+        self._in_hand = self._stored = tuple(found)
         self._member.gave(())
         return found
 
@@ -303,9 +303,9 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
                 UpstreamConsumer.store_offsets(self, message=last)
 
     def _store_given(self) -> None:
-        """Store the offsets after what calls gave that did no more than look."""
-        if self._stores and (self._is_unstored or self._hand is not self._stored):
-            self._is_unstored, self._stored = False, self._hand
+        """Store the offsets after the messages of clear calls, which stored nothing."""
+        if self._stores and (self._is_unstored or self._in_hand is not self._stored):
+            self._is_unstored, self._stored = False, self._in_hand
             owned = _theirs(self._ledger.owned().keys() - self._in_doubt)
             with suppress(KafkaException):
                 found = [one for one in self.position(owned) if one.offset >= 0]
@@ -398,12 +398,12 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         """Take over an assignment that librdkafka has; None: everything departed."""
         gained = frozenset(map(_pair, partitions))
         gone = frozenset(self._ledger.owned() if departed is None else departed)
-        self._clear = _NONE_OF_THEM
+        self._clear = _NO_SET
         for tp in gone:
             self._kept.pop(tp, None)
-        self._told -= gone
+        self._paused -= gone
         self._in_doubt -= gone
-        self._unsure = (self._unsure - gone) | gained
+        self._maybe_paused = (self._maybe_paused - gone) | gained
         cause = self._cause or Cause.ASSIGNED
         is_open = not self._is_closing  # else librdkafka answers no more, and revokes
         if is_open:
@@ -413,7 +413,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._has_assigned, self._applied = True, None
         if is_open:
             self._apply()
-        self._applied = None  # what is fetched in the call under way is looked at
+        self._applied = None  # the call under way ends with a check of what it fetched
 
     def _on_assign(self, call: Callback | None, _: object, parts: list[Any]) -> None:
         self._cause, self._has_assigned = Cause.JOINED, False
@@ -458,12 +458,12 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         quiet = self._member.quiet()
         if quiet is self._applied:
             return
-        if start := quiet - self._told:
+        if start := quiet - self._paused:
             super().pause(_theirs(start))
-        if end := (self._told | self._unsure) - quiet:
+        if end := (self._paused | self._maybe_paused) - quiet:
             super().resume(_theirs(end))
-        self._told = self._applied = quiet
-        self._unsure = frozenset()
+        self._paused = self._applied = quiet
+        self._maybe_paused = frozenset()
 
     def _identify(self) -> None:
         # On this thread only: confluent-kafka lets one thread at a time into a client,

@@ -8,10 +8,10 @@ from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.control_clients import Remade
 
 # Seconds without knowing that everything was read, after which the topic counts as
-# unreachable; between two questions where it ends; and whether it was created again.
+# unreachable; between two questions where it ends, and whether it was created again.
 SILENCE = 5.0
 ASK_EVERY = 1.0
-LOOK_EVERY = 30.0
+COMPARE_EVERY = 30.0
 WRITE_SECONDS = 10
 
 
@@ -36,7 +36,7 @@ class Progress:
     def __init__(self, name: str) -> None:
         self._name = name
         self.at = self._end = 0
-        self._waited = self._asked_at = self._looked_at = 0.0
+        self._waited = self._asked_at = self._compared_at = 0.0
         self._lost: TopicLostError | None = None
 
     @property
@@ -69,7 +69,7 @@ class Progress:
             self.at = 0
         self.at, self._end = max(self.at, first), end
         self._waited, self._lost = 0.0, None
-        self._asked_at = self._looked_at = time.monotonic()
+        self._asked_at = self._compared_at = time.monotonic()
         return remade
 
     def note_turn(self, began: float, most: float) -> None:
@@ -94,11 +94,11 @@ class Progress:
         self._asked_at = now
         return True
 
-    def is_time_to_look(self) -> bool:
-        """Tell whether to look if the topic was created again; then not for a while."""
-        if (now := time.monotonic()) - self._looked_at < LOOK_EVERY:
+    def is_time_to_compare(self) -> bool:
+        """Tell whether to find out if the topic was created again; then not for a while."""
+        if (now := time.monotonic()) - self._compared_at < COMPARE_EVERY:
             return False
-        self._looked_at = now
+        self._compared_at = now
         return True
 
     def note_end(self, asked_at: int, end: int) -> None:
@@ -166,7 +166,7 @@ class StatusTopic:
         try:
             written_ms = producer.write(key, value, at_ms)
         except BaseException:
-            self.drop()  # the topic may be gone: the next report looks
+            self.drop()  # the topic may be gone: the next report finds out
             raise
         acknowledged(written_ms, sent)
 

@@ -195,7 +195,7 @@ class HoldsTopic:
         if self._progress.is_time_to_ask():
             note = partial(self._note_end, self._progress.at)
             self._ask(_LAST).add_done_callback(note)
-        if self._progress.is_time_to_look() and self._admin is not None:
+        if self._progress.is_time_to_compare() and self._admin is not None:
             _ask_about(self._admin, self._name).add_done_callback(self._note_id)
         self._progress.note_turn(began, _TURN_SECONDS)
         return found
@@ -263,7 +263,7 @@ class HoldsTopic:
 
 
 class _ReportProducer:
-    # Each report is waited for: a topic that is missing is only told of after that time.
+    # Each report is waited for: of a missing topic a producer learns only after that.
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         _described(AdminClient(dict(base)), name)

@@ -336,7 +336,7 @@ class HoldingConsumer:
             owner: whose hold it is; only the same owner's :meth:`lift` lifts it.
             reason: text for people, up to 1,024 bytes.
             for_: seconds, or a timedelta, until it ends by itself: never early, and at
-                the latest when the consumer next looks for records.
+                the latest when records are next asked for.
 
         Raises:
             TargetTypeError: a target is of another type.

@@ -197,11 +197,11 @@ class Naive(AIOKafkaConsumer):
 
     before = ()
 
-    def _look(self):
+    def _apply(self):
         self._notice_assignment()
         if (holds := self.holds()) != self.before:
             self.before = holds
-            super()._look()
+            super()._apply()
 
     def _may_give(self, found):
         self._member.gave(found)
@@ -331,7 +331,7 @@ def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, member):
 @pytest.mark.embedded_broker
 def test_a_holds_topic_that_is_made_again_lifts_nothing(team, member, monkeypatch):
     """Neither by what it lacks, nor by offsets that are others' now."""
-    monkeypatch.setattr(control_topics, "LOOK_EVERY", 0.1)  # not 30 s
+    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # not 30 s
     told, name = [], team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
     one = member(team.topic, control=team.quick, hooks=[told.append])
@@ -380,7 +380,7 @@ def test_the_last_record_is_read_again_and_nothing_is_said_of_it(
     team, member, monkeypatch
 ):
     """So a topic that was made again is found; nobody sees it where it was not."""
-    monkeypatch.setattr(control_topics, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.0)
     told = []
     team.operator_holds(f"{team.topic}:0")
     one = member(team.topic, control=team.quick, hooks=[told.append])

@@ -242,7 +242,7 @@ def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, subscribed):
 @pytest.mark.embedded_broker
 def test_a_holds_topic_that_is_made_again_lifts_nothing(team, subscribed, monkeypatch):
     """Neither by what it lacks, nor by offsets that are others' now."""
-    monkeypatch.setattr(control_topics, "LOOK_EVERY", 0.1)  # not 30 s
+    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # not 30 s
     told, name = [], team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
     consumer = subscribed(control=team.quick, hooks=[told.append])
@@ -559,7 +559,7 @@ def test_what_is_handed_over_is_busy_before_the_last_look(team, member, upstream
     alone(team, consumer)
     taken(consumer, count(2))
     upstream.handed = handed.append
-    consumer._hand = consumer._stored = None  # as if what it has were another's
+    consumer._in_hand = consumer._stored = None  # as if what it has were another's
     consumer._ledger = Looking(consumer._ledger)
     wait_for(partial(one, consumer), "a record")
     assert said[0] == {(team.topic, 0)}
@@ -682,7 +682,7 @@ def test_a_poll_never_waits_longer_than_a_lift_may(team, member, monkeypatch):
     consumer.subscribe([team.topic])
     threading.Timer(0.5, partial(consumer.lift, ALL)).start()
     assert consumer.poll() is not None
-    assert max(asked) <= module._SLICE == 0.1
+    assert max(asked) <= module._STEP == 0.1
     assert consumer.poll(0) is not None
 
 

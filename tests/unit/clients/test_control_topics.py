@@ -79,7 +79,7 @@ def test_ends_and_ids_are_asked_for_now_and_then(clock):
     asked = []
     for second in range(61):
         clock.now = 100.0 + second
-        asked.append((one.is_time_to_ask(), one.is_time_to_look()))
+        asked.append((one.is_time_to_ask(), one.is_time_to_compare()))
     assert [sum(column) for column in zip(*asked, strict=True)] == [60, 2]
 
 
