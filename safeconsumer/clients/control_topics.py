@@ -1,4 +1,4 @@
-"""What control clients have in common: how far holds are read, and reports as they go out."""
+"""Judges how far the holds topic is read, and writes reports, with clients of any library."""
 
 import time
 from collections.abc import Callable

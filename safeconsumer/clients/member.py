@@ -1,4 +1,4 @@
-"""What members on other clients share: a ledger, the calls about holds, group control."""
+"""Keeps the holds of members on other clients, with the calls that change them."""
 
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
