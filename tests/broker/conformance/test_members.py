@@ -35,8 +35,6 @@ KNOWN = {
     "confluent": {
         **ABSENT,
         **dict.fromkeys(ASKS_WHAT_IS_PAUSED, Verdict.ABSENT),
-        # librdkafka takes the offsets of a recreated topic for positions.
-        "recreated-longer-while-paused": Verdict.DIFFERS,
     },
     "aiokafka": {
         **ABSENT,
@@ -49,6 +47,9 @@ KNOWN = {
 LOG_CUT = "log-cut-while-away"
 """Nothing is paused in it, and it needs a broker that is stopped."""
 
+RACES = {("confluent", "recreated-longer-while-paused")}
+"""librdkafka takes the old offsets for positions, if it fetches before it knows."""
+
 BY_DAY = {
     ("aiokafka", "another-topic-and-back"),
     ("aiokafka", "moves-and-returns"),
@@ -58,6 +59,7 @@ BY_DAY = {
 PLAYED = [
     pytest.param(*pair, marks=() if pair in BY_DAY else pytest.mark.nightly)
     for pair in product(KNOWN, sorted(CASES.keys() - {LOG_CUT}))
+    if pair not in RACES
 ]
 
 
