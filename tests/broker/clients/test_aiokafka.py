@@ -605,6 +605,8 @@ def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
         one.call("assign", theirs)
         one.run("seek_to_beginning")
         assert of(one.taken(count(15)), 0) == []
+        paused = one.loop.call(upstream.AIOKafkaConsumer.paused, one.consumer)
+        assert paused == {theirs[0]}  # or it would be fetched, and put back, on and on
     one.call("assign", theirs[:1])
     one.run("seek_to_beginning")
     assert one.many(0.2) == []
