@@ -100,6 +100,17 @@ class GroupControl:
         if self._status is not None:
             self._status.close(until)
 
+    def abandon(self) -> None:
+        """
+        Let all threads and clients end, after a last report, and wait for nothing.
+
+        The garbage collector calls it, on whatever thread it runs: it takes no lock.
+        """
+        self._is_closed = True
+        self._reader.ask_to_stop()
+        if self._reporter is not None:
+            self._reporter.abandon()
+
     # ------------------------------------------------------------ reports
 
     def _make_reporter(self, topic: StatusTopic, client_id: str) -> Reporter:
