@@ -9,6 +9,7 @@ from kafka.errors import CommitFailedError
 from kafka.structs import TopicPartition
 
 from safeconsumer import Control, Pump, SafeConsumer, Worker
+from safeconsumer._kafka import resetting
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer._kafka.resetting import RECREATED
 from safeconsumer._kafka.resetting import Resetting as Resets
@@ -18,6 +19,7 @@ from safeconsumer.events import PartitionReset, WorkDropped
 from safeconsumer.group import clients, topics
 from safeconsumer.group.publisher import Change, publish
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
+from safeconsumer.holds.ledger import PauseLedger
 from tests.harness.audit.telling import check, read
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.group.test_members import QUICK, member
@@ -538,26 +540,52 @@ def test_a_listener_that_commits_what_it_had_undoes_nothing(lab):
     one.stop()
 
 
+def counted(monkeypatch, where, name):
+    """Return a list that grows by one with each call of a method."""
+    calls, call = [], getattr(where, name)
+
+    def counting(*given):
+        calls.append(given)
+        return call(*given)
+
+    monkeypatch.setattr(where, name, counting)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"), [(250, range(10, 26)), (0.1, range(2, 9))], ids=["few", "many"]
+)
 @simulated(seeds=1)
-def test_what_was_moved_costs_next_to_nothing_while_the_hold_stands(lab, monkeypatch):
-    """Thousands of partitions were looked at five times a second."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
+def test_what_was_moved_costs_next_to_nothing_while_the_hold_stands(
+    lab, monkeypatch, most, expected
+):
+    """Thousands of partitions were looked at five times a second, then asked about often."""
+    monkeypatch.setattr(resetting, "_MOST_PER_SECOND", most)
+    operator, one = at_work(lab)
     operator.hold("t")
     operator.reset({T: 4})
     lab.until(lambda: lab.committed(T) == 4)
-    lab.sleep(5)
-    looks, look = [], Resets._due
-
-    def counting(self, troubles):
-        looks.append(lab.now)
-        return look(self, troubles)
-
-    monkeypatch.setattr(Resets, "_due", counting)
+    lab.sleep(11)
+    looks = counted(monkeypatch, Resets, "_due")
     lab.sleep(30)
-    assert 10 <= len(looks) <= 25
+    assert len(looks) in expected
+    elsewhere(lab, 7)
+    lab.until(lambda: lab.committed(T) == 4, 11)
+    one.stop()
+
+
+@simulated(seeds=1)
+def test_partitions_that_were_moved_begin_to_flow_in_one_change(lab, monkeypatch):
+    """Each changed all holds alone: 3,000 kept the thread of heartbeats busy for seconds."""
+    operator = Resetting(lab)
+    tps = lab.topic("t", 20, records=2)
+    one = member(lab, "a", enable_auto_commit=True)
+    lab.until(lambda: len(one.records) == 40)
+    changes = counted(monkeypatch, PauseLedger, "follow")
+    operator.reset(dict.fromkeys(tps, 1))
+    lab.until(lambda: moved(lab, dict.fromkeys(tps, 1)))
+    lab.sleep(5)
+    assert len(changes) < 10
     one.stop()
 
 
