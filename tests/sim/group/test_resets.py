@@ -25,7 +25,7 @@ from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.group.test_members import QUICK, member
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.reading import at, both_protocols
+from tests.sim.reading import COOPERATIVE, EAGER, at, both_protocols
 
 pytestmark = pytest.mark.contract("G10")
 
@@ -278,17 +278,18 @@ def test_it_waits_until_the_program_has_nothing_in_hand(lab):
 
 
 @pytest.mark.parametrize(
-    ("order", "executor"),
+    ("order", "executor", "assignor"),
     [
-        ("partition", "thread"),
-        ("key", "thread"),
-        ("unordered", "thread"),
-        ("key", "asyncio"),
+        ("partition", "thread", EAGER),
+        ("partition", "thread", COOPERATIVE),
+        ("key", "thread", EAGER),
+        ("unordered", "thread", EAGER),
+        ("key", "asyncio", EAGER),
     ],
 )
 @simulated(seeds=1, nightly=4)
 def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(
-    lab, order, executor
+    lab, order, executor, assignor
 ):
     """A handler that runs is waited for, and what it has done is not committed over it."""
     operator = Resetting(lab)
@@ -307,7 +308,11 @@ def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(
         consumer = SafeConsumer(
             "t",
             **lab.settings(
-                group_id=GROUP, client_id="a", control=CONTROL, hooks=[resets(told)]
+                group_id=GROUP,
+                client_id="a",
+                control=CONTROL,
+                hooks=[resets(told)],
+                partition_assignment_strategy=[assignor],
             ),
         )
         made.append(
@@ -330,9 +335,7 @@ def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(
     count = len(done)
     assert count < 10
     lab.sleep(10)
-    assert [one.reason for one in dropped if isinstance(one, WorkDropped)] == [
-        "revoked"
-    ]
+    assert [one.reason for one in dropped if isinstance(one, WorkDropped)] == ["moved"]
     assert (lab.committed(T), len(done)) == (2, count)
     operator.end("t")
     lab.until(lambda: len(done) == count + 8)
@@ -553,7 +556,9 @@ def counted(monkeypatch, where, name):
 
 
 @pytest.mark.parametrize(
-    ("most", "expected"), [(250, range(10, 26)), (0.1, range(2, 9))], ids=["few", "many"]
+    ("most", "expected"),
+    [(250, range(10, 26)), (0.1, range(2, 9))],
+    ids=["few", "many"],
 )
 @simulated(seeds=1)
 def test_what_was_moved_costs_next_to_nothing_while_the_hold_stands(
