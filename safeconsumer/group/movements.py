@@ -171,14 +171,14 @@ def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:
     return ""
 
 
-def reasons(several: Iterable[Movement]) -> Iterator[str]:
+def reasons(several: Iterable[Movement], state: str = "not moved yet") -> Iterator[str]:
     """Yield a sentence for each reason why some were not moved, with the partitions."""
     found: dict[str, list[TopicPartition]] = {}
     for one in several:
         found.setdefault(one.why, []).append(one.tp)
     for why, tps in tuple(found.items())[:_MOST_REASONS]:
         verb = "is" if len(tps) == 1 else "are"
-        yield f"{partitions_text(tps)} {verb} not moved yet: {why}"
+        yield f"{partitions_text(tps)} {verb} {state}: {why}"
     if (more := len(found) - _MOST_REASONS) > 0:
         yield f"and {counted(more, 'other reason')}"
 

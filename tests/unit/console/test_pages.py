@@ -502,6 +502,18 @@ def test_offsets_are_moved_by_a_program_that_agrees_to_them():
     assert len(writer.written) == 2
 
 
+def test_offsets_are_counted_from_what_brokers_say_and_not_from_the_last_look():
+    """A group that goes on had committed more by then, and moved further back."""
+    served, writer = writing(resetting("alice", "alice"))
+    writer.committed = 1500
+    told = served.get("/reset", **BACK)
+    assert [(one["from"], one["to"]) for one in told["moves"]] == [(1500, 1400)] * 2
+    writer.committed = 1600  # the preview is what is agreed to
+    done = served.post("/reset", **BACK, agreed=told["agreement"])
+    assert done.status_code == 200
+    assert [one.hold.reset.to[0][2] for one in writer.written] == [1400, 1400]
+
+
 @pytest.mark.parametrize(
     "previews",
     [("-200", "-100", "-300"), ("-100", "-200", "-100", "-300")],
