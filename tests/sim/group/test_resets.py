@@ -655,17 +655,17 @@ def test_a_topic_recreated_since_is_left_alone_and_the_report_says_so(lab):
     operator.reset({T: 4}, topic_ids=[("t", old_id)])
     lab.sleep(30)
     assert lab.committed(T) != 4
-    assert unmoved(operator) == (f"t:0 {RECREATED}",)
+    assert reported(operator).resets == (f"t:0 {RECREATED}",)
     operator.end("t")
     lab.until(lambda: len(one.records) == 30)
     one.stop()
 
 
-def unmoved(operator):
-    """Return why partitions are not moved, as the only member reports it."""
+def reported(operator):
+    """Return the report of the only member."""
     with operator.looking() as looking:
         (one,) = looking.look(GROUP).members
-    return one.report.resets
+    return one.report
 
 
 @simulated(seeds=1)
@@ -682,6 +682,8 @@ def test_a_holds_topic_made_again_keeps_the_hold_and_moves_nothing(lab):
     away.end()
     lab.sleep(20)
     assert (lab.committed(T), quiet(one)) == (10, True)
+    (kept,) = reported(operator).kept
+    assert "because (its reset is forgotten: ask for it again) test" in kept.line
     one.stop()
 
 
