@@ -557,7 +557,7 @@ def _lifted_lines(done: Done) -> Iterator[str]:
     required=True,
     metavar="WHERE",
     help="earliest, latest, an offset, -N (before what is committed), or a time: "
-    "2026-11-27T10:00, in UTC.",
+    "2026-11-27T10:00, in UTC, or 2h, two hours ago.",
 )
 @click.option(
     "--force",

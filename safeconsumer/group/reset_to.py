@@ -7,7 +7,6 @@ by that. What stands is in :mod:`safeconsumer.group.movements`.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer.errors.base import HoldSettingError
+from safeconsumer.group.durations import moment_of
 from safeconsumer.group.facts import HoldRecord, targets_of
 from safeconsumer.group.movements import (
     Movement,
@@ -92,16 +92,15 @@ def read_to(text: str) -> To:
         value = int(number[2])
         return To(text=typed, back=value) if number[1] else To(text=typed, offset=value)
     try:
-        at = datetime.fromisoformat(typed)
+        return To(text=typed, at_ms=int(moment_of(typed) * 1000))
     except ValueError:
         message = (
             f"to: not {text[:60]!r}: write earliest, latest, an offset such as 1200, "
             "-100 for a hundred offsets before what is committed, or a time such as "
-            "2026-11-27T10:00, which is UTC unless it says otherwise"
+            "2026-11-27T10:00, which is UTC unless it says otherwise, or 2h for two "
+            "hours ago"
         )
         raise HoldSettingError(message) from None
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return To(text=typed, at_ms=int(at.timestamp() * 1000))
 
 
 # ---------------------------------------------------------------- what brokers know

@@ -441,6 +441,18 @@ def test_a_hold_that_only_members_keep_is_lifted():
     assert [one.hold for one in writer.written] == [None, None]
 
 
+def test_a_group_that_is_mistyped_has_near_names():
+    """Commands said so, the page did not."""
+    served = console_of(groups())
+    for accept in ("text/html", "application/json"):
+        with served.client(accept=accept) as client:
+            answer = client.get("/group", params={"group": "grup-005"})
+            assert answer.status_code == 404
+            said = unescape(answer.text)
+            assert "no group 'grup-005' here, and no hold for it; did you mean" in said
+            assert HELD in said
+
+
 # ---------------------------------------------------------------- moving offsets
 
 
