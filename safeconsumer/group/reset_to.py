@@ -28,7 +28,13 @@ from safeconsumer.group.movements import (
     readers,
     reasons,
 )
-from safeconsumer.group.partitions import Coverage, covered, partitions_text
+from safeconsumer.group.partitions import (
+    Coverage,
+    covered,
+    name_of,
+    names,
+    partitions_text,
+)
 from safeconsumer.group.plan import (
     Cluster,
     Consent,
@@ -250,7 +256,7 @@ def move_what_nobody_owns(
     answers = admin.alter_group_offsets(view.group, left) if left else {}
     for tp, error in answers.items():
         if issubclass(error, kafka_errors.AuthorizationError):
-            what = f"{tp.topic}:{tp.partition} of {view.group}: no right to commit it"
+            what = f"{name_of(tp)} of {view.group}: no right to commit it"
             raise error(what)
 
 
@@ -349,7 +355,7 @@ class ResetTo:
         if outside := [tp for tp, at in self.places.items() if at.is_outside]:
             tp, *others = outside
             at = self.places[tp]
-            why = f"{tp.topic}:{tp.partition} has offsets {at.start:,} to {at.end:,}"
+            why = f"{name_of(tp)} has offsets {at.start:,} to {at.end:,}"
             rest = f"those of {partitions_text(others)} are outside of the log, too"
             also = f", and {rest}" if others else ""
             yield refusal(why, f"not {at.offset:,}{also}")
@@ -383,7 +389,7 @@ class ResetTo:
                 consent=Consent.FORCE,
                 why=f"{shown} would not be moved: {why}",
                 ask=f"--force moves the others, and leaves {shown} where it is",
-                about=tuple(f"{tp.topic}:{tp.partition}" for tp in tps),
+                about=tuple(names(tps)),
             )
 
     def rows(self) -> Iterator[str]:
@@ -398,7 +404,7 @@ class ResetTo:
                 more = f"   {count:,} {kind}" if count else "   stays"
             if at.is_outside:
                 more = "   outside of the log"
-            yield f"{tp.topic}:{tp.partition}  {before} -> {after}{more}"
+            yield f"{name_of(tp)}  {before} -> {after}{more}"
 
     def says(self, plan: Plan, /) -> Iterator[Point]:
         """Yield each movement, ends of holds that are taken away, and who stays."""
@@ -429,7 +435,7 @@ class ResetTo:
         """Return each movement as plain JSON values."""
         moves = [
             {
-                "partition": f"{tp.topic}:{tp.partition}",
+                "partition": name_of(tp),
                 "from": at.committed,
                 "to": at.offset,
                 "start": at.start,

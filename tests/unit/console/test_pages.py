@@ -485,7 +485,8 @@ def test_offsets_are_moved_by_a_form():
         form = carried(asked)
         edited = client.post("/reset", data={**form, "to": "-200"})
         assert (edited.status_code, writer.written) == (409, [])
-        assert "This is not what was previewed." in edited.text
+        assert "previewed. Look at what it would do now." in edited.text
+        assert "Agree first" not in edited.text
         assert client.post("/reset", data=form).status_code == 303
         moved = {one.key.scope: one.hold.reset.to for one in writer.written}
         assert moved == {
