@@ -446,10 +446,10 @@ def test_a_group_that_is_mistyped_has_near_names():
     served = console_of(groups())
     for accept in ("text/html", "application/json"):
         with served.client(accept=accept) as client:
-            answer = client.get("/group", params={"group": "grup-005"})
+            answer = client.get("/group", params={"group": "group-0055"})
             assert answer.status_code == 404
             said = unescape(answer.text)
-            assert "no group 'grup-005' here, and no hold for it; did you mean" in said
+            assert "no group 'group-0055' here, and no hold for it; did you mean" in said
             assert HELD in said
 
 
