@@ -449,7 +449,9 @@ def test_a_group_that_is_mistyped_has_near_names():
             answer = client.get("/group", params={"group": "group-0055"})
             assert answer.status_code == 404
             said = unescape(answer.text)
-            assert "no group 'group-0055' here, and no hold for it; did you mean" in said
+            assert (
+                "no group 'group-0055' here, and no hold for it; did you mean" in said
+            )
             assert HELD in said
 
 
