@@ -530,6 +530,7 @@ class LedgerSubscription(SubscriptionState):
         self._adopt(tp, state, None)
         state.topic_id, state.is_presumed = old.topic_id, old.is_presumed
         state.named_at, state.earlier_ids = old.named_at, old.earlier_ids
+        state.tenure = old.tenure = old.tenure or object()
         state.read_to, state.asks_commit = old.read_to, target is None
         state.lacks_commit, state.committed = old.lacks_commit, old.committed
         state.mark_pending_revocation(old._pending_revocation)

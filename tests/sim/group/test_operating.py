@@ -28,6 +28,10 @@ def by_alice(team, command, *arguments):
     return run(team, command, "--group", team.group, "--owner", "alice", *arguments)
 
 
+def by(team, owner):
+    return ("--group", team.group, "--owner", owner)
+
+
 def pause(team, *arguments):
     return by_alice(team, "pause", "--reason", "x", *arguments)
 
@@ -419,6 +423,22 @@ def test_a_history_is_not_followed_if_the_broker_is_away_at_first(team):
         "If no broker answers at first it ends with 3. Once it has begun it waits"
         in told
     )
+
+
+@played(work)
+def test_resume_waits_until_it_flows(team):
+    """Or says who else holds it, with the status of a wait in vain."""
+    for owner in ("alice", "bob"):
+        run(team, "pause", "--reason", "x", team.topic, *by(team, owner))
+    ended = by_alice(team, "resume", team.topic, "--wait", "1s")
+    assert (ended.exit_code, f"lifted {team.topic}" in ended.stdout) == (1, True)
+    assert f"not flowing in 1 s: held: {team.topic} by bob" in ended.stderr
+    bob = by(team, "bob")
+    ended = run(team, "resume", team.topic, "--wait", "30s", "-o", "json", *bob)
+    wait = json.loads(ended.stdout)["wait"]
+    assert (ended.exit_code, wait["is_reached"]) == (Status.DONE, True)
+    again = run(team, "resume", team.topic, "--wait", "30s", *bob)
+    assert f"was not held: {team.topic}" in again.stdout
 
 
 @played(work)

@@ -476,6 +476,12 @@ def test_what_is_no_place_to_go_is_refused(text):
         read_to(text)
 
 
+def test_a_duration_is_a_time_that_long_ago(monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 10_000.0)
+    assert read_to("2h").at_ms == 2_800_000
+    assert read_to("1h30m").at_ms == 4_600_000
+
+
 def test_a_time_is_utc_unless_it_says_otherwise():
     there = read_to("2026-11-27T10:00+01:00").at_ms
     assert read_to("2026-11-27T10:00").at_ms - there == 3_600_000

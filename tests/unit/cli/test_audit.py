@@ -165,6 +165,17 @@ def test_an_allowance_is_a_number_of_seconds(tmp_path, seconds):
         assert (done.exit_code, "0 or more" in done.output) == (2, True)
 
 
+def test_an_allowance_may_be_a_duration(tmp_path):
+    """Every other option of time takes one; a number of seconds as before."""
+    written(tmp_path, bad.FLEETS["a1"]())
+    same = [
+        run(tmp_path, "--patience", patience, "--clock-skew", skew).output
+        for patience, skew in (("5", "60.0"), ("5s", "1m"))
+    ]
+    assert same[0] == same[1]
+    assert "A1" in same[0]
+
+
 def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path):
     """Status 2; leaving the check out is said as well."""
     folder = written(tmp_path / "fleet", [Telling().assigned(TP).commit(TP, 5)])
