@@ -9,11 +9,13 @@ by these entries of each journal alone, as is done on Spark.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from safeconsumer.audit.clocks import Measures
 from safeconsumer.audit.entries import (
     Acked,
     Assigned,
     Begins,
     Call,
+    Clock,
     Committed,
     Completed,
     Deliver,
@@ -78,6 +80,7 @@ class Member:
         group: its consumer group.
         tracks: what it did with each partition.
         holds: its holds.
+        measures: what it measured of the broker's clock.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per setting
@@ -93,6 +96,7 @@ class Member:
         self.name, self.group = name, group
         self.tracks: dict[TopicPartition, Track] = {}
         self.holds = Holds()
+        self.measures = Measures()
         self._only = None if only is None else tp_text(only)
         self._written = written
         self._keeps_moments = keeps_moments
@@ -107,6 +111,7 @@ class Member:
             Assigned: self._owned,
             Begins: self._one(Track.begins),
             Call: self._called,
+            Clock: self.measures.add,
             Committed: self._answered,
             Completed: self._one(Track.completed),
             Deliver: self._one(Track.deliver),

@@ -1,7 +1,6 @@
 """Judges what all members did with one partition together, and what that rests on."""
 
 import math
-from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -11,7 +10,7 @@ from attrs import evolve, field, frozen
 
 from safeconsumer.audit import fleet
 from safeconsumer.audit.chain import wrong_starts
-from safeconsumer.audit.clocks import Clock, Lags, clock_of
+from safeconsumer.audit.clocks import BrokerTime, Measures
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.group_holds import Bounds, Lacking, Readings, under_hold
@@ -88,6 +87,7 @@ class Result:
         case: the consumer group and the partition.
         findings: every broken promise; what a member did again is counted with it.
         group_holds: when the partition was held for the group.
+        clocks: how the times of its members are converted.
         bases: the evidence on which each check rests here.
         unjudged: checks that could not be judged here, and why.
         unrecorded: how many offsets positions went over of which no member had a
@@ -97,6 +97,7 @@ class Result:
     case: Address
     findings: tuple[Finding, ...]
     group_holds: tuple[Bounds, ...] = ()
+    clocks: Mapping[str, BrokerTime] = field(factory=dict)
     bases: Mapping[str, Basis] = field(factory=dict)
     unjudged: Mapping[str, str] = field(factory=dict)
     unrecorded: int = 0
@@ -116,18 +117,21 @@ class Group:
         name: the name of the group; None if nobody names it.
         settings: the assumptions.
         holds: what each member read of the group's holds.
+        measures: what each member measured of the broker's clock.
         tracks: what members did with each partition.
     """
 
     name: str | None
     settings: Settings
     holds: Mapping[str, Holds]
+    measures: Mapping[str, Measures]
     tracks: Mapping[TopicPartition, Mapping[str, Track]]
 
     @cached_property
     def readings(self) -> Readings:
         """When members read holds."""
-        return Readings(self.holds)
+        clocks = {name: BrokerTime(one) for name, one in self.measures.items()}
+        return Readings(self.holds, clocks)
 
     @cached_property
     def lacking(self) -> Sequence[Lacking]:
@@ -136,16 +140,6 @@ class Group:
         if control is None:
             return ()
         return [*self.readings.not_in(control, self.name)]
-
-    @cached_property
-    def clocks(self) -> dict[str, Clock]:
-        """What is known of members' clocks by the holds that they read."""
-        return {name: self.clock(name) for name in self.holds}
-
-    def clock(self, name: str, *lags: Lags) -> Clock:
-        """Return what is known of a member's clock, by other records that came too."""
-        both = self.holds[name].lags, *lags
-        return clock_of(name, both, self.settings.patience, self.settings.clock_skew)
 
 
 @frozen(slots=False)
@@ -197,12 +191,13 @@ class Case:
         return ("G2", "W10") if is_working else ("G2",)
 
     @cached_property
-    def clocks(self) -> Mapping[str, Clock]:
-        """What is known of members' clocks."""
-        own = {
-            name: self.group.clock(name, one.lags) for name, one in self.tracks.items()
+    def clocks(self) -> Mapping[str, BrokerTime]:
+        """How the times of its members are converted."""
+        measures = self.group.measures
+        return {
+            name: BrokerTime(measures[name], one.appended)
+            for name, one in self.tracks.items()
         }
-        return ChainMap(own, self.group.clocks)
 
     @cached_property
     def bounds(self) -> Sequence[Bounds]:
@@ -222,7 +217,7 @@ class Case:
         patience, skew = self.settings.patience, self.settings.clock_skew
         read = math.inf
         if self.covers(span.scope):
-            read = self.group.readings.first(span, skew, self.clocks)
+            read = self.group.readings.first(span, skew)
         return Bounds.of(span, read, patience, skew, until)
 
     def covers(self, scope: str) -> bool | None:
@@ -265,6 +260,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
             if one.check not in moot or one.basis in {Basis.ORDER, Basis.COMMITS}
         ),
         group_holds=holds,
+        clocks=case.clocks,
         bases=bases,
         unjudged=unjudged,
         unrecorded=case.unrecorded.count,
@@ -341,13 +337,20 @@ def _unknown_holds(case: Case) -> str:
 def _not_covered(case: Case, control: Control) -> str:
     # Why what was read of holds topics begins too late or ends too early; "" if not.
     skew = case.settings.clock_skew
-    began = min((epoch.at for epoch in case.epochs), default=math.inf)
+    clocks = case.clocks
+    began = min(
+        (clocks[epoch.member].about(epoch.at) for epoch in case.epochs),
+        default=math.inf,
+    )
     if began < control.since + skew:
         return (
             f"the control topics are complete since {_utc(control.since)}, "
             "and the partition may have had an owner before"
         )
-    last = max((one.last_at for one in case.tracks.values()), default=-math.inf)
+    last = max(
+        (clocks[name].about(one.last_at) for name, one in case.tracks.items()),
+        default=-math.inf,
+    )
     if control.may_lack(last, skew):
         return _too_early(control)
     return ""

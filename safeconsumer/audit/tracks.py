@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from safeconsumer.audit.clocks import Lags
+from safeconsumer.audit.clocks import Appended
 from safeconsumer.audit.commits import CommitRule, Place
 from safeconsumer.audit.entries import (
     Assigned,
@@ -71,7 +71,7 @@ class Track:
     Args:
         subject: the member and the partition.
         holds: the holds of the member.
-        keeps_moments: whether :attr:`delivered`, :attr:`lags` and what handlers began
+        keeps_moments: whether :attr:`delivered`, :attr:`appended` and what handlers began
             are wanted, where something was held for the group: sixteen bytes each.
 
     Attributes:
@@ -87,7 +87,7 @@ class Track:
         delivered: when polls returned records, with the first offset of each.
         last_at: when a poll last returned records, or a handler last began; ``-inf``
             if neither did.
-        lags: how long after their append records came.
+        appended: how long after their append records came.
         was_reset: resets of its position, by the check that they may hide something of.
         resets: ownerships that began where an operator's hold moved the partition, as
             the member says; the holds topic must say so, too.
@@ -114,7 +114,7 @@ class Track:
         self.is_transactional = False
         self.delivered = Moments()
         self.last_at = -math.inf
-        self.lags = Lags()
+        self.appended = Appended()
         self.was_reset: dict[str, str] = {}
         self.resets: list[Reset] = []
         self.generations: set[int] = set()
@@ -348,7 +348,7 @@ class Track:
         if self._keeps_moments:
             self.delivered.add(at, first)
             if entry.written is not None:
-                self.lags.add(at, entry.written, entry.n)
+                self.appended.add(at, entry.written)
 
     def _deliver(self, entry: Deliver) -> None:
         if not self.is_owned:
