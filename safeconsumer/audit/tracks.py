@@ -12,6 +12,8 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from attrs import frozen
+
 from safeconsumer.audit.clocks import Appended
 from safeconsumer.audit.commits import CommitRule, Place
 from safeconsumer.audit.entries import (
@@ -62,6 +64,24 @@ def misplaced(entry: Deliver, position: int | None) -> Iterator[tuple[str, int, 
         yield "A3", position, f"went on at {start}; {position} was next"
     else:
         yield "A4", start, f"went back to {start}; {position} was next"
+
+
+@frozen
+class _Seek:
+    """
+    A seek that is under way.
+
+    Attributes:
+        epoch: its ownership.
+        called: the number of the entry of its call.
+        aim: its target; ``inf`` if that is not an offset.
+        left_at: where the position was at its call.
+    """
+
+    epoch: Epoch
+    called: int
+    aim: float
+    left_at: int | None
 
 
 class Track:
@@ -124,13 +144,9 @@ class Track:
         # closer look.
         self._run: Delivered | None = None
         self._ends = array("q")  # of what came in its ownership
-        self._seeking: dict[object, tuple[Epoch, int | None]] = {}
-        # The returns of seeks, and the position that each has left.
-        self._left: list[tuple[int, int | None]] = []
-        self._reached: set[object] = (
-            set()
-        )  # seeks whose records came before their return
-        self._also = -1  # where it may stand, too: before or after a seek, who knows
+        self._seeking: dict[object, _Seek] = {}
+        self._sought = 0  # the entry of the last return of a seek
+        self._at_most = -1  # where it may stand after a seek that raced a poll
         self._left_at: int | None = None  # where a seek, or a reset, left from
         self._aim = -1.0  # of the last seek in this ownership
         # Where an ownership goes on that a rebalance gives back.
@@ -200,7 +216,7 @@ class Track:
         self.epochs.append(began)
         self.is_owned = True
         self._peeked = self._aim = -1
-        self._left.clear()
+        self._sought = 0
         self.commits.gained(is_given_back=is_given_back)
         self._kept = self.position if is_given_back else None
         self._leave(None)
@@ -222,7 +238,7 @@ class Track:
     def _leave(self, left_at: int | None) -> None:
         # Until it is told where it stands, the position is unknown.
         self.position = self._run = None
-        self._left_at, self._also = left_at, -1
+        self._left_at, self._at_most = left_at, -1
 
     def _stand_at(self, position: int) -> None:
         left_at, self._left_at = self._left_at, None
@@ -236,20 +252,22 @@ class Track:
         """Follow the call of a seek; until it returns it may have been done or not."""
         if self.is_owned:
             target = (call.offsets or {}).get(tp_text(self.case.tp))
-            self._seeking[call.id] = self.epochs[-1], target
+            aim = math.inf if target is None else target
+            self._seeking[call.id] = _Seek(self.epochs[-1], call.n, aim, self._standing)
             self._run = None
 
     def sought(self, entry: Return, offset: int | None) -> None:
         """Follow the return of a seek; one that failed moves nothing."""
-        epoch, _ = self._seeking.pop(entry.id, (None, None))
-        if entry.ok is False:
+        seek = self._seeking.pop(entry.id, None)
+        if entry.ok is False or seek is None or seek.epoch is not self._latest:
             return
-        if epoch is not None and epoch is self._latest:
-            if entry.id in self._reached:
-                self._reached.discard(entry.id)
-                return
-            self._left.append((entry.n, self.position))
-            self._go_to(epoch, offset)
+        self._sought = entry.n
+        if self.position is None and self._left_at is None:
+            self._left_at = seek.left_at
+        at_most = self._at_most
+        self._go_to(seek.epoch, offset)
+        if self._came_last > seek.called:
+            self.position, self._at_most = None, at_most
 
     def _go_to(self, epoch: Epoch, offset: int | None) -> None:
         epoch.seeks += not epoch.runs
@@ -367,13 +385,19 @@ class Track:
             self._peeked = max(self._peeked, entry.next)
             self._run = None
             return
-        if not self._came_before_a_seek(entry):
-            position = None if self._seeking else self.position
-            for check, offset, evidence in misplaced(entry, position):
-                self._find(check, entry, offset, evidence)
+        is_racing = self._raced_a_seek(entry)
+        position = None if is_racing else self.position
+        for check, offset, evidence in misplaced(entry, position):
+            self._find(check, entry, offset, evidence)
+        if is_racing:
+            epoch.runs.append(Delivered(entry.start, entry.next, entry.at))
+            self._at_most = max(self._at_most, entry.next, self.position or 0)
+            self.position = self._run = None
+        else:
             if self.position is None:
                 self._stand_at(entry.start)
             self._go_on(entry.start, entry.next, entry.at)
+            self._at_most = -1
         if self.is_working:
             self.handled.delivered(entry)
             if epoch.passed:
@@ -381,28 +405,12 @@ class Track:
         elif epoch.came.ends[-1] == entry.next == self.position:
             self._run, self._ends = epoch.runs[-1], epoch.came.ends
 
-    def _came_before_a_seek(self, entry: Deliver) -> bool:
-        # A poll that began before a seek returned has read before it or after it. What
-        # it read before leaves the position where the seek has put it.
+    def _raced_a_seek(self, entry: Deliver) -> bool:
+        # The client forbids a seek on another thread during a poll: whether its records
+        # were read before or after the seek, and which of both left the position where
+        # it is, nobody knows until the next poll.
         since = entry.n - 1 if entry.after is None else entry.after
-        self._left = [one for one in self._left if one[0] > since]
-        also, self._also = self._also, -1
-        start = entry.start
-        if start == also:
-            self.position = also
-        for known, (epoch, target) in self._seeking.items():
-            if target == start != self.position and epoch is self._latest:
-                self._left.append((entry.n, self.position))
-                self._go_to(epoch, target)
-                self._reached.add(known)
-                return False
-        olds = {position for _, position in self._left}
-        if start == self.position or not olds & {start, None}:
-            self._also = start if start in olds else -1
-            return False
-        self._run = None
-        self.epochs[-1].runs.append(Delivered(start, entry.next, entry.at))
-        return True
+        return bool(self._seeking) or since < self._sought
 
     @staticmethod
     def _add_records(epoch: Epoch, entry: Deliver) -> None:
@@ -414,7 +422,7 @@ class Track:
     def committing(self, call: Call, offset: int) -> None:
         """Follow the call of a commit."""
         known, reached = self._standing, -1
-        position = None if known is None else max(known, self._peeked, self._also)
+        position = None if known is None else max(known, self._peeked)
         if self.is_working:  # it commits what is complete, wherever a seek stands now
             reached = self.epochs[-1].end if self.is_owned else -1
             self.handled.committing(call, offset, position)
@@ -425,8 +433,10 @@ class Track:
     def _standing(self) -> int | None:
         # The position, or where it is to begin.
         epoch = self._latest
-        if self.position is not None or epoch is None or epoch.began_at is not None:
+        if self.position is not None or epoch is None:
             return self.position
+        if epoch.began_at is not None:
+            return None if self._at_most < 0 else self._at_most
         return self._kept if epoch.answer is None else epoch.answer.offset
 
     def committed(self, entry: Return, offset: int) -> None:
@@ -471,7 +481,8 @@ class Track:
         It is right to where its program sought past them: what a reset goes back over
         is the worker's to do.
         """
-        end = min(self._aim, entry.before)
+        aim = max([self._aim, *(one.aim for one in self._seeking.values())])
+        end = min(aim, entry.before)
         gone = ((one, one + 1) for one in self.handled.dropped(entry) if one < end)
         for epoch in self.epochs[-1:]:
             epoch.passed = merged([*epoch.passed, *gone])
