@@ -117,7 +117,8 @@ class Checker:
             for tp, track in one.tracks.items():
                 tracks.setdefault(tp, {})[one.name] = track
         holds = {one.name: one.holds for one in members}
-        return Group(name, self._settings, holds, tracks)
+        measures = {one.name: one.measures for one in members}
+        return Group(name, self._settings, holds, measures, tracks)
 
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:

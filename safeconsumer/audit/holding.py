@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit.causes import Answer, Causes, Kind
-from safeconsumer.audit.clocks import Lags
 from safeconsumer.audit.entries import (
     Assigned,
     Call,
@@ -140,7 +139,6 @@ class Holds:
 
     Attributes:
         read: the holds of operators and groups that it read.
-        lags: how long after their append it read holds and lifts.
     """
 
     def __init__(self) -> None:
@@ -148,7 +146,6 @@ class Holds:
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
         self.read: dict[Key, list[Reading]] = {}
-        self.lags = Lags()
         self._asked: dict[object, int] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
         self._causes = Causes()
@@ -226,8 +223,6 @@ class Holds:
         """Follow a hold that no call of the process names."""
         key = entry.scope, entry.owner or ""
         self.read.setdefault(key, []).append(Reading(entry.at, entry.written, entry.n))
-        if entry.written is not None:
-            self.lags.add(entry.at, entry.written, entry.n)
         return self._place(entry, entry.n, self._end_of(entry))
 
     def lifted(self, entry: Lift) -> Change:

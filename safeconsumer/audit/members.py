@@ -9,11 +9,14 @@ by these entries of each journal alone, as is done on Spark.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from safeconsumer.audit.clocks import Measures
 from safeconsumer.audit.entries import (
     Acked,
     Assigned,
     Begins,
     Call,
+    Clock,
+    Committed,
     Completed,
     Deliver,
     Dropped,
@@ -77,6 +80,7 @@ class Member:
         group: its consumer group.
         tracks: what it did with each partition.
         holds: its holds.
+        measures: what it measured of the broker's clock.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per setting
@@ -92,6 +96,7 @@ class Member:
         self.name, self.group = name, group
         self.tracks: dict[TopicPartition, Track] = {}
         self.holds = Holds()
+        self.measures = Measures()
         self._only = None if only is None else tp_text(only)
         self._written = written
         self._keeps_moments = keeps_moments
@@ -106,6 +111,8 @@ class Member:
             Assigned: self._owned,
             Begins: self._one(Track.begins),
             Call: self._called,
+            Clock: self.measures.add,
+            Committed: self._answered,
             Completed: self._one(Track.completed),
             Deliver: self._one(Track.deliver),
             Dropped: self._one(Track.dropped),
@@ -201,6 +208,11 @@ class Member:
         self._changed(self.holds.gained(entry))
         for track in self._several(entry.partitions):
             track.assigned(entry)
+
+    def _answered(self, entry: Committed) -> None:
+        for name, found in entry.offsets.items():
+            for track in self._several([name]):
+                track.answered(entry, found)
 
     def _departed(self, entry: Revoked | Lost) -> None:
         self.holds.departed(entry)
@@ -301,7 +313,7 @@ def _addresses(group: str, entry: Entry) -> Sequence[Address]:
     match entry:
         case Acked() | Kept():
             return [Address(None, *tp_of(entry.tp))]
-        case Call(op="seek" | "commit") | Return(op="seek" | "commit"):
+        case Committed() | Call(op="seek" | "commit") | Return(op="seek" | "commit"):
             return [Address(group, *tp_of(name)) for name in entry.offsets or ()]
         case Ownership():  # also tells all others that a hold may have ended
             own = (Address(group, *tp_of(name)) for name in entry.partitions)

@@ -1,7 +1,6 @@
 """Judges what all members did with one partition together, and what that rests on."""
 
 import math
-from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -10,22 +9,15 @@ from itertools import chain
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit import fleet
-from safeconsumer.audit.clocks import Clock, Lags, clock_of
+from safeconsumer.audit.chain import wrong_starts
+from safeconsumer.audit.clocks import BrokerTime, Measures
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.group_holds import Bounds, Lacking, Readings, under_hold
 from safeconsumer.audit.holding import Holds
-from safeconsumer.audit.ownerships import Commits, Epoch
+from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.spans import merged, uncovered
-from safeconsumer.audit.starts import (
-    Start,
-    basis_of,
-    starts_of,
-    unordered,
-    wrong_commits,
-    wrong_starts,
-)
 from safeconsumer.audit.tracks import Track
 from safeconsumer.errors.base import JournalError
 
@@ -95,6 +87,7 @@ class Result:
         case: the consumer group and the partition.
         findings: every broken promise; what a member did again is counted with it.
         group_holds: when the partition was held for the group.
+        clocks: how the times of its members are converted.
         bases: the evidence on which each check rests here.
         unjudged: checks that could not be judged here, and why.
         unrecorded: how many offsets positions went over of which no member had a
@@ -104,6 +97,7 @@ class Result:
     case: Address
     findings: tuple[Finding, ...]
     group_holds: tuple[Bounds, ...] = ()
+    clocks: Mapping[str, BrokerTime] = field(factory=dict)
     bases: Mapping[str, Basis] = field(factory=dict)
     unjudged: Mapping[str, str] = field(factory=dict)
     unrecorded: int = 0
@@ -123,18 +117,21 @@ class Group:
         name: the name of the group; None if nobody names it.
         settings: the assumptions.
         holds: what each member read of the group's holds.
+        measures: what each member measured of the broker's clock.
         tracks: what members did with each partition.
     """
 
     name: str | None
     settings: Settings
     holds: Mapping[str, Holds]
+    measures: Mapping[str, Measures]
     tracks: Mapping[TopicPartition, Mapping[str, Track]]
 
     @cached_property
     def readings(self) -> Readings:
         """When members read holds."""
-        return Readings(self.holds)
+        clocks = {name: BrokerTime(one) for name, one in self.measures.items()}
+        return Readings(self.holds, clocks)
 
     @cached_property
     def lacking(self) -> Sequence[Lacking]:
@@ -143,16 +140,6 @@ class Group:
         if control is None:
             return ()
         return [*self.readings.not_in(control, self.name)]
-
-    @cached_property
-    def clocks(self) -> dict[str, Clock]:
-        """What is known of members' clocks by the holds that they read."""
-        return {name: self.clock(name) for name in self.holds}
-
-    def clock(self, name: str, *lags: Lags) -> Clock:
-        """Return what is known of a member's clock, by other records that came too."""
-        both = self.holds[name].lags, *lags
-        return clock_of(name, both, self.settings.patience, self.settings.clock_skew)
 
 
 @frozen(slots=False)
@@ -187,9 +174,10 @@ class Case:
         return [epoch for one in self.tracks.values() for epoch in one.epochs]
 
     @property
-    def strays(self) -> list[Commits]:
-        """The commits of members that did not have the partition by then."""
-        return [one.commits.strays for one in self.tracks.values()]
+    def basis(self) -> Basis:
+        """The evidence for where ownerships were to begin."""
+        is_alone = len({one.member for one in self.epochs}) <= 1
+        return Basis.ORDER if is_alone else Basis.COMMITS
 
     @cached_property
     def unrecorded(self) -> fleet.Unrecorded:
@@ -203,12 +191,13 @@ class Case:
         return ("G2", "W10") if is_working else ("G2",)
 
     @cached_property
-    def clocks(self) -> Mapping[str, Clock]:
-        """What is known of members' clocks."""
-        own = {
-            name: self.group.clock(name, one.lags) for name, one in self.tracks.items()
+    def clocks(self) -> Mapping[str, BrokerTime]:
+        """How the times of its members are converted."""
+        measures = self.group.measures
+        return {
+            name: BrokerTime(measures[name], one.appended)
+            for name, one in self.tracks.items()
         }
-        return ChainMap(own, self.group.clocks)
 
     @cached_property
     def bounds(self) -> Sequence[Bounds]:
@@ -228,7 +217,7 @@ class Case:
         patience, skew = self.settings.patience, self.settings.clock_skew
         read = math.inf
         if self.covers(span.scope):
-            read = self.group.readings.first(span, skew, self.clocks)
+            read = self.group.readings.first(span, skew)
         return Bounds.of(span, read, patience, skew, until)
 
     def covers(self, scope: str) -> bool | None:
@@ -243,17 +232,12 @@ class Case:
 
 def result_of(case: Case, written: Container[str]) -> Result:
     """Apply all checks to what is known about one case."""
-    basis = basis_of(case.epochs)
-    mixed = unordered(case.epochs, case.strays, case.settings.clock_skew)
-    starts = [] if mixed else list(starts_of(case.epochs, case.strays))
-    unjudged = dict(_unjudged(case, starts))
-    if mixed:
-        unjudged |= dict.fromkeys(("A4", "A5", "A6"), mixed)
+    unjudged = dict(_unjudged(case))
     findings: list[Finding] = []
     for one in (
         *(found for track in case.tracks.values() for found in track.findings()),
         *_late_commits(case.tracks.values()),
-        *(() if _incomparable(case) else _by_offsets(case, starts, basis)),
+        *(() if _incomparable(case) else _by_offsets(case)),
         *_under_holds(case),
         *_resets(case),
     ):
@@ -261,19 +245,22 @@ def result_of(case: Case, written: Container[str]) -> Result:
             findings.append(one)
         else:
             unjudged.setdefault(*one)
-    moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
+    moot = {"A2", "A4", "A6", "W5"} & unjudged.keys()
     if untold := _untold(case, written):
         unjudged.setdefault("A2", untold)
     holds = tuple(one for one in case.bounds if case.covers(one.span.scope))
-    bases = {**_BASES, "A4": basis, "A6": basis}
+    bases = {**_BASES, "A4": case.basis, "A6": case.basis}
     if holds or "W10" in unjudged:
         bases |= dict.fromkeys(case.of_group_holds, Basis.CLOCKS)
     return Result(
         case=case.case,
         findings=tuple(
-            one for one in findings if one.check not in moot or one.basis is Basis.ORDER
+            one
+            for one in findings
+            if one.check not in moot or one.basis in {Basis.ORDER, Basis.COMMITS}
         ),
         group_holds=holds,
+        clocks=case.clocks,
         bases=bases,
         unjudged=unjudged,
         unrecorded=case.unrecorded.count,
@@ -294,10 +281,9 @@ def _incomparable(case: Case) -> str:
     return ""
 
 
-def _by_offsets(case: Case, starts: Sequence[Start], basis: Basis) -> Iterator[Finding]:
+def _by_offsets(case: Case) -> Iterator[Finding | Unjudged]:
     is_drained = case.settings.is_drained
-    yield from wrong_starts(case.case, starts, basis)
-    yield from wrong_commits(case.case, starts, basis)
+    yield from wrong_starts(case.case, case.tracks, _targets(case))
     yield from fleet.missing(
         case.case, case.tracks, case.acknowledged, is_drained=is_drained
     )
@@ -351,13 +337,20 @@ def _unknown_holds(case: Case) -> str:
 def _not_covered(case: Case, control: Control) -> str:
     # Why what was read of holds topics begins too late or ends too early; "" if not.
     skew = case.settings.clock_skew
-    began = min((epoch.at for epoch in case.epochs), default=math.inf)
+    clocks = case.clocks
+    began = min(
+        (clocks[epoch.member].about(epoch.at) for epoch in case.epochs),
+        default=math.inf,
+    )
     if began < control.since + skew:
         return (
             f"the control topics are complete since {_utc(control.since)}, "
             "and the partition may have had an owner before"
         )
-    last = max((one.last_at for one in case.tracks.values()), default=-math.inf)
+    last = max(
+        (clocks[name].about(one.last_at) for name, one in case.tracks.items()),
+        default=-math.inf,
+    )
     if control.may_lack(last, skew):
         return _too_early(control)
     return ""
@@ -414,6 +407,17 @@ def _resets(case: Case) -> Iterator[Finding | Unjudged]:
             yield from ((check, why) for check in ("A2", "A4", "A5", "A6"))
 
 
+def _targets(case: Case) -> frozenset[int]:
+    # The offsets to which operators asked to move the group.
+    control, name = case.settings.control, f"{case.case.topic}:{case.case.partition}"
+    known = control.targets if control is not None else ()
+    return frozenset(
+        offset
+        for group, _, tp, offset in known
+        if (group, tp) == (case.case.group, name)
+    )
+
+
 def _has_all(control: Control, case: Case, at: float) -> bool:
     skew = case.settings.clock_skew
     is_known = not control.trouble and at >= control.since + skew
@@ -423,12 +427,12 @@ def _has_all(control: Control, case: Case, at: float) -> bool:
 # ---------------------------------------------------------------- what is not judged
 
 
-def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
+def _unjudged(case: Case) -> Iterator[Unjudged]:
     tracks = case.tracks
     if not tracks and not case.case.group and case.acknowledged.told:
         yield "A2", "no journal says who read the acknowledged records"
     yield from _unseen_commits(tracks)
-    yield from _unplaced(tracks, starts)
+    yield from _unplaced(tracks)
     for one in tracks.values():
         yield from one.unjudged()
     if why := _incomparable(case):
@@ -474,23 +478,17 @@ def _hole(case: Case) -> str:
 
 
 def _unseen_commits(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
-    # Nobody knows what is committed there, and so neither where the next owner was to
-    # begin.
+    # Where an owner begins at one of them, that it was delivered is judged there.
     for name, one in tracks.items():
-        if one.is_blind:
+        if one.is_blind and one.is_working:
             why = f"the journal of {name} lacks commits, as of a producer's transaction"
-            for check_ in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
-                yield check_, why
-            return
+            yield "W4", why
 
 
-def _unplaced(
-    tracks: Mapping[str, Track], starts: Sequence[Start]
-) -> Iterator[Unjudged]:
-    placed = {id(one.epoch) for one in starts}
+def _unplaced(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
     for name, one in tracks.items():
-        for epoch, offset in one.commits.unplaced:
-            if offset and (epoch.was_sought or id(epoch) not in placed):
+        for offset in one.commits.unplaced:
+            if offset:
                 why = f"{name} committed {offset}, but its position then is unknown"
                 yield "A5", why
 

@@ -9,14 +9,18 @@ W4, W5 and W7 in ``handled``, A3 and A4 in :func:`misplaced` below.
 
 import math
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 
-from safeconsumer.audit.clocks import Lags
+from attrs import frozen
+
+from safeconsumer.audit.clocks import Appended
 from safeconsumer.audit.commits import CommitRule, Place
 from safeconsumer.audit.entries import (
     Assigned,
     Begins,
     Call,
+    Committed,
     Completed,
     Deliver,
     Dropped,
@@ -34,7 +38,7 @@ from safeconsumer.audit.entries import (
 from safeconsumer.audit.findings import Finding, Findings, Subject
 from safeconsumer.audit.handled import Handlers
 from safeconsumer.audit.holding import Holds, Placed
-from safeconsumer.audit.ownerships import Delivered, Epoch, Moments
+from safeconsumer.audit.ownerships import Answer, Commit, Delivered, Epoch, Moments
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.while_held import WhileHeld
 from safeconsumer.journal.format import tp_text
@@ -62,6 +66,24 @@ def misplaced(entry: Deliver, position: int | None) -> Iterator[tuple[str, int, 
         yield "A4", start, f"went back to {start}; {position} was next"
 
 
+@frozen
+class _Seek:
+    """
+    A seek that is under way.
+
+    Attributes:
+        epoch: its ownership.
+        called: the number of the entry of its call.
+        aim: its target; ``inf`` if that is not an offset.
+        left_at: where the position was at its call.
+    """
+
+    epoch: Epoch
+    called: int
+    aim: float
+    left_at: int | None
+
+
 class Track:
     """
     Follows one member on one partition.
@@ -69,7 +91,7 @@ class Track:
     Args:
         subject: the member and the partition.
         holds: the holds of the member.
-        keeps_moments: whether :attr:`delivered`, :attr:`lags` and what handlers began
+        keeps_moments: whether :attr:`delivered`, :attr:`appended` and what handlers began
             are wanted, where something was held for the group: sixteen bytes each.
 
     Attributes:
@@ -85,7 +107,7 @@ class Track:
         delivered: when polls returned records, with the first offset of each.
         last_at: when a poll last returned records, or a handler last began; ``-inf``
             if neither did.
-        lags: how long after their append records came.
+        appended: how long after their append records came.
         was_reset: resets of its position, by the check that they may hide something of.
         resets: ownerships that began where an operator's hold moved the partition, as
             the member says; the holds topic must say so, too.
@@ -112,7 +134,7 @@ class Track:
         self.is_transactional = False
         self.delivered = Moments()
         self.last_at = -math.inf
-        self.lags = Lags()
+        self.appended = Appended()
         self.was_reset: dict[str, str] = {}
         self.resets: list[Reset] = []
         self.generations: set[int] = set()
@@ -122,15 +144,13 @@ class Track:
         # closer look.
         self._run: Delivered | None = None
         self._ends = array("q")  # of what came in its ownership
-        self._seeking: dict[object, tuple[Epoch, int | None]] = {}
-        # The returns of seeks, and the position that each has left.
-        self._left: list[tuple[int, int | None]] = []
-        self._reached: set[object] = (
-            set()
-        )  # seeks whose records came before their return
-        self._also = -1  # where it may stand, too: before or after a seek, who knows
+        self._seeking: dict[object, _Seek] = {}
+        self._sought = 0  # the entry of the last return of a seek
+        self._at_most = -1  # where it may stand after a seek that raced a poll
         self._left_at: int | None = None  # where a seek, or a reset, left from
         self._aim = -1.0  # of the last seek in this ownership
+        # Where an ownership goes on that a rebalance gives back.
+        self._kept: int | None = None
 
     def findings(self) -> Iterator[Finding]:
         """Yield the promises that it broke by itself, once the journal has ended."""
@@ -159,6 +179,24 @@ class Track:
     def _latest(self) -> Epoch | None:
         return self.epochs[-1] if self.epochs else None
 
+    @property
+    def last_entry(self) -> int:
+        """The number of the last entry, as far as that tells where the journal ends."""
+        began = self.epochs[-1].entry if self.epochs else 0
+        return max(self._came_last, self.commits.last_entry, began)
+
+    @property
+    def all_commits(self) -> Iterator[Commit]:
+        """Those with which a broker may have answered."""
+        yield from self.commits.strays
+        for epoch in self.epochs:
+            yield from epoch.commits
+
+    def epoch_at(self, entry: int) -> Epoch | None:
+        """Return the ownership that an entry is of, or that had ended before it."""
+        at = bisect_right(self.epochs, entry, key=lambda one: one.entry)
+        return self.epochs[at - 1] if at else None
+
     # ------------------------------------------------------------ ownership
 
     def assigned(self, entry: Assigned) -> None:
@@ -167,7 +205,7 @@ class Track:
             return
         generation = entry.generation
         began = Epoch(member=self.member, at=entry.at, generation=generation)
-        began.cluster = entry.cluster
+        began.entry, began.cluster = entry.n, entry.cluster
         began.topic_id = (entry.topics or {}).get(self.case.topic)
         self.generations.add(-1 if generation is None else generation)
         before = self._latest
@@ -178,8 +216,9 @@ class Track:
         self.epochs.append(began)
         self.is_owned = True
         self._peeked = self._aim = -1
-        self._left.clear()
-        self.commits.gained()
+        self._sought = 0
+        self.commits.gained(is_given_back=is_given_back)
+        self._kept = self.position if is_given_back else None
         self._leave(None)
 
     def departed(self, entry: Ownership) -> None:
@@ -199,7 +238,7 @@ class Track:
     def _leave(self, left_at: int | None) -> None:
         # Until it is told where it stands, the position is unknown.
         self.position = self._run = None
-        self._left_at, self._also = left_at, -1
+        self._left_at, self._at_most = left_at, -1
 
     def _stand_at(self, position: int) -> None:
         left_at, self._left_at = self._left_at, None
@@ -213,29 +252,41 @@ class Track:
         """Follow the call of a seek; until it returns it may have been done or not."""
         if self.is_owned:
             target = (call.offsets or {}).get(tp_text(self.case.tp))
-            self._seeking[call.id] = self.epochs[-1], target
+            aim = math.inf if target is None else target
+            self._seeking[call.id] = _Seek(self.epochs[-1], call.n, aim, self._standing)
             self._run = None
 
     def sought(self, entry: Return, offset: int | None) -> None:
         """Follow the return of a seek; one that failed moves nothing."""
-        epoch, _ = self._seeking.pop(entry.id, (None, None))
-        if entry.ok is False:
+        seek = self._seeking.pop(entry.id, None)
+        if entry.ok is False or seek is None or seek.epoch is not self._latest:
             return
-        if epoch is not None and epoch is self._latest:
-            if entry.id in self._reached:
-                self._reached.discard(entry.id)
-                return
-            self._left.append((entry.n, self.position))
-            self._go_to(epoch, offset)
+        self._sought = entry.n
+        if self.position is None and self._left_at is None:
+            self._left_at = seek.left_at
+        at_most = self._at_most
+        self._go_to(seek.epoch, offset)
+        if self._came_last > seek.called:
+            self.position, self._at_most = None, at_most
 
     def _go_to(self, epoch: Epoch, offset: int | None) -> None:
         epoch.seeks += not epoch.runs
+        epoch.is_chosen |= epoch.began_at is None
         self.commits.sought()
         self.handled.sought(offset)
         self._aim = math.inf if offset is None else offset
         self._leave(self._left_at if self.position is None else self.position)
         if offset is not None:
             self._stand_at(offset)
+
+    def answered(self, entry: Committed, found: tuple[int, str] | None) -> None:
+        """Follow the broker's answer to the question where an ownership begins."""
+        if not self.is_owned or self.epochs[-1].began_at is not None:
+            return
+        offset, note = (None, "") if found is None else found
+        self.epochs[-1].answer = Answer(offset, note, entry.n)
+        if offset is not None:
+            self.commits.begins_at(offset)
 
     def begins(self, entry: Begins) -> None:
         """
@@ -315,7 +366,7 @@ class Track:
         if self._keeps_moments:
             self.delivered.add(at, first)
             if entry.written is not None:
-                self.lags.add(at, entry.written, entry.n)
+                self.appended.add(at, entry.written)
 
     def _deliver(self, entry: Deliver) -> None:
         if not self.is_owned:
@@ -334,13 +385,19 @@ class Track:
             self._peeked = max(self._peeked, entry.next)
             self._run = None
             return
-        if not self._came_before_a_seek(entry):
-            position = None if self._seeking else self.position
-            for check, offset, evidence in misplaced(entry, position):
-                self._find(check, entry, offset, evidence)
+        is_racing = self._raced_a_seek(entry)
+        position = None if is_racing else self.position
+        for check, offset, evidence in misplaced(entry, position):
+            self._find(check, entry, offset, evidence)
+        if is_racing:
+            epoch.runs.append(Delivered(entry.start, entry.next, entry.at))
+            self._at_most = max(self._at_most, entry.next, self.position or 0)
+            self.position = self._run = None
+        else:
             if self.position is None:
                 self._stand_at(entry.start)
             self._go_on(entry.start, entry.next, entry.at)
+            self._at_most = -1
         if self.is_working:
             self.handled.delivered(entry)
             if epoch.passed:
@@ -348,28 +405,12 @@ class Track:
         elif epoch.came.ends[-1] == entry.next == self.position:
             self._run, self._ends = epoch.runs[-1], epoch.came.ends
 
-    def _came_before_a_seek(self, entry: Deliver) -> bool:
-        # A poll that began before a seek returned has read before it or after it. What
-        # it read before leaves the position where the seek has put it.
+    def _raced_a_seek(self, entry: Deliver) -> bool:
+        # The client forbids a seek on another thread during a poll: whether its records
+        # were read before or after the seek, and which of both left the position where
+        # it is, nobody knows until the next poll.
         since = entry.n - 1 if entry.after is None else entry.after
-        self._left = [one for one in self._left if one[0] > since]
-        also, self._also = self._also, -1
-        start = entry.start
-        if start == also:
-            self.position = also
-        for known, (epoch, target) in self._seeking.items():
-            if target == start != self.position and epoch is self._latest:
-                self._left.append((entry.n, self.position))
-                self._go_to(epoch, target)
-                self._reached.add(known)
-                return False
-        olds = {position for _, position in self._left}
-        if start == self.position or not olds & {start, None}:
-            self._also = start if start in olds else -1
-            return False
-        self._run = None
-        self.epochs[-1].runs.append(Delivered(start, entry.next, entry.at))
-        return True
+        return bool(self._seeking) or since < self._sought
 
     @staticmethod
     def _add_records(epoch: Epoch, entry: Deliver) -> None:
@@ -380,13 +421,23 @@ class Track:
 
     def committing(self, call: Call, offset: int) -> None:
         """Follow the call of a commit."""
-        known, reached = self.position, -1
-        position = None if known is None else max(known, self._peeked, self._also)
+        known, reached = self._standing, -1
+        position = None if known is None else max(known, self._peeked)
         if self.is_working:  # it commits what is complete, wherever a seek stands now
             reached = self.epochs[-1].end if self.is_owned else -1
             self.handled.committing(call, offset, position)
         place = Place(self._latest, self.is_owned, position, reached)
         self.commits.called(call, offset, place)
+
+    @property
+    def _standing(self) -> int | None:
+        # The position, or where it is to begin.
+        epoch = self._latest
+        if self.position is not None or epoch is None:
+            return self.position
+        if epoch.began_at is not None:
+            return None if self._at_most < 0 else self._at_most
+        return self._kept if epoch.answer is None else epoch.answer.offset
 
     def committed(self, entry: Return, offset: int) -> None:
         """Follow the answer of a commit."""
@@ -430,7 +481,8 @@ class Track:
         It is right to where its program sought past them: what a reset goes back over
         is the worker's to do.
         """
-        end = min(self._aim, entry.before)
+        aim = max([self._aim, *(one.aim for one in self._seeking.values())])
+        end = min(aim, entry.before)
         gone = ((one, one + 1) for one in self.handled.dropped(entry) if one < end)
         for epoch in self.epochs[-1:]:
             epoch.passed = merged([*epoch.passed, *gone])

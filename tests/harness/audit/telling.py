@@ -15,7 +15,8 @@ class Telling:
 
     def __init__(self, member="a", group="g", at=1000.0):
         self.at = at
-        head = {"journal": 4, "member": member, "group": group, "at": at}
+        self.ahead = 0.0  # the broker's clock, as it is measured in the end
+        head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
         self._calls = 0
         self._polling = None
@@ -46,6 +47,11 @@ class Telling:
 
     def assigned(self, *tps, generation=1, **more):
         return self.then("assigned", partitions=tps, generation=generation, **more)
+
+    def asks(self, tp, offset, note=""):
+        """Write the commit with which the broker answered; None: there is none."""
+        found = None if offset is None else [offset, note]
+        return self.then("committed", offsets={tp: found})
 
     def revoked(self, *tps, generation=1):
         return self.then("revoked", partitions=tps, generation=generation)
@@ -105,7 +111,14 @@ class Telling:
         return parsed("by hand", self.text())
 
     def text(self):
-        return "\n".join([*self.lines, ""])
+        clock = {
+            "n": len(self.lines),
+            "at": json.loads(self.lines[-1])["at"],
+            "e": "clock",
+        }
+        bounds = {"least": self.ahead, "most": self.ahead}
+        last = [] if self.ahead is None else [json.dumps(clock | bounds)]
+        return "\n".join([*self.lines, *last, ""])
 
 
 class Operator(Telling):
