@@ -1,7 +1,7 @@
 """
 Compares where ownerships began with what the broker answered, for A4 and A6.
 
-A commit names the journal whose member made it, and whoever begins at a commit has the
+A commit names the journal whose member made it, and a member that begins at a commit has the
 broker's answer in its own journal. So each ownership is judged by that answer, and the
 answer by the journal that it names: no clock, no generation and no order of journals
 says which of two members was earlier. A journal that is named and not there is missing.
