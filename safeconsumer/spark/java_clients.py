@@ -7,14 +7,20 @@ stores, Kerberos, IAM, and whatever else a login module or an engine of Java bri
 
 import importlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
+from urllib.parse import parse_qsl
 from uuid import uuid4
 
 from safeconsumer.errors.base import ClientPropertyError
+from safeconsumer.group import topics as topic_facts
+from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.fold import Written
 from safeconsumer.spark import platforms
 
+_SHIM = "safeconsumer.spark.SafeKafkaProvider"
 _KAFKA = "org.apache.kafka"
 # Properties of the stream's own reading, which would be unknown to the other clients,
 # or mean something else to them.
@@ -32,6 +38,21 @@ _NOT_OURS = (
 )
 _CLOSE_MS = 500
 _LEAST_MS = 1
+# Seconds; a poll ends at the first record, so this only limits how late a read ends.
+_POLL = 0.2
+_WRITE_TIMEOUT = 5.0
+# The settings that are judged; each costs a call into the JVM.
+_SETTINGS = (
+    "cleanup.policy",
+    "message.timestamp.type",
+    "unclean.leader.election.enable",
+)
+_MISSING = "UnknownTopicOrPartitionException"
+_REFUSED = "AuthorizationException"
+_SILENT = (
+    "no broker answered in time; does the topic exist (safeconsumer control init), and "
+    "is holds.control.kafka.* right?"
+)
 
 
 def errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
@@ -86,6 +107,19 @@ class JavaClients:
             for name, value in properties.items()
             if not name.startswith(_NOT_OURS)
         }
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What a call into the JVM raises."""
+        return errors()
+
+    def holds_topic(self, name: str) -> "JavaHoldsTopic":
+        """Return what reads the holds topic; it connects to nothing yet."""
+        return JavaHoldsTopic(self, name)
+
+    def status_topic(self, name: str) -> "JavaStatusTopic":
+        """Return what writes the status topic; it connects to nothing yet."""
+        return JavaStatusTopic(self, name)
 
     def consumer(self) -> Any:  # noqa: ANN401 - Java's
         """
@@ -183,3 +217,152 @@ class JavaClients:
                 message = f"kafka.* or holds.control.kafka.*: {said}"
                 raise ClientPropertyError(message) from None
             raise
+
+
+class JavaHoldsTopic:
+    """A :class:`~safeconsumer.spark.clients.HoldsTopic` with Java's consumer and admin."""
+
+    def __init__(self, clients: JavaClients, name: str) -> None:
+        self._clients = clients
+        self._name = name
+        self._consumer: Any = None
+        self._admin: Any = None
+        self._partition: Any = None
+        self._to_end: Any = None  # what to ask for: made once, as each call costs
+        self._is_placed = False
+        self._id = ""
+        self._end = 0
+        self.position: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has read up to where the topic ended at the last beginning."""
+        return (self.position or 0) >= self._end
+
+    def connect(self) -> bool:
+        """Make the clients, if there are none; return whether they were made."""
+        if self._consumer is not None:
+            return False
+        self._admin = self._admin or self._clients.admin()
+        self._consumer = self._clients.consumer()
+        self._partition = self._clients.partition(self._name)
+        self._to_end = self._clients.ends_of([self._partition])
+        self._consumer.assign([self._partition])
+        self._is_placed = False
+        return True
+
+    def facts(self, until: float) -> topic_facts.Facts:
+        """Return the topic's facts."""
+        partitions = self._described(until).partitions().size()
+        return topic_facts.Facts(self._name, partitions, self._settings(until))
+
+    def begin(self, until: float) -> Remade | None:
+        """Ask where the topic ends now; return it if it was created again, or cut."""
+        asked = self._admin.listOffsets(self._to_end).partitionResult(self._partition)
+        self._end = int(self._clients.result(asked, until).offset())
+        remade = self._remade(until)
+        if remade is not None:
+            self.close()  # its consumer knows the old one
+            self.connect()
+            self.position = None
+        if not self._is_placed:
+            if self.position is None:
+                self._consumer.seekToBeginning([self._partition])
+            else:
+                self._consumer.seek(self._partition, self.position)
+            self._note_position(until)
+            self._is_placed = True
+        return remade
+
+    def _remade(self, until: float) -> Remade | None:
+        id_ = str(self._described(until).topicId())
+        known, self._id = self._id or id_, id_
+        at = self.position or 0
+        if known == id_ and self._end >= at:
+            return None
+        return Remade(self._name, at, self._end)
+
+    def read(self, until: float) -> Sequence[Written]:
+        """Return the next records, once they have come."""
+        polled = self._consumer.poll(self._clients.duration(_POLL))
+        text = ""
+        if not polled.isEmpty():
+            text = java_class(self._clients.jvm, _SHIM).asText(polled)
+        self._note_position(until)
+        return [_record(line) for line in text.split("\n") if line]
+
+    def reason(self, error: BaseException) -> str:
+        """Return why the topic could not be read."""
+        name, said = root_cause(error)
+        if name == _MISSING:
+            return topic_facts.absent(self._name)
+        if name.endswith(_REFUSED):
+            return f"no right to read {self._name}: {topic_facts.ACLS} ({said})"
+        return _SILENT if name.startswith("Timeout") else said
+
+    def close(self) -> None:
+        """Close the clients; what was read stays known."""
+        clients = [one for one in (self._consumer, self._admin) if one is not None]
+        self._consumer = self._admin = None
+        for one in clients:
+            # The JVM may have ended, or Kafka could not say goodbye.
+            with suppress(*errors()):
+                self._clients.close(one)
+
+    def _note_position(self, until: float) -> None:
+        left = self._clients.duration(max(0.001, until - time.monotonic()))
+        self.position = int(self._consumer.position(self._partition, left))
+
+    def _described(self, until: float) -> Any:  # noqa: ANN401 - Java's
+        asked = self._admin.describeTopics([self._name]).allTopicNames()
+        return self._clients.result(asked, until)[self._name]
+
+    def _settings(self, until: float) -> dict[str, str] | None:
+        kind = java_class(self._clients.jvm, f"{_KAFKA}.common.config.ConfigResource")
+        wanted = kind(kind.Type.TOPIC, self._name)
+        try:
+            asked = self._admin.describeConfigs([wanted]).all()
+            config = self._clients.result(asked, until)[wanted]
+        except errors() as error:
+            if root_cause(error)[0].endswith(_REFUSED):
+                return None  # the right to see them is lacking
+            raise
+        return {
+            name: str(one.value())
+            for name in _SETTINGS
+            if (one := config.get(name)) is not None
+        }
+
+
+class JavaStatusTopic:
+    """A :class:`~safeconsumer.spark.clients.StatusTopic` with Java's producer."""
+
+    def __init__(self, clients: JavaClients, name: str) -> None:
+        self._clients = clients
+        self._name = name
+        self._producer: Any = None
+
+    def send(self, key: bytes, value: bytes, at_ms: int) -> None:
+        """Send a report, and wait until it is acknowledged."""
+        if self._producer is None:
+            self._producer = self._clients.producer(_WRITE_TIMEOUT)
+        record = self._clients.record(self._name, at_ms, key, value)
+        sent = self._producer.send(record)
+        self._clients.result(sent, time.monotonic() + _WRITE_TIMEOUT)
+
+    def close(self) -> None:
+        """Close the producer, if there is one; the next report makes another."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(*errors()):
+                self._clients.close(producer)
+
+
+def _record(line: str) -> Written:
+    facts = dict(parse_qsl(line, keep_blank_values=True))
+    key, value = (
+        facts[name].encode("latin-1") if name in facts else None
+        for name in ("key", "value")
+    )
+    at_ms = int(facts["timestamp"])
+    return Written(key, value, int(facts["offset"]), at_ms)

@@ -1,12 +1,12 @@
 """Builds a stream from its options: the sources of its holds, and its reports."""
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Protocol, TypeVar, cast
 
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.spark.clients import MakesClients
 from safeconsumer.spark.control import ControlFollower
-from safeconsumer.spark.java_clients import JavaClients
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.reporting import StatusReporter, StreamReport
 from safeconsumer.spark.stream import Stream
@@ -22,12 +22,10 @@ class Opening:
 
     Args:
         own: holds of this process; its hooks take the streams' events.
-        clients: makes clients of Java's with such properties.
+        clients: makes the clients of a stream.
     """
 
-    def __init__(
-        self, own: PauseLedger, clients: Callable[[Mapping[str, str]], JavaClients]
-    ) -> None:
+    def __init__(self, own: PauseLedger, clients: MakesClients) -> None:
         self._own = own
         self._clients = clients
         self._shared = Shared()
