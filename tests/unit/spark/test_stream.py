@@ -21,7 +21,10 @@ from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.opening import Shared
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.queries import Query, SparkQueries
+from safeconsumer.spark.retention import Retention
+from safeconsumer.spark.skipping import Skipping, Wanted
 from safeconsumer.spark.stream import Stream
+from tests.harness.holds.lab import Clock
 from tests.harness.listing import short
 
 
@@ -77,6 +80,37 @@ class Spark(SparkQueries):
         return query == "nightly's"
 
 
+class Files:
+    """The skips of a checkpoint, kept as Spark's file system does."""
+
+    def __init__(self):
+        self.texts = {}
+
+    def load(self, batch):
+        return self.texts.get(batch, "")
+
+    def store(self, batch, text):
+        self.texts[batch] = text
+
+
+class Topics:
+    """A cluster that answers where partitions begin, and with topic ids."""
+
+    errors = (OSError,)
+
+    def __init__(self):
+        self.first = {}
+        self.ids = {}
+        self.asked = 0
+
+    def firsts(self, partitions, _until):
+        self.asked += 1
+        return {tp: self.first.get(tp, 0) for tp in partitions}
+
+    def topic_ids(self, names, _until):
+        return {name: self.ids.get(name, "a") for name in names}
+
+
 class DeciderLab:
     """A controller with one stream, asked as the shim asks."""
 
@@ -87,13 +121,23 @@ class DeciderLab:
         made = SourceOptions(fails_on_loss=fails_on_loss)
         self.opened = []
         self.spark = Spark()
+        self.wanted, self.files = Wanted(), Files()
+        self.cluster, self.clock = Topics(), Clock()
         self.controller = Controller(
-            lambda name, _: (
+            lambda name, _options, _folder: (
                 self.opened.append(name)
-                or Stream(name, made, ledgers=(own,), follower=self.elsewhere)
+                or Stream(
+                    name,
+                    made,
+                    ledgers=(own,),
+                    follower=self.elsewhere,
+                    skipping=Skipping(self.wanted, self.files),
+                    retention=Retention(self.cluster, self.clock),
+                )
             ),
             own,
             self.spark,
+            wanted=self.wanted,
         )
         self.ask("open", options="")
 
@@ -101,17 +145,25 @@ class DeciderLab:
         about = {"stream": "a stream", "ends": "no", "query": "q"}
         return asked(self.controller.bridge, question, **{**about, **facts})
 
-    def batch(self, start, latest, between=tuple, end=None):
-        """Plan a batch; with an ``end`` there is a limit, by which the source found it."""
-        held = self.ask("plan", start=offsets.render(start))["held"]
-        if held == "yes" and end is not None:
-            self.ask("share", latest=offsets.render(latest))
-        between()
-        return self.ask(
-            "freeze",
-            end=offsets.render(latest if end is None else end),
-            latest=offsets.render(latest),
-        )
+    def batch(self, start, latest, between=None, end=None, number=7):
+        """
+        Plan a batch; with an ``end`` there is a limit, by which the source found it.
+
+        What comes ``between`` does so while a limiter with a minimum is asked.
+        """
+        limit = "none" if end is None else "maximum"
+        planned = {
+            "end": offsets.render(latest if end is None else end),
+            "latest": offsets.render(latest),
+            "batch": f"nightly\nid = 1\nrunId = 2\nbatch = {number}",
+        }
+        limit = limit if between is None else "other"
+        answer = self.ask("plan", start=offsets.render(start), limit=limit, **planned)
+        if "from" in answer:
+            assert "end" not in answer
+            (between or tuple)()
+            answer = self.ask("freeze", **planned)
+        return answer
 
     def loud(self):
         """Return why it is not quiet; empty if it is."""
@@ -160,9 +212,9 @@ def test_offsets_of_the_official_source_are_taken_over_and_handed_back(lab, held
     """As it writes them into its log of offsets, in whatever order."""
     if held:
         lab.controller.pause(held)
-    lab.ask("plan", start='{"returns":{"0":5},"orders":{"0":5}}')
     latest = offsets.render(LATEST)
-    assert lab.ask("freeze", end=latest, latest=latest)["end"] == end
+    facts = {"start": '{"returns":{"0":5},"orders":{"0":5}}', "latest": latest}
+    assert lab.ask("plan", end=latest, **facts)["end"] == end
 
 
 def test_a_pause_while_a_batch_is_planned_is_obeyed(lab):
@@ -208,9 +260,10 @@ def test_a_resume_while_a_batch_is_planned_waits_for_the_next(lab):
 def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed(lab):
     """What is near is looked at after what is far."""
     lab.elsewhere.on_fresh = lambda: lab.controller.pause("orders")
-    assert lab.ask("plan", start=offsets.render(START))["held"] == "yes"
-    facts = lab.ask("share", latest=offsets.render(LATEST))
-    assert offsets.parse(facts["from"]) == {("orders", 0): 9, ("returns", 0): 5}
+    latest = offsets.render(LATEST)
+    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
+    found = lab.ask("plan", limit="maximum", **facts)["from"]
+    assert offsets.parse(found) == {("orders", 0): 9, ("returns", 0): 5}
 
 
 def test_what_cannot_be_told_holds_everything_and_says_so(lab):
@@ -266,7 +319,8 @@ def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made(lab):
     lab.controller.pause("orders")
     end = lab.batch(START, LATEST)["end"]
     assert lab.controller.lag() == {("orders", 0): 4}
-    lab.ask("plan", start=end)
+    facts = {"end": offsets.render(LATEST), "latest": offsets.render(LATEST)}
+    lab.ask("plan", start=end, limit="other", **facts)
     assert lab.controller.lag() == {("orders", 0): 4}
 
 
@@ -381,12 +435,12 @@ def test_the_lag_of_a_stream_that_stopped_counts_no_longer(lab):
 def test_options_come_as_they_were_given():
     seen = []
 
-    def opened(name, made):
+    def opened(name, made, _folder):
         seen.append(made)
         return Stream(name, made, ledgers=(ledger(()),))
 
     options = "kafka.a=%26+%3D%2B%25%C3%A9&kafka.b=&holds=orders%3A3&holds.decider=x"
-    bridge = Controller(opened, ledger(()), Spark()).bridge
+    bridge = Controller(opened, ledger(()), Spark(), wanted=Wanted()).bridge
     asked(bridge, "open", stream="a stream", options=options)
     assert seen[0].client == {"a": "& =+%é", "b": ""}
     assert list(map(str, seen[0].scopes)) == ["orders:3"]
@@ -460,12 +514,11 @@ def test_ranges_are_targets_as_on_the_command_line(lab):
 @pytest.mark.parametrize("question", ["plan", "freeze"])
 def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(lab, question):
     """It would otherwise end successfully, without having read anything."""
+    latest = offsets.render(LATEST)
+    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
     if question == "freeze":
-        lab.ask("plan", ends="yes", start=offsets.render(START))
+        lab.ask("plan", ends="yes", limit="other", **facts)
     lab.elsewhere.trouble = "no broker"
-    facts = {"start": offsets.render(START)}
-    if question == "freeze":
-        facts = {"end": offsets.render(LATEST), "latest": offsets.render(LATEST)}
     with pytest.raises(Refused, match="would end as if there were nothing: no broker"):
         lab.ask(question, ends="yes", **facts)
 
