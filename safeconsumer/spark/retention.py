@@ -40,7 +40,7 @@ class Retention:
 
     def look(self, held: Collection[TopicPartition]) -> None:
         """
-        Ask anew, if it is time or other partitions are held than before.
+        Ask again, if it is time or other partitions are held than before.
 
         Those that were held before are asked for as well: a hold that ends is the last
         moment at which a loss can be reported before it is met.
