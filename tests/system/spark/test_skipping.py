@@ -78,7 +78,7 @@ def test_two_records_that_fail_a_batch_are_skipped_one_after_the_other(
 
 
 @pytest.mark.contract("S8")
-@pytest.mark.parametrize("limit", [None, "8"])
+@pytest.mark.parametrize("limit", [pytest.param(None, marks=pytest.mark.nightly), "8"])
 def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
     lake, controller, told, limit
 ):
