@@ -62,7 +62,7 @@ def checked_skip(
     Return a skip of what a caller named.
 
     Raises:
-        HoldSettingError: the offset is none, the reason is missing, or the owner's name
+        HoldSettingError: the offset is no number, the reason is missing, or the owner
             cannot be one.
         TargetTypeError: the scopes are not one partition.
     """
