@@ -401,6 +401,9 @@ def spark(session: Any) -> None:
     assert_type(controller.holds(), tuple[Hold, ...])
     assert_type(controller.explain("orders:3"), tuple[str, ...])
     assert_type(controller.lag(), dict[tuple[str, int], int])
+    controller.skip("orders:3", to=4711, reason="poison", owner="alice")
+    controller.skip(TopicPartition("orders", 3), to=0, reason="made again")
+    controller.skip("orders:3", to=4711)  # type: ignore[call-arg]  # a reason is needed
     controller.register("x")  # type: ignore[attr-defined]  # there is no such method
 
 
