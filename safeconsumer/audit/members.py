@@ -14,6 +14,7 @@ from safeconsumer.audit.entries import (
     Assigned,
     Begins,
     Call,
+    Committed,
     Completed,
     Deliver,
     Dropped,
@@ -301,7 +302,7 @@ def _addresses(group: str, entry: Entry) -> Sequence[Address]:
     match entry:
         case Acked() | Kept():
             return [Address(None, *tp_of(entry.tp))]
-        case Call(op="seek" | "commit") | Return(op="seek" | "commit"):
+        case Committed() | Call(op="seek" | "commit") | Return(op="seek" | "commit"):
             return [Address(group, *tp_of(name)) for name in entry.offsets or ()]
         case Ownership():  # also tells all others that a hold may have ended
             own = (Address(group, *tp_of(name)) for name in entry.partitions)

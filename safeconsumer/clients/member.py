@@ -125,6 +125,9 @@ class Member:
         """Have a function called after each change of the membership."""
         self._after_joins.append(call)
 
+    def note_broker_time(self, at: float, sent: float, received: float) -> None:
+        """Do nothing: only kafka-python's members keep journals."""
+
     def carry_out(self, _resets: object) -> bool:
         """Return False: only kafka-python's members move to the offsets of a reset."""
         return False

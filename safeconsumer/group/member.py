@@ -35,7 +35,10 @@ class GroupControl:
         self._client, self._ledger = client, client.ledger
         self._is_closed = False
         self._group = str(group)
-        self._clock = BrokerClock(is_told=settings.status_topic is not None)
+        self._clock = BrokerClock(
+            is_told=settings.status_topic is not None,
+            on_measure=client.note_broker_time,
+        )
         run_after = settings.run_after if settings.unavailable == "run" else None
         self._barrier = Barrier(client.ledger, run_after)
         self._resets: Resets | None = None

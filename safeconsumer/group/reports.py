@@ -107,6 +107,9 @@ class Client(InHand, Protocol):
     def call_after_joins(self, call: Callable[[], object]) -> None:
         """Have a function called after each completed join; it must be quick."""
 
+    def note_broker_time(self, at: float, sent: float, received: float) -> None:
+        """Note that the broker's clock showed a time between two monotonic moments."""
+
     def carry_out(self, resets: Resets) -> bool:
         """Move owned partitions to the targets of resets from now on; False: it cannot."""
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 from kafka import KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.results import Settings
@@ -113,6 +114,50 @@ def test_a_commit_is_judged_by_the_position_at_its_call(lab, tmp_path):
     calls = [one["op"] for one in of(tmp_path, "call")]
     assert calls == ["assign", *["commit", "seek"] * 3]
     assert [one["ok"] for one in of(tmp_path, "return")] == [None] * 7
+
+
+def test_a_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp_path):
+    (tp,) = lab.topic("t", records=5)
+    first = Reader(lab, SafeConsumer, "t", journal=tmp_path / "first")
+    first.take(5)
+    assert [one["offsets"] for one in of(tmp_path / "first", "committed")] == [
+        {"t:0": None}
+    ]
+    sent = {tp: at(5)}
+    first.consumer.commit(sent)
+    assert sent == {tp: at(5)}
+    first.consumer.close()
+    second = Reader(lab, SafeConsumer, "t", journal=tmp_path / "second")
+    second.until(lambda: of(tmp_path / "second", "begins"))
+    second.consumer.close()
+    (maker,) = journals(tmp_path / "first")
+    (call,) = of(tmp_path / "first", "call")
+    found = of(tmp_path / "second", "committed", "begins")
+    assert [one.event for one in found] == ["committed", "begins"]
+    assert found[0]["offsets"] == {"t:0": [5, f"{maker.member}#{call.n}"]}
+
+
+def test_metadata_of_the_program_are_not_replaced_by_the_note(lab, tmp_path):
+    (tp,) = lab.topic("t", records=5)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
+    reader.take(5)
+    reader.consumer.commit({tp: OffsetAndMetadata(5, "mine", -1)})
+    assert reader.consumer.committed(tp, metadata=True).metadata == "mine"
+    reader.consumer.close()
+
+
+def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(lab, tmp_path):
+    """``offset.metadata.max.bytes`` of the broker may be smaller than a journal's name."""
+    (tp,) = lab.topic("t", records=5)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
+    reader.take(5)
+    lab.cluster.fail("OffsetCommit", error=12, count=1)  # the metadata are too large
+    for offset in (4, 5):
+        reader.consumer.commit({tp: at(offset)})
+        found = reader.consumer.committed(tp, metadata=True)
+        assert (found.offset, found.metadata) == (offset, "")
+    assert [one["ok"] for one in of(tmp_path, "return")] == [None, None]
+    reader.consumer.close()
 
 
 def test_a_commit_that_is_refused_is_none(lab, tmp_path):

@@ -47,13 +47,27 @@ class Journal(Protocol):
     def transactional(self, tp: TopicPartition) -> None:
         """Note that a batch of a transaction was read, before its records are returned."""
 
-    def committing(self, offsets: Mapping[TopicPartition, int]) -> Callable[..., None]:
+    def committing(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> tuple[str, Callable[..., None]]:
         """
-        Note a commit that is asked for; return what notes its result, ``is_done=``.
+        Note a commit that is asked for.
+
+        Returns:
+            The text by which the commit names the journal, and the function that notes
+            its result, ``is_done=``.
 
         Raises:
             JournalError: it cannot be written.
         """
+
+    def committed(
+        self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
+    ) -> None:
+        """Note the commits, as the broker answered, at which ownerships begin."""
+
+    def clock(self, at: float, sent: float, received: float) -> None:
+        """Note that the broker's clock showed a time between two moments."""
 
     def unseen(self) -> None:
         """Note that a producer may commit for this member from now on."""

@@ -15,7 +15,7 @@ class Telling:
 
     def __init__(self, member="a", group="g", at=1000.0):
         self.at = at
-        head = {"journal": 4, "member": member, "group": group, "at": at}
+        head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
         self._calls = 0
         self._polling = None
