@@ -6,7 +6,8 @@ from enum import StrEnum
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit.entries import Entry
-from safeconsumer.audit.ownerships import Moments
+from safeconsumer.audit.facts import Fact
+from safeconsumer.audit.moments import Moments
 from safeconsumer.audit.reading import TopicPartition
 
 
@@ -72,6 +73,28 @@ class Finding:
     at: float | None = None
     entry: int | None = None
     more: Moments = field(factory=Moments)
+
+    @classmethod
+    def of_entry(  # noqa: PLR0913, PLR0917 - one parameter per field
+        cls,
+        check: str,
+        case: Address,
+        member: str,
+        entry: "Entry | Fact",
+        offset: int | None,
+        evidence: str,
+    ) -> "Finding":
+        """Return what one entry of a member's journal shows."""
+        return cls(
+            check=check,
+            case=case,
+            member=member,
+            offset=offset,
+            evidence=f"entry {entry.n}: {evidence}",
+            basis=Basis.ORDER,
+            at=entry.at,
+            entry=entry.n,
+        )
 
     @property
     def each(self) -> "Iterator[Finding]":

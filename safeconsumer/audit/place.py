@@ -50,6 +50,14 @@ class _Asked:
     seeks: int
 
 
+@define(eq=False)
+class _Seek:
+    # A seek, from its call on; ``is_racing`` if records came before its return.
+    own: int | None
+    target: int
+    is_racing: bool = False
+
+
 class Place:
     """
     Where one process stands on one partition.
@@ -98,8 +106,9 @@ class Place:
         self._reached = -1  # in this ownership
         self._peeked = -1  # the offset up to which peeked records will come again
         self._left_at: int | None = None  # where a seek, or a reset, left from
-        self._seeking: dict[object, int | None] = {}  # calls, each with its ownership
+        self._seeking: dict[object, _Seek] = {}  # calls under way
         self._sought_at = -1  # the entry of the last seek's return
+        self._most = -1  # where it may stand at most, while a seek has made that unknown
         self._aim = -1.0  # of the last seek in this ownership
         self._answered: tuple[int, str] | None = None
         # Commits.
@@ -162,7 +171,7 @@ class Place:
         self._own, self._is_owned, self._was_lost = number, True, False
         self._count += 1
         self._has_begun = self._is_sought = False
-        self._reached = self._peeked = self._floor = -1
+        self._reached = self._peeked = self._floor = self._most = -1
         self._aim = -1.0
         self._seeks, self._answered = 0, None
         self._leave(None)
@@ -199,7 +208,7 @@ class Place:
         left_at, self._left_at = self._left_at, None
         if left_at is not None and left_at < position:
             self._tell(facts.Skipped(n=n, at=at, start=left_at, end=position))
-        self.position, self._run = position, None
+        self.position, self._run, self._most = position, None, -1
         if self._has_begun:
             return
         self._has_begun = True
@@ -227,15 +236,25 @@ class Place:
     def seeking(self, call: Call) -> None:
         """Follow the call of a seek; until it returns it may have been done or not."""
         if self._is_owned:
-            self._seeking[call.id] = self._own
+            target = (call.offsets or {}).get(self._name)
+            self._seeking[call.id] = _Seek(self._own, -1 if target is None else target)
             self._run = None
 
     def sought(self, entry: Return, offset: int | None) -> None:
         """Follow the return of a seek; one that failed moves nothing."""
-        own = self._seeking.pop(entry.id, None)
-        if entry.ok is not False and own is not None and own == self._own:
-            self._sought_at = entry.n
-            self._go_to(offset, entry.n, entry.at, "seek")
+        seek = self._seeking.pop(entry.id, None)
+        if entry.ok is False or seek is None or seek.own != self._own:
+            return
+        self._sought_at = entry.n
+        self._go_to(offset, entry.n, entry.at, "seek")
+        if seek.is_racing:
+            self._lose_position(-1 if offset is None else offset)
+
+    def _lose_position(self, most: int) -> None:
+        # Before or after a seek: nobody knows, until the next records come.
+        known = -1 if self.position is None else self.position
+        self._most = max(self._most, self._reached, known, most)
+        self._leave(self._left_at if self.position is None else self.position)
 
     def _go_to(self, offset: int | None, n: int, at: float, how: str) -> None:
         self._is_sought = True
@@ -332,7 +351,9 @@ class Place:
         elif is_racing:
             came.stood = None
             self._reached = max(self._reached, entry.next)
-            self._leave(self._left_at)
+            for seek in self._seeking.values():
+                seek.is_racing = True
+            self._lose_position(max((one.target for one in self._seeking.values()), default=-1))
         else:
             if self.position is None:
                 self._stand_at(entry.start, entry.n, entry.at, "records")
@@ -405,9 +426,11 @@ class Place:
         # The position; before any is known the one at which it may begin.
         if self.position is not None:
             return max(self.position, self._peeked)
-        if self._has_begun or self._is_sought or self._answered is None:
-            return self._kept if self._kept >= 0 and not self._has_begun else None
-        return max(self._answered[0], self._kept, 0)
+        if self._has_begun or self._is_sought:
+            return self._most if self._most >= 0 else None
+        answered = -1 if self._answered is None else self._answered[0]
+        most = max(answered, self._kept)
+        return most if most >= 0 else None
 
     def committed(self, entry: Return, offset: int) -> None:
         """Follow the answer of a commit."""
@@ -424,6 +447,7 @@ class Place:
                 stood=offset,
                 is_first=False,
                 own=self._own,
+                came=self._reached,
             )
             self._tell(fact)
             return
@@ -472,7 +496,8 @@ class Place:
         It is right to where its program sought past them: what a reset goes back over
         is the worker's to do.
         """
-        end = min(self._aim, entry.before)
+        targets = (one.target for one in self._seeking.values())
+        end = min(max(self._aim, *targets, -1.0), entry.before)
         gone = ((one, one + 1) for one in self._handlers.dropped(entry) if one < end)
         if self._own is not None:
             own = self._passed.get(self._count, ())

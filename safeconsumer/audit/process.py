@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from safeconsumer.audit import facts
-from safeconsumer.audit.addresses import Address
+from safeconsumer.audit.findings import Address
 from safeconsumer.audit.entries import (
     Acked,
     Assigned,
@@ -81,6 +81,7 @@ class Process:
         self._named: dict[str, Place] = {}
         self._holds = Holds()
         self._marks: dict[str, tuple[int, float]] = {}
+        self._last: Entry | Other | None = None
         self._takers = self._by_event()
 
     def _by_event(self) -> Mapping[type, Callable[[Any], None]]:
@@ -112,13 +113,13 @@ class Process:
 
     def read(self, entries: Iterable[Entry | Other]) -> None:
         """
-        Follow entries, which come in their order, to the end of the journal.
+        Follow entries, which come in their order; once all are read, :meth:`end`.
 
         Raises:
             JournalError: an entry is broken, or names something that cannot be read.
         """
         takers, named = self._takers, self._named
-        entry: Entry | Other | None = None
+        entry: Entry | Other | None = self._last
         try:
             for entry in entries:
                 if type(entry) is Deliver and entry.tp in named:
@@ -128,7 +129,7 @@ class Process:
                 if take is not None:
                     self._take(take, entry)
         finally:
-            self._end(entry)
+            self._last = entry
 
     def _take(self, take: Callable[[Any], None], entry: Entry | Other) -> None:
         try:
@@ -137,7 +138,9 @@ class Process:
             message = f"the journal of {self.name}, entry {entry.n}: {error}"
             raise JournalError(message) from error
 
-    def _end(self, entry: Entry | Other | None) -> None:
+    def end(self) -> None:
+        """Tell what only the end of the journal shows."""
+        entry = self._last
         if entry is not None:
             for one in self._holds.placed:
                 self._was_held(one)

@@ -1,0 +1,251 @@
+"""
+Finds what members did under holds of their group, for G2 and W10.
+
+When something was held is known from the control topics, by the broker's clock; what
+members did is in their journals, by their own clocks. Two clocks may differ by the
+allowance: a moment is before another one only if the difference is larger. What a
+member's clock makes doubtful is not judged.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
+
+from attrs import evolve, frozen
+
+from safeconsumer.audit.clocks import Clock
+from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.findings import Address, Basis, Finding
+from safeconsumer.audit.moments import Moments
+
+if TYPE_CHECKING:
+    from safeconsumer.audit.case import Epoch, Part
+
+Key = tuple[str, str]
+"""
+A hold's scope and its owner.
+"""
+
+# Seconds by which two texts of one time of a broker may differ.
+_ROUNDING = 0.001
+
+
+@frozen
+class Reading:
+    """
+    A hold's record on the holds topic, as a member read it.
+
+    Attributes:
+        at: when it was read, by the member's clock.
+        written: when the broker appended it; None if that is not known.
+        number: the number of the entry.
+    """
+
+    at: float
+    written: float | None
+    number: int
+
+
+@frozen(kw_only=True)
+class Bounds:
+    """
+    From when to when members certainly had to obey a hold, by any member's clock.
+
+    Attributes:
+        span: when it was in force, by the broker's clock.
+        known: an ownership that began later is bound by it from its first record on.
+        late: every member has read it by then.
+        end: it is in force until then.
+    """
+
+    span: Span
+    known: float
+    late: float
+    end: float
+
+    @classmethod
+    def of(
+        cls, span: Span, read: float, patience: float, skew: float, until: float
+    ) -> Self:
+        """
+        Return when a hold had to be obeyed.
+
+        Args:
+            span: when it was in force.
+            read: when it was first read; ``inf`` if that is not known.
+            patience: seconds within which members read a hold.
+            skew: seconds by which two clocks may differ.
+            until: the time up to which the control topics were read.
+        """
+        late = span.start + patience + skew
+        known = min(max(span.start, read) + skew, late)
+        end = min(span.end, until) - skew
+        return cls(span=span, known=known, late=late, end=end)
+
+    def binds(self, epoch: "Epoch") -> bool:
+        """Return whether it binds an ownership from its first record on."""
+        return epoch.owned_since > self.known
+
+    def later(self, seconds: float) -> Self:
+        """Return them for a member whose clock may be ahead by so many seconds."""
+        return evolve(self, known=self.known + seconds, late=self.late + seconds)
+
+    def begins(self, epoch: "Epoch") -> float:
+        """Return from when on nothing may be delivered in an ownership."""
+        return epoch.at if self.binds(epoch) else max(epoch.at, self.late)
+
+
+@frozen(kw_only=True)
+class Lacking:
+    """
+    A hold that a member read and that the holds topics do not have.
+
+    Attributes:
+        key: its scope and its holder.
+        entry: where the journal has it: the entry and the member.
+        written: when the broker appended its record.
+    """
+
+    key: Key
+    entry: str
+    written: float
+
+
+class Readings:
+    """
+    When members read holds of their group: from then on everybody can read them.
+
+    Args:
+        members: what each member read.
+    """
+
+    def __init__(self, members: Mapping[str, Mapping[Key, Sequence[Reading]]]) -> None:
+        self._by_key: dict[Key, list[tuple[float, str, Reading]]] = {}
+        for member, read in members.items():
+            for key, readings in read.items():
+                own = self._by_key.setdefault(key, [])
+                own.extend((reading.at, member, reading) for reading in readings)
+        for own in self._by_key.values():
+            own.sort(key=lambda one: one[:2])
+
+    def __iter__(self) -> Iterator[Key]:
+        """Yield the scope and the holder of each hold that was read."""
+        return iter(self._by_key)
+
+    def not_in(self, control: Control, group: str | None) -> Iterator[Lacking]:
+        """
+        Yield each hold that a member read and that the holds topics do not have.
+
+        What was written before they are complete may have been compacted away.
+        """
+        spans: dict[Key, list[Span]] = {}
+        for span in control.spans:
+            if span.group == group:
+                spans.setdefault((span.scope, span.holder), []).append(span)
+        for key, readings in self._by_key.items():
+            for _, member, reading in readings:
+                if reading.written is None or reading.written < control.since:
+                    continue
+                if not any(_has(span, reading.written) for span in spans.get(key, ())):
+                    entry = f"entry {reading.number} of {member}"
+                    yield Lacking(key=key, entry=entry, written=reading.written)
+                    break
+
+    def first(self, span: Span, skew: float, clocks: Mapping[str, Clock]) -> float:
+        """Return when a hold was first read by a clock that was right then, or ``inf``."""
+        read = self._by_key.get((span.scope, span.holder), [])
+        begin = bisect_left(read, span.start - skew, key=lambda one: one[0])
+        for number in range(begin, len(read)):
+            at, member, _ = read[number]
+            if at >= span.end:
+                break
+            if at <= clocks[member].since:
+                return at
+        return math.inf
+
+
+def _has(span: Span, written: float) -> bool:
+    return span.start - _ROUNDING <= written <= span.end + _ROUNDING
+
+
+def under_hold(
+    case: Address,
+    check: str,
+    members: "Mapping[str, Part]",
+    bounds: Bounds,
+    clocks: Mapping[str, Clock],
+) -> Iterator[Finding | tuple[str, str]]:
+    """
+    Yield what was delivered (G2), or what handlers began (W10), under a group's hold.
+
+    Or, of a member whose clock is doubtful, the check that is not judged, and why: what
+    it did may have been before the hold, or after it, or under it though it seems not.
+    One that may be ahead is so by the least lag of what it reads, at most: what was
+    under the hold even then, was.
+
+    An ownership that began after somebody had read the hold is bound by it from its
+    first record on: the broker's time of the record is a little before it can be read.
+    All others may go on until they have read it, as long as patience allows.
+    """
+    for member, part in members.items():
+        clock = clocks[member]
+        moments = part.delivered if check == "G2" else part.begun
+        sure = _found(case, part, bounds.later(clock.excess), check)
+        found = _found(case, part, bounds, check)
+        if sure is not None and (sure.at or 0.0) <= clock.since:
+            yield sure
+        elif found is not None:
+            why = clock.doubt(found.at or 0.0)
+            yield check, f"{why}: {member} {found.evidence}"
+        elif why := _hidden(moments, bounds, clock):
+            yield check, why
+
+
+def _found(case: Address, part: "Part", bounds: Bounds, check: str) -> Finding | None:
+    # The first of what it did under the hold.
+    verb, moments, first = "began", part.begun, None
+    if check == "G2":
+        verb, moments = "delivered", part.delivered
+        first = _bound(part.epochs, bounds)
+    said = f"{verb} though {bounds.span.scope} was held for the group before"
+    late = next(moments.between(bounds.late, bounds.end), None)
+    if late is not None and (first is None or late < first):
+        first, seconds = late, late[0] - bounds.span.start
+        after = f"{seconds:.1f} s after {bounds.span.scope} was held for the group"
+        said = f"{verb} {late[1]} {after}"
+    if first is None:
+        return None
+    return Finding(
+        check=check,
+        case=case,
+        member=part.member,
+        offset=first[1],
+        evidence=said,
+        basis=Basis.CLOCKS,
+        at=first[0],
+    )
+
+
+def _hidden(moments: Moments, bounds: Bounds, clock: Clock) -> str:
+    # Why what seems not to have been under a hold may have been.
+    span = bounds.span
+    if span.end > clock.since and _any(moments, clock.since, math.inf):
+        return clock.why_behind
+    if clock.may_be_ahead and _any(
+        moments, span.start, span.end + (clock.ahead or 0.0)
+    ):
+        return clock.why_ahead
+    return ""
+
+
+def _any(moments: Moments, start: float, end: float) -> bool:
+    return next(moments.between(start, end), None) is not None
+
+
+def _bound(epochs: Iterable["Epoch"], bounds: Bounds) -> tuple[float, int] | None:
+    for epoch in epochs:
+        first = epoch.first
+        if first is not None and bounds.binds(epoch) and first[0] < bounds.end:
+            return first
+    return None
