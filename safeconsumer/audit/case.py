@@ -5,9 +5,10 @@ Each ownership and each commit stays; of records and positions the ranges of off
 """
 
 import math
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from heapq import nlargest
+from itertools import chain
 from typing import Any
 
 from attrs import Factory, define, field, frozen
@@ -23,6 +24,7 @@ from safeconsumer.audit.reading import covering
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.spans import Spans
 from safeconsumer.errors.base import JournalError
+from safeconsumer.journal.format import tp_text
 
 
 @define(kw_only=True, eq=False)
@@ -32,6 +34,7 @@ class Epoch:
 
     Attributes:
         member: the member that owned the partition.
+        n: the entry that began it; 0 if none did, and records just came.
         at: when it began.
         over: when it ended, or the journal.
         owned_since: when it began, or when the one before it began if it was given back.
@@ -48,9 +51,11 @@ class Epoch:
         deleted: the offsets that the client's reset rule skipped.
         passed: the offsets of records that a worker gave up.
         sure: the highest offset that was committed before any seek; -1 if none was.
+        has_committed: whether a commit of it was acknowledged.
     """
 
     member: str
+    n: int = 0
     at: float
     over: float = field(default=Factory(lambda self: self.at, takes_self=True))
     owned_since: float = field(default=Factory(lambda self: self.at, takes_self=True))
@@ -67,6 +72,7 @@ class Epoch:
     deleted: Spans = field(factory=Spans)
     passed: Spans = field(factory=Spans)
     sure: int = -1
+    has_committed: bool = False
 
     @property
     def end(self) -> int:
@@ -91,36 +97,37 @@ class Epoch:
         return self.is_numbered and other.is_numbered and both[0] > both[1]
 
 
-@define(eq=False)
 class Commits:
     """
-    The commits of one member on one partition, in order; each takes some 25 bytes.
+    The commits of a member with which a broker may answer later, by ownership.
 
-    Attributes:
-        asked: the numbers of their calls.
-        offset: the offsets.
-        came: the positions up to which records had come in their ownerships.
-        is_done: whether each was acknowledged.
+    One that had its answer before a later one of its ownership was asked for is
+    forgotten once that is done.
     """
 
-    asked: "array[int]" = field(factory=lambda: array("q"))
-    offset: "array[int]" = field(factory=lambda: array("q"))
-    came: "array[int]" = field(factory=lambda: array("q"))
-    is_done: bytearray = field(factory=bytearray)
+    def __init__(self) -> None:
+        self._by_own: dict[int, list[Committed]] = {}
 
     def add(self, fact: Committed) -> None:
-        """Add a commit."""
-        self.asked.append(fact.n if fact.asked is None else fact.asked)
-        self.offset.append(fact.offset)
-        self.came.append(fact.came)
-        self.is_done.append(fact.is_done)
+        """Add a commit, once its answer is known."""
+        known = self._by_own.setdefault(fact.own or 0, [])
+        if fact.is_done:
+            asked = fact.call
+            known[:] = [one for one in known if not one.call < one.n < asked]
+        known.append(fact)
 
-    def find(self, offset: int, upto: int) -> int | None:
-        """Return the place of the last one of an offset, asked for up to an entry."""
-        for place in reversed(range(len(self.asked))):
-            if self.asked[place] <= upto and self.offset[place] == offset:
-                return place
-        return None
+    def of(self, own: int) -> Sequence[Committed]:
+        """Return those of an ownership, by its entry; 0 for before the first."""
+        return self._by_own.get(own, ())
+
+    def last(self, own: int) -> Committed | None:
+        """Return the last one of an ownership that was certainly done."""
+        done = (one for one in self.of(own) if one.is_done)
+        return max(done, key=lambda one: one.call, default=None)
+
+    def __iter__(self) -> Iterator[Committed]:
+        """Yield all."""
+        return chain.from_iterable(self._by_own.values())
 
 
 class Part:
@@ -183,6 +190,11 @@ class Part:
             facts.Under: self.under.append,
         }
 
+    def epoch_at(self, entry: int) -> Epoch | None:
+        """Return the ownership that an entry is of, or that had ended before it."""
+        before = (one for one in reversed(self.epochs) if one.n <= entry)
+        return next(before, None)
+
     @property
     def is_working(self) -> bool:
         """Whether a worker's handlers get the records."""
@@ -195,7 +207,8 @@ class Part:
             take(fact)
 
     def _owned(self, fact: facts.Owned) -> None:
-        new = Epoch(member=self.member, at=fact.at, generation=fact.generation)
+        new = Epoch(member=self.member, n=fact.n, at=fact.at)
+        new.generation = fact.generation
         new.topic_id, new.cluster = fact.topic_id, fact.cluster
         if fact.is_back and self.epochs:
             new.owned_since = self.epochs[-1].owned_since
@@ -235,6 +248,8 @@ class Part:
             self.unplaced.append(fact)
         if not fact.is_owned:
             self.late.append(fact)
+        if fact.is_owned:
+            self.epochs[-1].has_committed = True
         if fact.is_first and fact.is_owned and not fact.is_before:
             self.epochs[-1].sure = max(self.epochs[-1].sure, fact.offset)
 
@@ -413,6 +428,40 @@ class Case:
         return control if is_about else None
 
     @cached_property
+    def offsets(self) -> frozenset[int]:
+        """What may be committed, by the journals."""
+        several = self.parts.values()
+        return frozenset(made.offset for one in several for made in one.commits)
+
+    @cached_property
+    def _highest(self) -> list[tuple[int, str]]:
+        found = (
+            (max((made.offset for made in one.commits), default=-1), name)
+            for name, one in self.parts.items()
+        )
+        return nlargest(2, found)
+
+    def most_of_others(self, member: str) -> int:
+        """Return the highest offset that others may have committed; -1 if there is none."""
+        return next((most for most, name in self._highest if name != member), -1)
+
+    @cached_property
+    def most_of_producers(self) -> int:
+        """The highest position of members for which a producer commits; -1 without one."""
+        several = (one for one in self.parts.values() if "unseen" in one.marks)
+        return max((own.end for one in several for own in one.epochs), default=-1)
+
+    @property
+    def targets(self) -> frozenset[int]:
+        """The offsets to which operators asked to move the group."""
+        control = self.settings.control
+        known = control.targets if control is not None else ()
+        here = self.address.group, tp_text(self.address.tp)
+        return frozenset(
+            offset for group, _, tp, offset in known if (group, tp) == here
+        )
+
+    @cached_property
     def bounds(self) -> Sequence[Bounds]:
         """When the group was held, by all that may cover it."""
         control = self.settings.control
@@ -457,12 +506,3 @@ class Case:
                         f"{epoch.member} was in a group, but its journal does not name it"
                     )
         return ""
-
-    def unseen(self) -> Iterator[str]:
-        """Yield why the journals may lack commits, once."""
-        for name, one in self.parts.items():
-            if "unseen" in one.marks:
-                yield (
-                    f"the journal of {name} lacks commits, as of a producer's transaction"
-                )
-                return

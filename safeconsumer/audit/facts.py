@@ -63,6 +63,7 @@ class Began(Fact):
         answered: the committed offset that the broker had answered; -1 if it answered
             that nothing is committed, None if the journal has no answer.
         by: the note of that commit.
+        asked: the entry with that answer; 0 without one.
         kept: the position of the ownership before, where a rebalance gave the partition
             back and the member may go on there; -1 if it may not.
     """
@@ -71,6 +72,7 @@ class Began(Fact):
     how: str
     answered: int | None = None
     by: str = ""
+    asked: int = 0
     kept: int = -1
 
 
@@ -183,6 +185,11 @@ class Committed(Fact):
     departed_in: int | None = None
     own: int | None = None
     came: int = -1
+
+    @property
+    def call(self) -> int:
+        """The entry that asked for it, as far as the journal has that."""
+        return self.n if self.asked is None else self.asked
 
 
 class Open(Fact):

@@ -43,6 +43,7 @@ class Basis(StrEnum):
 
     ORDER = "the order of one process's entries"
     OFFSETS = "offsets"
+    COMMITS = "the journals that commits name"
     GENERATIONS = "the group's generations"
     CLOCKS = "clocks of several hosts, within the allowance"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import evolve
 
-from safeconsumer.audit.case import Acknowledged, Case, Group, Part, Reader
+from safeconsumer.audit.case import Acknowledged, Case, Epoch, Group, Part, Reader
 from safeconsumer.audit.entries import Entry, Other
 from safeconsumer.audit.facts import Fact
 from safeconsumer.audit.findings import Address, Basis, Finding, Findings
@@ -13,7 +13,7 @@ from safeconsumer.audit.process import Process
 from safeconsumer.audit.results import Result, Settings
 from safeconsumer.audit.rules import RULES
 from safeconsumer.audit.rules.a2 import unrecorded
-from safeconsumer.audit.rules.begins import unknown_commits
+from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Rule, Unjudged
 from safeconsumer.audit.stream import Source
 
@@ -60,10 +60,17 @@ class Judge:
 
     Args:
         settings: the assumptions.
+        watch: sees each fact after its address and its member; then each delivery is one.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        watch: Callable[[Address, str, Fact], object] | None = None,
+    ) -> None:
         self._settings = settings
+        self._watch = watch
         self._processes: dict[tuple[str, str], Process] = {}
         self._readers: dict[str, dict[str, Reader]] = {}
         self._judged: dict[Address, dict[str, _Judged]] = {}
@@ -92,13 +99,29 @@ class Judge:
             known = self._processes[member, group] = Process(
                 member,
                 group,
-                lambda address: self.takes(address, member),
-                is_each=is_held(self._settings, group),
+                lambda address: self._watched(address, member),
+                is_each=self._watch is not None or is_held(self._settings, group),
             )
         try:
             known.read(entries)
         finally:
             known.end()
+
+    def _watched(self, address: Address, member: str) -> Callable[[Fact], None]:
+        take, watch = self.takes(address, member), self._watch
+        if watch is None:
+            return take
+
+        def both(fact: Fact) -> None:
+            take(fact)
+            watch(address, member, fact)
+
+        return both
+
+    def epochs(self, case: Address) -> list[Epoch]:
+        """Return the ownerships of a case, those of each member in order."""
+        own = self._judged.get(case, {}).values()
+        return [epoch for one in own for epoch in one.part.epochs]
 
     def takes(self, address: Address, member: str) -> Callable[[Fact], None]:
         """Return what takes the facts of a member about a group, or a partition."""
@@ -156,49 +179,56 @@ def result_of(case: Case, alone: Iterable[Finding]) -> Result:
         alone: what the facts of single members break.
     """
     findings, unjudged = [*alone], dict[str, str]()
-    for one in (*_across(case), *_open_checks(case)):
+    for one in (*_unjudged(case), *(one for rule in RULES for one in rule.across(case))):
         if isinstance(one, Finding):
             findings.append(one)
         else:
             unjudged.setdefault(*one)
-    moot = {check for check, _ in _without_order(case)}
+    moot = _MOOT & unjudged.keys()
+    for rule in RULES:
+        if why := rule.left_open(case):
+            unjudged.setdefault(rule.check, why)
     holds = tuple(one for one in case.bounds if case.covers(one.span.scope))
-    bases = {rule.check: rule.basis for rule in RULES}
-    if holds or "W10" in unjudged:
-        bases["W10"] = Basis.CLOCKS if case.is_working else bases["W10"]
     return Result(
         case=case.address,
         findings=tuple(
-            one for one in findings if one.check not in moot or one.basis is Basis.ORDER
+            one for one in findings if one.check not in moot or one.basis in _PROVEN
         ),
         group_holds=holds,
-        bases=bases,
+        bases={rule.check: _basis_of(case, rule, unjudged) for rule in RULES},
         unjudged=unjudged,
         unrecorded=unrecorded(case).count,
     )
 
 
-def _across(case: Case) -> Iterator[Finding | Unjudged]:
-    yield from _without_order(case)
-    for rule in RULES:
-        yield from rule.across(case)
+# Checks of which only what journals prove counts where they are not judged.
+_MOOT = frozenset({"A2", "A4", "A6", "W5"})
+_PROVEN = frozenset({Basis.ORDER, Basis.COMMITS})
 
 
-def _open_checks(case: Case) -> Iterator[Unjudged]:
+def _basis_of(case: Case, rule: Rule, unjudged: Mapping[str, str]) -> Basis:
+    is_alone = len({one.member for one in case.epochs}) <= 1
+    if rule.basis is Basis.COMMITS and is_alone:
+        return Basis.ORDER
+    is_held = any(case.covers(one.span.scope) for one in case.bounds)
+    if rule.check == "W10" and case.is_working and (is_held or "W10" in unjudged):
+        return Basis.CLOCKS
+    return rule.basis
+
+
+def _unjudged(case: Case) -> Iterator[Unjudged]:
     if case.incomparable:
         checks = ("A2", "A4", "A5", "A6", "W5")
         yield from ((check, case.incomparable) for check in checks)
-
-
-def _without_order(case: Case) -> Iterator[Unjudged]:
-    # Checks of which only what one process's own journal proves counts.
-    for why in case.unseen():
-        yield from ((check, why) for check in ("A4", "A5", "A6"))
-        if case.is_working:
-            yield "W4", why
     if case.hidden_group:
         yield from ((check, case.hidden_group) for check in ("A2", "A4", "A6"))
-    yield from unknown_commits(case)
+    for name, part in case.parts.items():
+        if "unseen" in part.marks and part.is_working:
+            yield (
+                "W4",
+                f"the journal of {name} lacks commits, as of a producer's transaction",
+            )
+    yield from (one for one in wrong_begins(case) if not isinstance(one, Finding))
 
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:

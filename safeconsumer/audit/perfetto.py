@@ -1,8 +1,7 @@
 """
 Writes what the judge saw as a trace, which ui.perfetto.dev and chrome://tracing open.
 
-When a partition is owned or held is never worked out here: these times are read from
-the judge's own state after each entry, so that trace and verdict cannot disagree.
+It reads the facts that the rules read, so that trace and verdict cannot disagree.
 """
 
 import json
@@ -10,17 +9,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, frozen
 
-from safeconsumer.audit.checker import Checker
-from safeconsumer.audit.entries import Deliver, Entry, Other
+from safeconsumer.audit import facts
+from safeconsumer.audit.case import Epoch
+from safeconsumer.audit.facts import Came, Fact
 from safeconsumer.audit.findings import Address, Finding
-from safeconsumer.audit.holding import Change, Placed
-from safeconsumer.audit.members import Member
-from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.judge import Judge
+from safeconsumer.audit.reading import covering
 from safeconsumer.audit.results import Result, Settings
 from safeconsumer.audit.stream import Source
-from safeconsumer.audit.tracks import Track
 from safeconsumer.journal.format import tp_text
 
 _MICROSECONDS = 1e6
@@ -80,42 +78,18 @@ class Lane:
     findings: Sequence[Finding]
 
 
-@define(kw_only=True, eq=False)
-class _Seen:
-    """What was seen of one member, beside what the judge keeps of it."""
-
-    member: Member
-    runs: dict[str, list[Deliver]] = field(factory=dict)
-    ended: list[Placed] = field(factory=list)
-
-    def held(self, track: Track) -> Iterator[Held]:
-        """Yield the holds over a partition, while the member owned it."""
-        every = [*self.ended, *self.member.holds.placed]
-        own = [one for one in every if one.covers(track.case.tp)]
-        for epoch in track.epochs:
-            for one in own:
-                start, end = max(one.at, epoch.at), min(one.until, epoch.over)
-                if start < end:
-                    yield Held(
-                        member=self.member.name,
-                        scope=one.scope,
-                        owner=one.owner,
-                        start=start,
-                        end=end,
-                    )
-
-
 class Collector:
     """
-    Reads journals with the judge, and collects what the judge saw.
+    Reads journals with the judge, and collects what a trace shows.
 
     Args:
         settings: the assumptions of the judge.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._checker = Checker(settings, watch=self)
-        self._seen: dict[Member, _Seen] = {}
+        self._judge = Judge(settings, watch=self._see)
+        self._runs: dict[Address, list[tuple[str, Came]]] = {}
+        self._held: dict[tuple[str | None, str], list[facts.Held]] = {}
         self._began, self._ended = math.inf, -math.inf
 
     def read(self, journal: Source) -> None:
@@ -125,26 +99,18 @@ class Collector:
         Raises:
             JournalError: it is broken somewhere.
         """
-        self._checker.read(journal)
+        self._judge.read(journal)
 
-    def entry(self, member: Member, entry: Entry | Other) -> None:
-        """See an entry that the judge followed; the judge calls it."""
-        self._began = min(self._began, entry.at)
-        self._ended = max(self._ended, entry.at)
-        seen = self._of(member)
-        if isinstance(entry, Deliver):
-            seen.runs.setdefault(entry.tp, []).append(entry)
-
-    def holds(self, member: Member, change: Change) -> None:
-        """See holds that were placed or ended; the judge calls it."""
-        self._of(member).ended.extend(change.ended)
-
-    def _of(self, member: Member) -> _Seen:
-        return self._seen.setdefault(member, _Seen(member=member))
+    def _see(self, address: Address, member: str, fact: Fact) -> None:
+        self._began, self._ended = min(self._began, fact.at), max(self._ended, fact.at)
+        if isinstance(fact, Came):
+            self._runs.setdefault(address, []).append((member, fact))
+        elif isinstance(fact, facts.Held):
+            self._held.setdefault((address.group, member), []).append(fact)
 
     def lanes(self) -> list[Lane]:
         """Return every partition of every group, once all journals were read."""
-        return [self._lane(one) for _, one in sorted(self._checker.results().items())]
+        return [self._lane(one) for _, one in sorted(self._judge.results().items())]
 
     def trace(self, covers: Callable[[Address], bool] = lambda _: True) -> str:
         """
@@ -158,42 +124,46 @@ class Collector:
 
     def _lane(self, result: Result) -> Lane:
         case = result.case
-        tracks = [
-            (seen, seen.member.tracks[case.tp])
-            for seen in self._seen.values()
-            if seen.member.group == case.group and case.tp in seen.member.tracks
-        ]
-        epochs = [epoch for _, track in tracks for epoch in track.epochs]
+        epochs = self._judge.epochs(case)
         bound = [*_bound(result, epochs)]
         findings = [*result.every]
         is_wrong = _wrong(findings, bound)
-        held = [one for seen, track in tracks for one in seen.held(track)]
         return Lane(
             case=case,
             owned=[
                 Owned(
-                    member=one.member,
-                    start=one.at,
-                    end=one.over,
-                    is_lost=one.was_lost,
+                    member=one.member, start=one.at, end=one.over, is_lost=one.was_lost
                 )
                 for one in sorted(epochs, key=lambda one: one.at)
             ],
-            held=_merged([*held, *bound]),
+            held=_merged([*self._holds_over(case, epochs), *bound]),
             runs=[
                 Run(
-                    member=track.member,
+                    member=member,
                     at=run.at,
                     count=run.count,
                     first=run.first,
                     last=run.last,
-                    is_wrong=is_wrong(track.member, run),
+                    is_wrong=is_wrong(member, run),
                 )
-                for seen, track in tracks
-                for run in seen.runs.get(tp_text(case.tp), ())
+                for member, run in self._runs.get(case, ())
             ],
             findings=findings,
         )
+
+    def _holds_over(self, case: Address, epochs: Iterable[Epoch]) -> Iterator[Held]:
+        # The holds over a partition, while the member owned it.
+        for epoch in epochs:
+            for one in self._held.get((case.group, epoch.member), ()):
+                start, end = max(one.at, epoch.at), min(one.until, epoch.over)
+                if start < end and covering(one.scope)(case.tp):
+                    yield Held(
+                        member=epoch.member,
+                        scope=one.scope,
+                        owner=one.owner,
+                        start=start,
+                        end=end,
+                    )
 
 
 def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Held]:
@@ -214,13 +184,13 @@ def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Held]:
 
 def _wrong(
     findings: Sequence[Finding], bound: Iterable[Held]
-) -> Callable[[str, Deliver], bool]:
+) -> Callable[[str, Came], bool]:
     # G2 reports only the first delivery of an ownership.
     broken = {(one.member, one.entry) for one in findings if one.check == "A1"}
     names = {one.member for one in findings if one.check == "G2"}
     spans = [one for one in bound if one.member in names]
 
-    def is_wrong(member: str, run: Deliver) -> bool:
+    def is_wrong(member: str, run: Came) -> bool:
         return (member, run.n) in broken or any(
             one.member == member and one.start <= run.at <= one.end for one in spans
         )

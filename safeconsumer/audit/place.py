@@ -83,7 +83,7 @@ class Place:
         self._take = take
         self._is_each = is_each
         self._under = WhileHeld(tp, holds)
-        self._handlers = Handlers(self._tell, is_each=is_each)
+        self._handlers = Handlers(take, is_each=is_each)
         self._is_working = False
         self._last_at = -math.inf
         # The fact about deliveries that is not told yet, and the same if the next
@@ -110,7 +110,8 @@ class Place:
         self._sought_at = -1  # the entry of the last seek's return
         self._most = -1  # where it may stand at most, while a seek has made that unknown
         self._aim = -1.0  # of the last seek in this ownership
-        self._answered: tuple[int, str] | None = None
+        # What the broker answered, whose commit that is, and the entry.
+        self._answered: tuple[int, str, int] | None = None
         # Commits.
         self._asked: dict[object, _Asked] = {}
         self._seeks = 0
@@ -120,30 +121,37 @@ class Place:
 
     # ------------------------------------------------------------ telling
 
-    def _tell(self, fact: Fact) -> None:
-        self._flush()
-        self._take(fact)
+    def _close(self) -> None:
+        # The next delivery starts a fact of its own.
+        run, end = self._run, self.position
+        if run is not None and end is not None:
+            run.next = self._end = self._reached = end
+            run.last, run.until = end - 1, self._last_at
+            run.count = end - run.first
+        self._run = None
 
     def _flush(self) -> None:
-        told, self._open, self._run = self._open, None, None
+        self._close()
+        told, self._open = self._open, None
         if told is not None:
             self._take(told)
 
     def mark(self, what: str, n: int, at: float) -> None:
         """Tell that something holds from here on."""
-        self._tell(facts.Mark(n=n, at=at, what=what))
+        self._take(facts.Mark(n=n, at=at, what=what))
 
     def end(self, n: int, at: float) -> None:
         """Tell what only the end of the journal shows."""
+        self._flush()
         for asked in self._asked.values():
-            self._tell(asked.fact)
+            self._take(asked.fact)
         for fact in (*self._under.facts(), *self._handlers.facts(n, at)):
-            self._tell(fact)
+            self._take(fact)
         self._keep_what_runs()
         for own, spans in self._passed.items():
             for start, end in spans:
-                self._tell(facts.Passed(n=n, at=at, own=own, start=start, end=end))
-        self._tell(facts.End(n=n, at=at, last_at=self._last_at))
+                self._take(facts.Passed(n=n, at=at, own=own, start=start, end=end))
+        self._take(facts.End(n=n, at=at, last_at=self._last_at))
 
     # ------------------------------------------------------------ ownership
 
@@ -151,12 +159,14 @@ class Place:
         """Follow the begin of an ownership."""
         if self._is_owned:
             return
+        self._flush()
         is_back = self._is_given_back(entry.generation)
         self._handlers.gained(is_given_back=is_back)
         self._kept = -1 if self._end is None or not is_back else self._end
+        floor = self._floor if is_back else -1
         self._begin(entry.n)
-        self._generation = entry.generation
-        self._tell(
+        self._floor, self._generation = floor, entry.generation
+        self._take(
             facts.Owned(
                 n=entry.n,
                 at=entry.at,
@@ -188,10 +198,11 @@ class Place:
         """Follow the end of an ownership."""
         if not self._is_owned:
             return
+        self._flush()
         is_lost = isinstance(entry, Lost)
         self._departed_in = None if is_lost else entry.generation
         self._is_owned, self._was_lost = False, is_lost
-        self._tell(
+        self._take(
             facts.Left(
                 n=entry.n, at=entry.at, generation=entry.generation, is_lost=is_lost
             )
@@ -201,22 +212,24 @@ class Place:
 
     def _leave(self, left_at: int | None) -> None:
         # Until an entry says where it stands, the position is unknown.
-        self.position = self._run = None
+        self._close()
+        self.position = None
         self._left_at = left_at
 
     def _stand_at(self, position: int, n: int, at: float, how: str) -> None:
         left_at, self._left_at = self._left_at, None
         if left_at is not None and left_at < position:
-            self._tell(facts.Skipped(n=n, at=at, start=left_at, end=position))
-        self.position, self._run, self._most = position, None, -1
+            self._take(facts.Skipped(n=n, at=at, start=left_at, end=position))
+        self._close()
+        self.position, self._most = position, -1
         if self._has_begun:
             return
         self._has_begun = True
         how = "seek" if self._is_sought and how != "reset" else how
-        answered, by = self._answered or (None, "")
-        if how in {"broker", "records"} and answered is not None:
-            self._floor = max(self._floor, min(answered, position))
-        self._tell(
+        answered, by, asked = self._answered or (None, "", 0)
+        if how not in {"seek", "reset"}:  # the log may end before what was committed
+            self._floor = min(self._floor, position)
+        self._take(
             facts.Began(
                 n=n,
                 at=at,
@@ -224,27 +237,31 @@ class Place:
                 how=how,
                 answered=answered,
                 by=by,
+                asked=asked,
                 kept=self._kept,
             )
         )
 
-    def answered(self, found: tuple[int, str] | None) -> None:
+    def answered(self, found: tuple[int, str] | None, entry: int) -> None:
         """Note what the broker says is committed, and whose commit that is."""
-        if self._is_owned:
-            self._answered = (-1, "") if found is None else found
+        if self._is_owned and not self._has_begun:
+            offset, note = (-1, "") if found is None else found
+            self._answered = offset, note, entry
+            self._floor = offset
 
     def seeking(self, call: Call) -> None:
         """Follow the call of a seek; until it returns it may have been done or not."""
         if self._is_owned:
             target = (call.offsets or {}).get(self._name)
             self._seeking[call.id] = _Seek(self._own, -1 if target is None else target)
-            self._run = None
+            self._close()
 
     def sought(self, entry: Return, offset: int | None) -> None:
         """Follow the return of a seek; one that failed moves nothing."""
         seek = self._seeking.pop(entry.id, None)
         if entry.ok is False or seek is None or seek.own != self._own:
             return
+        self._close()
         self._sought_at = entry.n
         self._go_to(offset, entry.n, entry.at, "seek")
         if seek.is_racing:
@@ -275,6 +292,7 @@ class Place:
         """
         if not self._is_owned or self._seeking:
             return
+        self._close()
         before, offset = self.position, entry.offset
         self._aim = min(self._aim, offset)
         if before is not None and offset != before:
@@ -282,7 +300,7 @@ class Place:
             jump = facts.Jumped(
                 n=entry.n, at=entry.at, start=before, end=offset, is_sought=is_sought
             )
-            self._tell(jump)
+            self._take(jump)
             self._leave(None)
         if self.position is None:
             self._stand_at(offset, entry.n, entry.at, "broker")
@@ -291,15 +309,16 @@ class Place:
         """Follow an ownership that begins where an operator moves the partition."""
         if self._is_owned:
             n, at, offset = entry.n, entry.at, entry.offset
-            self._tell(facts.Reset(n=n, at=at, offset=offset, owner=entry.owner))
+            self._take(facts.Reset(n=n, at=at, offset=offset, owner=entry.owner))
             self._go_to(offset, n, at, "reset")
 
     def moved(self, entry: Moved) -> None:
         """Follow a position that moves over offsets without a record."""
         if self._is_owned:
+            self._close()
             if self.position is None:
                 self._stand_at(entry.start, entry.n, entry.at, "records")
-            self._tell(
+            self._take(
                 facts.Moved(n=entry.n, at=entry.at, start=entry.start, next=entry.next)
             )
             self._go_on(entry.next)
@@ -316,10 +335,10 @@ class Place:
 
     def deliver(self, entry: Deliver) -> None:
         """Follow a run of records; nearly all of them continue the one before."""
-        run, first, end = self._run, entry.first, entry.next
+        first, end = entry.first, entry.next
         if (
-            run is None
-            or first != run.next
+            self._run is None
+            or first != self.position
             or first != entry.start
             or end != entry.last + 1
             or entry.count > end - first
@@ -329,10 +348,7 @@ class Place:
         ):
             self._deliver(entry)
         else:
-            run.next = self.position = self._end = self._reached = end
-            run.last = end - 1
-            run.count += entry.count
-            run.until = entry.at
+            self.position = end
         self._came_last, self._last_at = entry.n, entry.at
 
     def _deliver(self, entry: Deliver) -> None:
@@ -400,10 +416,10 @@ class Place:
         stood = self._standing()
         reached = -1
         if self._is_working:  # it commits what is complete, wherever a seek stands now
-            reached = self._reached if self._is_owned else -1
+            reached = self._reached_now if self._is_owned else -1
             known = None if self.position is None else max(self.position, self._peeked)
             for fact in self._handlers.committing(call, offset, known):
-                self._tell(fact)
+                self._take(fact)
         is_before = stood is not None and stood < offset <= reached
         fact = Committed(
             n=call.n,
@@ -418,9 +434,14 @@ class Place:
             is_first=not self._seeks,
             departed_in=self._departed_in,
             own=self._own,
-            came=self._reached,
+            came=self._reached_now,
         )
         self._asked[call.id] = _Asked(fact, -1 if is_before else self._seeks)
+
+    @property
+    def _reached_now(self) -> int:
+        # A run that goes on ends at the position.
+        return self._reached if self._run is None else self.position or 0
 
     def _standing(self) -> int | None:
         # The position; before any is known the one at which it may begin.
@@ -447,16 +468,16 @@ class Place:
                 stood=offset,
                 is_first=False,
                 own=self._own,
-                came=self._reached,
+                came=self._reached_now,
             )
-            self._tell(fact)
+            self._take(fact)
             return
         fact = asked.fact
         fact.n, fact.at, fact.is_done = entry.n, entry.at, is_done
         if is_done and fact.own == self._own and asked.seeks == self._seeks:
             self._floor = max(self._floor, offset)
         fact.departed_in = self._departed_in
-        self._tell(fact)
+        self._take(fact)
 
     # ------------------------------------------------------------ holds and handlers
 

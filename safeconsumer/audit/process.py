@@ -192,7 +192,7 @@ class Process:
 
     def _answered(self, entry: Committed) -> None:
         for name, found in entry.offsets.items():
-            self._place(name).answered(found)
+            self._place(name).answered(found, entry.n)
 
     def _unseen(self, entry: Unseen) -> None:
         self._marks["unseen"] = entry.n, entry.at

@@ -53,8 +53,6 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
         yield "A2", "no journal says who read the acknowledged records"
     if not case.incomparable:
         yield from _missing_of_all(case)
-    if why := _why_open(case):
-        yield "A2", why
 
 
 def _missing_of_all(case: Case) -> Iterator[Finding]:
@@ -195,4 +193,4 @@ def _hole(case: Case) -> str:
     return f"offsets {start} to {end - 1} {_UNRECORDED}{where}"
 
 
-RULE = Rule(check="A2", basis=Basis.OFFSETS, across=_across)
+RULE = Rule(check="A2", basis=Basis.OFFSETS, across=_across, left_open=_why_open)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from safeconsumer.audit.case import Case, Part
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.facts import Came, Reset
-from safeconsumer.audit.findings import Finding
-from safeconsumer.audit.rules.begins import found_at_begin, starts
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.rules.begins import of_check, wrong_begins
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
 
 
@@ -24,10 +24,7 @@ def _came(fact: Came) -> Iterator[Broken]:
 
 
 def _across(case: Case) -> Iterator[Finding | Unjudged]:
-    for start in starts(case):
-        if start.answered >= 0 and start.offset > start.answered:
-            said = f"an ownership began at {start.offset}, {start.answered} was committed"
-            yield found_at_begin("A4", case, start, start.answered, said)
+    yield from of_check("A4", wrong_begins(case))
     for part in case.parts.values():
         for jump in part.jumps:
             if jump.end < jump.start and not jump.is_sought:
@@ -67,4 +64,4 @@ def _has_all(control: Control, case: Case, at: float) -> bool:
     return is_known and not control.may_lack(at, skew)
 
 
-RULE = Rule(check="A4", of={Came: _came}, across=_across)
+RULE = Rule(check="A4", basis=Basis.COMMITS, of={Came: _came}, across=_across)

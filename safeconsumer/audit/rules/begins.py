@@ -1,124 +1,198 @@
 """
 Compares where ownerships began with what the broker answered, for A4 and A6.
 
-A member writes what the broker says is committed, with the note of that commit: the
-journal, and its newest entry when the commit was asked for. So the order of ownerships
-needs no clocks and no generations, and a journal that is missing is known by its name.
+A commit names the journal whose member made it, and its newest entry by then. A member
+that begins at a commit has the broker's answer in its own journal. So each ownership is
+judged by that answer, and the answer by the journal that it names: no clock, no
+generation and no order of journals says which of two members was earlier. A journal that
+is named and not there is missing.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
-from attrs import frozen
+from attrs import evolve
 
-from safeconsumer.audit.case import Case, Epoch
+from safeconsumer.audit.case import Case, Epoch, Part
 from safeconsumer.audit.facts import Began
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.rule import Unjudged
 
+_NOTE = re.compile(r"(.+)#(\d{1,18})", re.DOTALL)
 
-@frozen
-class Start:
+# The checks that the entries of a journal that is missing could have changed.
+OF_ALL = ("A2", "A4", "A6")
+
+
+@lru_cache(maxsize=1)
+def wrong_begins(case: Case) -> Sequence[Finding | Unjudged]:
     """
-    An ownership that began where the broker, or the member itself, had left off.
+    Return ownerships that began after or before the committed offset (A4, A6).
 
-    Attributes:
-        epoch: the ownership.
-        began: its first position.
-        answered: the committed offset that the broker had answered; -1 for none.
+    Or the checks that are not judged, and why: a journal is missing, or a commit that
+    no journal has moved the group. Several rules ask in turn for one case.
     """
-
-    epoch: Epoch
-    began: Began
-    answered: int
-
-    @property
-    def offset(self) -> int:
-        """Where it began."""
-        return self.began.offset
+    if not case.address.group or case.incomparable:
+        return ()
+    return tuple(_wrong(case))
 
 
-def starts(case: Case) -> Iterator[Start]:
-    """Yield the ownerships of which it is known where they were to begin."""
-    if case.incomparable:
+def _wrong(case: Case) -> Iterator[Finding | Unjudged]:
+    for part in case.parts.values():
+        before: Epoch | None = None
+        for epoch in part.epochs:
+            began = epoch.began
+            if epoch.n and began is not None:
+                yield from _at_begin(case, part, epoch, began, before)
+            before = epoch
+    yield from _forgotten(case)
+
+
+def _at_begin(
+    case: Case, part: Part, epoch: Epoch, began: Began, before: Epoch | None
+) -> Iterator[Finding | Unjudged]:
+    if began.answered is None:
+        if not epoch.was_sought:
+            yield from _without_answer(case, part, epoch, before)
         return
-    for epoch in case.epochs:
-        began = epoch.began
-        if began is None or began.how in {"seek", "reset"} or began.offset == began.kept:
-            continue
-        if began.answered is not None:
-            yield Start(epoch, began, began.answered)
-
-
-def author(note: str) -> tuple[str, int]:
-    """Return the journal that a commit names, and its entry; "" if it names none."""
-    name, mark, number = note.rpartition("#")
-    return (name, int(number)) if mark and number.isdecimal() else ("", -1)
-
-
-def delivered_before(case: Case, start: Start) -> int:
-    """Return the position up to which records had come before the commit at a begin."""
-    name, number = author(start.began.by)
-    part = case.parts.get(name)
-    place = None if part is None else part.commits.find(start.answered, number)
-    if part is not None and place is not None:
-        return part.commits.came[place]
-    return -1
-
-
-def unknown_commits(case: Case) -> Iterator[Unjudged]:
-    """Yield the checks that need a commit that no journal has, and why."""
-    for start in starts(case):
-        for why in _unknown(case, start):
-            yield from ((check, why) for check in ("A2", "A4", "A6"))
-    has_commits = any(one.commits.asked for one in case.parts.values())
-    if not (case.address.group and has_commits):
+    if began.answered < 0:
         return
-    for epoch in case.epochs:
-        began = epoch.began
-        if began is None or began.answered is not None:
-            continue
-        if began.how in {"broker", "records"} and began.offset != began.kept:
-            why = f"the journal of {epoch.member} lacks the broker's answer"
-            yield from ((check, why) for check in ("A4", "A6"))
+    if not epoch.was_sought:  # one journal has both, so nothing that others did excuses it
+        yield from _compared(case, epoch, began.answered, began.answered)
+    yield from _of_other_journals(case, epoch, began)
 
 
-def _unknown(case: Case, start: Start) -> Iterator[str]:
-    if start.answered < 0:
+def _without_answer(
+    case: Case, part: Part, epoch: Epoch, before: Epoch | None
+) -> Iterator[Finding | Unjudged]:
+    # Only a partition that a rebalance gives back continues at its position.
+    last = None if before is None else part.commits.last(before.n)
+    if before is not None and epoch.owned_since == before.owned_since:
+        if last is not None:
+            kept = before.runs.ends[-1] if before.runs else last.offset
+            yield from _compared(case, epoch, last.offset, max(kept, last.offset))
         return
-    name, number = author(start.began.by)
-    said = f"{start.epoch.member} began where {start.answered} was committed"
-    if not name:
-        if not (_is_known(case, start.answered) or [*case.unseen()]):
-            yield (
-                f"{said}, by nobody with a journal: an operator, or another client, "
-                "moved the group"
-            )
+    own = -1 if last is None else last.offset
+    most = max(own, case.most_of_others(epoch.member))
+    if most < 0:
         return
+    wrong = [*_compared(case, epoch, most if _began(epoch) > most else own, most)]
+    yield from (evolve(one, basis=Basis.OFFSETS) for one in wrong)
+    if not wrong:
+        why = f"the journal of {epoch.member} lacks what was committed where it began"
+        yield from (("A4", why), ("A6", why))
+
+
+def _began(epoch: Epoch) -> int:
+    return 0 if epoch.began is None else epoch.began.offset
+
+
+def _compared(case: Case, epoch: Epoch, low: int, high: int) -> Iterator[Finding]:
+    at = _began(epoch)
+    if at > high:
+        said = f"an ownership began at {at}, {low} was committed"
+        yield _finding("A4", case, epoch, low, said)
+    elif at < low:
+        said = f"began again at {at}, {low} was committed"
+        yield _finding("A6", case, epoch, at, said)
+
+
+def _of_other_journals(
+    case: Case, epoch: Epoch, began: Began
+) -> Iterator[Finding | Unjudged]:
+    found = _NOTE.fullmatch(began.by)
+    offset = began.answered or 0
+    if found is None:
+        why = _moved(case, epoch, offset)
+        yield from ((check, why) for check in OF_ALL if why)
+        return
+    name, entry = found[1], int(found[2])
     reader = case.group.readers.get(name)
-    if reader is None:
-        yield f"{said} by {name}, whose journal is missing"
-    elif reader.end < number:
-        yield f"{said} by {name}, whose journal ends before entry {number}"
-    elif name not in case.parts or (
-        case.parts[name].commits.find(start.answered, number) is None
-    ):
-        yield f"{said} by {name} in entry {number}, whose journal has no such commit"
+    if reader is None or reader.end < entry:
+        why = f"the journal of {name} is missing"
+        if reader is not None:
+            why += f" from entry {reader.end} on"
+        why += f": entry {began.asked} of {epoch.member} begins where it committed"
+        yield from ((check, why) for check in OF_ALL)
+        return
+    yield from _of_its_maker(case, epoch, offset, case.parts.get(name), (name, entry))
 
 
-def _is_known(case: Case, offset: int) -> bool:
-    return any(offset in one.commits.offset for one in case.parts.values())
+def _of_its_maker(
+    case: Case, epoch: Epoch, offset: int, maker: Part | None, place: tuple[str, int]
+) -> Iterator[Finding]:
+    # The broker answers with the last commit: what was asked for once that one had been
+    # answered cannot have been done before.
+    name, entry = place
+    said = f"began at {offset}, which {name} committed in entry {entry}"
+    made = None if maker is None else maker.epoch_at(entry)
+    own = 0 if made is None else made.n
+    commits = () if maker is None else maker.commits.of(own)
+    if any(one.offset == offset and one.call <= entry for one in commits):
+        return
+    last = None if maker is None else maker.commits.last(own)
+    if last is None or last.call <= entry:
+        said = f"{said}: its journal has no such commit"
+        yield _finding("A4", case, epoch, offset, said, Basis.COMMITS)
+    elif made is not None and (made.is_numbered or epoch.member == made.member):
+        check = "A6" if offset < last.offset else "A4"
+        said = f"{said}, and {last.offset} in entry {last.call} after that"
+        at = min(offset, last.offset)
+        yield _finding(check, case, epoch, at, said, Basis.COMMITS)
 
 
-def found_at_begin(
-    check: str, case: Case, start: Start, offset: int, evidence: str
+def _moved(case: Case, epoch: Epoch, offset: int) -> str:
+    # Why it is not known whose commit without a name it was; "" if it may be of a
+    # program with metadata of its own, or of a producer's transaction.
+    if offset in case.offsets or offset <= case.most_of_producers:
+        return ""
+    by = "a tool, or a member without a journal"
+    if offset in case.targets:
+        by = "reset-offsets, as an operator's hold says"
+    return (
+        f"the group was moved to {offset} by a commit that no journal has ({by}), as "
+        f"{epoch.member} found when it began"
+    )
+
+
+def _forgotten(case: Case) -> Iterator[Unjudged]:
+    # The first commits of two ownerships that both found nothing committed.
+    first = [one for one in case.epochs if one.has_committed and _found_nothing(one)]
+    if len(first) > 1:
+        names = f"{first[0].member} and {first[1].member}"
+        why = (
+            f"{names} both found nothing committed, and committed: the group's offsets "
+            "were deleted in between"
+        )
+        yield from ((check, why) for check in OF_ALL)
+
+
+def _found_nothing(epoch: Epoch) -> bool:
+    return epoch.began is not None and epoch.began.answered == -1
+
+
+def of_check(check: str, found: Iterable[Finding | Unjudged]) -> Iterator[Finding]:
+    """Yield the findings of a check."""
+    for one in found:
+        if isinstance(one, Finding) and one.check == check:
+            yield one
+
+
+def _finding(  # noqa: PLR0913, PLR0917 - one parameter per field
+    check: str,
+    case: Case,
+    epoch: Epoch,
+    offset: int,
+    evidence: str,
+    basis: Basis = Basis.ORDER,
 ) -> Finding:
-    """Return what is wrong with a begin."""
     return Finding(
         check=check,
         case=case.address,
-        member=start.epoch.member,
+        member=epoch.member,
         offset=offset,
         evidence=evidence,
-        basis=Basis.ORDER,
-        at=start.epoch.delivered_at,
+        basis=basis,
+        at=epoch.delivered_at,
     )

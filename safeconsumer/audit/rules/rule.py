@@ -34,9 +34,11 @@ class Rule:
         basis: the evidence on which a clean result rests.
         of: by kind of fact, what yields how a fact of one process breaks it.
         across: yields what all facts of a case break, and what is not judged.
+        left_open: returns why there may be more than was found; "" if there is not.
     """
 
     check: str
     basis: Basis = Basis.ORDER
     of: Mapping[type[Fact], Callable[[Any], Iterable[Broken]]] = field(factory=dict)
     across: Callable[[Case], Iterable[Finding | Unjudged]] = _nothing
+    left_open: Callable[[Case], str] = lambda _: ""
