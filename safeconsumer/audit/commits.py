@@ -11,7 +11,7 @@ from attrs import define, frozen
 
 from safeconsumer.audit.entries import Call, Return
 from safeconsumer.audit.findings import Finding, Findings, Subject
-from safeconsumer.audit.ownerships import Commits, Epoch
+from safeconsumer.audit.ownerships import Commit, Commits, Epoch
 
 _NOT_OWNED = "committed without owning it"
 
@@ -42,7 +42,7 @@ class _Asked:
     A commit, from its call on.
 
     Attributes:
-        offset: the offset to be committed.
+        commit: the commit.
         epoch: the ownership in which it was asked for; None if there was none yet.
         was_owned: whether that ownership had not ended.
         seeks: how many seeks that ownership had had; -1 if it is of before the last
@@ -51,7 +51,7 @@ class _Asked:
         fault: what is wrong with it, or "".
     """
 
-    offset: int
+    commit: Commit
     epoch: Epoch | None
     was_owned: bool
     seeks: int
@@ -68,8 +68,8 @@ class CommitRule:
         findings: takes what is wrong with them.
 
     Attributes:
-        unplaced: acknowledged commits at positions that nobody knew, each with its
-            ownership.
+        unplaced: acknowledged commits at positions that nobody knew.
+        last_entry: the number of the last entry of a commit.
         strays: its commits before it first had the partition.
         late: commits after the partition was revoked, with the generation that revoked
             it; they are wrong if that generation assigned it to a member.
@@ -82,16 +82,21 @@ class CommitRule:
         self._findings = findings
         self._asked: dict[object, _Asked] = {}
         self._up_to = -1  # in this ownership, since the last seek
-        self.unplaced: list[tuple[Epoch, int]] = []
+        self.unplaced: list[int] = []
+        self.last_entry = 0
         self.strays = Commits()
         self.late: list[tuple[int, Finding]] = []
         self.seeks = 0
         self.departed_in: int | None = None
 
-    def gained(self) -> None:
-        """Begin an ownership."""
+    def gained(self, *, is_given_back: bool) -> None:
+        """Begin an ownership, which may be the one before given back."""
         self.seeks = 0
-        self._up_to = -1
+        self._up_to = self._up_to if is_given_back else -1
+
+    def begins_at(self, offset: int) -> None:
+        """Note the commit at which the ownership begins."""
+        self._up_to = offset
 
     def sought(self) -> None:
         """Follow a seek: what was committed before may be committed again."""
@@ -101,11 +106,12 @@ class CommitRule:
     def called(self, entry: Call, offset: int, place: Place) -> None:
         """Judge a commit of an offset when it is asked for."""
         position = place.position
-        self._of(place.epoch).add(offset, is_sure=False)
+        commit = self._of(place.epoch).asked(entry.n, offset)
+        self.last_entry = entry.n
         is_of_before = position is not None and position < offset <= place.reached
         seeks = -1 if is_of_before else self.seeks
         is_placed = position is not None
-        asked = _Asked(offset, place.epoch, place.is_owned, seeks, is_placed)
+        asked = _Asked(commit, place.epoch, place.is_owned, seeks, is_placed)
         self._asked[entry.id] = asked
         if is_of_before:
             return
@@ -119,25 +125,29 @@ class CommitRule:
     def returned(self, entry: Return, offset: int, epoch: Epoch | None) -> None:
         """Follow the answer; a commit that failed changes nothing."""
         asked = self._asked.pop(entry.id, None)
-        if entry.ok is False:
-            return
+        self.last_entry = entry.n
         if asked is None:
-            asked = _Asked(offset, epoch, was_owned=False, seeks=-1, is_placed=True)
-        self._of(asked.epoch).add(offset, is_sure=True)
+            commit = self._of(epoch).asked(entry.n, offset)
+            asked = _Asked(commit, epoch, was_owned=False, seeks=-1, is_placed=True)
+        is_done = entry.ok is not False
+        self._of(asked.epoch).answered(asked.commit, entry.n, is_done=is_done)
+        if not is_done:
+            return
         if asked.epoch is not None:
             self._acknowledged(asked, asked.epoch, epoch)
             if not (asked.is_placed or asked.fault):
-                self.unplaced.append((asked.epoch, offset))
+                self.unplaced.append(offset)
         if asked.fault:
             self._accuse(asked.fault, entry, offset)
 
     def _acknowledged(self, asked: _Asked, own: Epoch, latest: Epoch | None) -> None:
         own.has_committed |= asked.was_owned
         if own is latest and asked.seeks == self.seeks:
-            self._up_to = max(self._up_to, asked.offset)
+            self._up_to = max(self._up_to, asked.commit.offset)
         if not asked.seeks:
-            low, high = own.sure or (asked.offset, asked.offset)
-            own.sure = min(low, asked.offset), max(high, asked.offset)
+            offset = asked.commit.offset
+            low, high = own.sure or (offset, offset)
+            own.sure = min(low, offset), max(high, offset)
 
     def _of(self, epoch: Epoch | None) -> Commits:
         return self.strays if epoch is None else epoch.commits

@@ -107,6 +107,7 @@ class Member:
             Assigned: self._owned,
             Begins: self._one(Track.begins),
             Call: self._called,
+            Committed: self._answered,
             Completed: self._one(Track.completed),
             Deliver: self._one(Track.deliver),
             Dropped: self._one(Track.dropped),
@@ -202,6 +203,11 @@ class Member:
         self._changed(self.holds.gained(entry))
         for track in self._several(entry.partitions):
             track.assigned(entry)
+
+    def _answered(self, entry: Committed) -> None:
+        for name, found in entry.offsets.items():
+            for track in self._several([name]):
+                track.answered(entry, found)
 
     def _departed(self, entry: Revoked | Lost) -> None:
         self.holds.departed(entry)

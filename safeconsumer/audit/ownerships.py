@@ -3,13 +3,11 @@
 import math
 from array import array
 from collections.abc import Iterator
-from itertools import compress
 
-from attrs import Factory, define, field
-
-from safeconsumer.audit.moments import Moments as Moments
+from attrs import Factory, define, field, frozen
 
 from safeconsumer.audit.spans import Spans
+from safeconsumer.audit.moments import Moments as Moments
 
 
 @define
@@ -28,40 +26,73 @@ class Delivered:
     at: float
 
 
-@define
+@define(eq=False)
+class Commit:
+    """
+    A commit that was asked for.
+
+    Attributes:
+        entry: the number of the entry that asks for it.
+        offset: the offset.
+        answered: the number of the entry with its answer; 0 if there is none.
+        is_done: whether the answer was that it is done; otherwise it may be, too.
+    """
+
+    entry: int
+    offset: int
+    answered: int = 0
+    is_done: bool = False
+
+
+@define(eq=False)
 class Commits:
-    """Requested commits and their answers, in order; each takes nine bytes."""
+    """
+    The commits of an ownership with which a broker may answer later.
 
-    offset: "array[int]" = field(factory=lambda: array("q"))
-    is_sure: bytearray = field(factory=bytearray)
+    One that had its answer before a later one was asked for is forgotten once that is
+    done.
+    """
 
-    def add(self, offset: int, *, is_sure: bool) -> None:
+    _known: list[Commit] = field(factory=list)
+
+    def asked(self, entry: int, offset: int) -> Commit:
         """Add a commit; without an answer it may still have been done."""
-        self.offset.append(offset)
-        self.is_sure.append(is_sure)
+        self._known.append(Commit(entry, offset))
+        return self._known[-1]
 
-    def lowest(self, before: int | None) -> int | None:
-        """
-        Return the lowest offset that may be the committed one after these.
+    def answered(self, commit: Commit, entry: int, *, is_done: bool) -> None:
+        """Note the answer to one of them."""
+        commit.answered, commit.is_done = entry, is_done
+        if is_done:
+            self._known = [
+                one
+                for one in self._known
+                if one is commit or not 0 < one.answered < commit.entry
+            ]
 
-        One that failed may have been done all the same: its answer was lost.
-
-        Args:
-            before: the lowest one before these; None if none is known.
-        """
-        found = self.is_sure.rfind(1)
-        sure = before if found < 0 else self.offset[found]
-        return None if sure is None else min((sure, *self.offset[found + 1 :]))
-
-    @property
-    def least(self) -> int | None:
-        """The lowest offset that was certainly committed."""
-        return min(compress(self.offset, self.is_sure), default=None)
+    def __iter__(self) -> Iterator[Commit]:
+        return iter(self._known)
 
     @property
-    def most(self) -> int:
-        """The highest offset that may have been committed; -1 if there is none."""
-        return max(self.offset, default=-1)
+    def last(self) -> Commit | None:
+        """The last one that was certainly done."""
+        return next((one for one in reversed(self._known) if one.is_done), None)
+
+
+@frozen
+class Answer:
+    """
+    What the broker answered that the group had committed where an ownership begins.
+
+    Attributes:
+        offset: the offset; None if nothing was committed.
+        note: the metadata of that commit.
+        entry: the number of the entry that has it.
+    """
+
+    offset: int | None
+    note: str
+    entry: int
 
 
 @define(kw_only=True, eq=False)
@@ -79,10 +110,13 @@ class Epoch:
         came: the offsets of its records, without those that the position skipped.
         skipped: offsets that the application skipped.
         began_at: the position where it stood first; None if it is not known.
+        entry: the number of the entry that reports its begin.
+        answer: what was committed where it begins; None if it was not asked for.
+        is_chosen: whether a seek, or a reset, chose that position.
         deleted: offsets that the client's reset rule skipped.
         passed: offsets of records that a worker gave up because a seek of its program
             went beyond them, and that have not come again in it.
-        commits: the commits that were asked for in it, or soon after.
+        commits: those that were asked for in it, or soon after.
         was_assigned: whether an entry reports its begin; if not, records just came.
         seeks: how many successful seeks came before its first record.
         was_reset: whether it began where an operator's hold moved the partition: what
@@ -108,6 +142,9 @@ class Epoch:
     came: Spans = field(factory=Spans)
     skipped: Spans = field(factory=Spans)
     began_at: int | None = None
+    entry: int = 0
+    answer: Answer | None = None
+    is_chosen: bool = False
     deleted: Spans = field(factory=Spans)
     passed: Spans = field(factory=Spans)
     commits: Commits = field(factory=Commits)

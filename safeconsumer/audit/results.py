@@ -10,22 +10,15 @@ from itertools import chain
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit import fleet
+from safeconsumer.audit.chain import wrong_starts
 from safeconsumer.audit.clocks import Clock, Lags, clock_of
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.group_holds import Bounds, Lacking, Readings, under_hold
 from safeconsumer.audit.holding import Holds
-from safeconsumer.audit.ownerships import Commits, Epoch
+from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.spans import merged, uncovered
-from safeconsumer.audit.starts import (
-    Start,
-    basis_of,
-    starts_of,
-    unordered,
-    wrong_commits,
-    wrong_starts,
-)
 from safeconsumer.audit.tracks import Track
 from safeconsumer.errors.base import JournalError
 
@@ -187,9 +180,10 @@ class Case:
         return [epoch for one in self.tracks.values() for epoch in one.epochs]
 
     @property
-    def strays(self) -> list[Commits]:
-        """The commits of members that did not have the partition by then."""
-        return [one.commits.strays for one in self.tracks.values()]
+    def basis(self) -> Basis:
+        """The evidence for where ownerships were to begin."""
+        is_alone = len({one.member for one in self.epochs}) <= 1
+        return Basis.ORDER if is_alone else Basis.COMMITS
 
     @cached_property
     def unrecorded(self) -> fleet.Unrecorded:
@@ -243,17 +237,12 @@ class Case:
 
 def result_of(case: Case, written: Container[str]) -> Result:
     """Apply all checks to what is known about one case."""
-    basis = basis_of(case.epochs)
-    mixed = unordered(case.epochs, case.strays, case.settings.clock_skew)
-    starts = [] if mixed else list(starts_of(case.epochs, case.strays))
-    unjudged = dict(_unjudged(case, starts))
-    if mixed:
-        unjudged |= dict.fromkeys(("A4", "A5", "A6"), mixed)
+    unjudged = dict(_unjudged(case))
     findings: list[Finding] = []
     for one in (
         *(found for track in case.tracks.values() for found in track.findings()),
         *_late_commits(case.tracks.values()),
-        *(() if _incomparable(case) else _by_offsets(case, starts, basis)),
+        *(() if _incomparable(case) else _by_offsets(case)),
         *_under_holds(case),
         *_resets(case),
     ):
@@ -261,17 +250,19 @@ def result_of(case: Case, written: Container[str]) -> Result:
             findings.append(one)
         else:
             unjudged.setdefault(*one)
-    moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
+    moot = {"A2", "A4", "A6", "W5"} & unjudged.keys()
     if untold := _untold(case, written):
         unjudged.setdefault("A2", untold)
     holds = tuple(one for one in case.bounds if case.covers(one.span.scope))
-    bases = {**_BASES, "A4": basis, "A6": basis}
+    bases = {**_BASES, "A4": case.basis, "A6": case.basis}
     if holds or "W10" in unjudged:
         bases |= dict.fromkeys(case.of_group_holds, Basis.CLOCKS)
     return Result(
         case=case.case,
         findings=tuple(
-            one for one in findings if one.check not in moot or one.basis is Basis.ORDER
+            one
+            for one in findings
+            if one.check not in moot or one.basis in {Basis.ORDER, Basis.COMMITS}
         ),
         group_holds=holds,
         bases=bases,
@@ -294,10 +285,9 @@ def _incomparable(case: Case) -> str:
     return ""
 
 
-def _by_offsets(case: Case, starts: Sequence[Start], basis: Basis) -> Iterator[Finding]:
+def _by_offsets(case: Case) -> Iterator[Finding | Unjudged]:
     is_drained = case.settings.is_drained
-    yield from wrong_starts(case.case, starts, basis)
-    yield from wrong_commits(case.case, starts, basis)
+    yield from wrong_starts(case.case, case.tracks, _targets(case))
     yield from fleet.missing(
         case.case, case.tracks, case.acknowledged, is_drained=is_drained
     )
@@ -414,6 +404,17 @@ def _resets(case: Case) -> Iterator[Finding | Unjudged]:
             yield from ((check, why) for check in ("A2", "A4", "A5", "A6"))
 
 
+def _targets(case: Case) -> frozenset[int]:
+    # The offsets to which operators asked to move the group.
+    control, name = case.settings.control, f"{case.case.topic}:{case.case.partition}"
+    known = control.targets if control is not None else ()
+    return frozenset(
+        offset
+        for group, _, tp, offset in known
+        if (group, tp) == (case.case.group, name)
+    )
+
+
 def _has_all(control: Control, case: Case, at: float) -> bool:
     skew = case.settings.clock_skew
     is_known = not control.trouble and at >= control.since + skew
@@ -423,12 +424,12 @@ def _has_all(control: Control, case: Case, at: float) -> bool:
 # ---------------------------------------------------------------- what is not judged
 
 
-def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
+def _unjudged(case: Case) -> Iterator[Unjudged]:
     tracks = case.tracks
     if not tracks and not case.case.group and case.acknowledged.told:
         yield "A2", "no journal says who read the acknowledged records"
     yield from _unseen_commits(tracks)
-    yield from _unplaced(tracks, starts)
+    yield from _unplaced(tracks)
     for one in tracks.values():
         yield from one.unjudged()
     if why := _incomparable(case):
@@ -474,23 +475,17 @@ def _hole(case: Case) -> str:
 
 
 def _unseen_commits(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
-    # Nobody knows what is committed there, and so neither where the next owner was to
-    # begin.
+    # Where an owner begins at one of them, that it was delivered is judged there.
     for name, one in tracks.items():
-        if one.is_blind:
+        if one.is_blind and one.is_working:
             why = f"the journal of {name} lacks commits, as of a producer's transaction"
-            for check_ in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
-                yield check_, why
-            return
+            yield "W4", why
 
 
-def _unplaced(
-    tracks: Mapping[str, Track], starts: Sequence[Start]
-) -> Iterator[Unjudged]:
-    placed = {id(one.epoch) for one in starts}
+def _unplaced(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
     for name, one in tracks.items():
-        for epoch, offset in one.commits.unplaced:
-            if offset and (epoch.was_sought or id(epoch) not in placed):
+        for offset in one.commits.unplaced:
+            if offset:
                 why = f"{name} committed {offset}, but its position then is unknown"
                 yield "A5", why
 

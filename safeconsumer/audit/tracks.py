@@ -9,6 +9,7 @@ W4, W5 and W7 in ``handled``, A3 and A4 in :func:`misplaced` below.
 
 import math
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from safeconsumer.audit.clocks import Lags
@@ -17,6 +18,7 @@ from safeconsumer.audit.entries import (
     Assigned,
     Begins,
     Call,
+    Committed,
     Completed,
     Deliver,
     Dropped,
@@ -34,7 +36,7 @@ from safeconsumer.audit.entries import (
 from safeconsumer.audit.findings import Finding, Findings, Subject
 from safeconsumer.audit.handled import Handlers
 from safeconsumer.audit.holding import Holds, Placed
-from safeconsumer.audit.ownerships import Delivered, Epoch, Moments
+from safeconsumer.audit.ownerships import Answer, Commit, Delivered, Epoch, Moments
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.while_held import WhileHeld
 from safeconsumer.journal.format import tp_text
@@ -131,6 +133,8 @@ class Track:
         self._also = -1  # where it may stand, too: before or after a seek, who knows
         self._left_at: int | None = None  # where a seek, or a reset, left from
         self._aim = -1.0  # of the last seek in this ownership
+        # Where an ownership goes on that a rebalance gives back.
+        self._kept: int | None = None
 
     def findings(self) -> Iterator[Finding]:
         """Yield the promises that it broke by itself, once the journal has ended."""
@@ -159,6 +163,24 @@ class Track:
     def _latest(self) -> Epoch | None:
         return self.epochs[-1] if self.epochs else None
 
+    @property
+    def last_entry(self) -> int:
+        """The number of the last entry, as far as that tells where the journal ends."""
+        began = self.epochs[-1].entry if self.epochs else 0
+        return max(self._came_last, self.commits.last_entry, began)
+
+    @property
+    def all_commits(self) -> Iterator[Commit]:
+        """Those with which a broker may have answered."""
+        yield from self.commits.strays
+        for epoch in self.epochs:
+            yield from epoch.commits
+
+    def epoch_at(self, entry: int) -> Epoch | None:
+        """Return the ownership that an entry is of, or that had ended before it."""
+        at = bisect_right(self.epochs, entry, key=lambda one: one.entry)
+        return self.epochs[at - 1] if at else None
+
     # ------------------------------------------------------------ ownership
 
     def assigned(self, entry: Assigned) -> None:
@@ -167,7 +189,7 @@ class Track:
             return
         generation = entry.generation
         began = Epoch(member=self.member, at=entry.at, generation=generation)
-        began.cluster = entry.cluster
+        began.entry, began.cluster = entry.n, entry.cluster
         began.topic_id = (entry.topics or {}).get(self.case.topic)
         self.generations.add(-1 if generation is None else generation)
         before = self._latest
@@ -179,7 +201,8 @@ class Track:
         self.is_owned = True
         self._peeked = self._aim = -1
         self._left.clear()
-        self.commits.gained()
+        self.commits.gained(is_given_back=is_given_back)
+        self._kept = self.position if is_given_back else None
         self._leave(None)
 
     def departed(self, entry: Ownership) -> None:
@@ -230,12 +253,22 @@ class Track:
 
     def _go_to(self, epoch: Epoch, offset: int | None) -> None:
         epoch.seeks += not epoch.runs
+        epoch.is_chosen |= epoch.began_at is None
         self.commits.sought()
         self.handled.sought(offset)
         self._aim = math.inf if offset is None else offset
         self._leave(self._left_at if self.position is None else self.position)
         if offset is not None:
             self._stand_at(offset)
+
+    def answered(self, entry: Committed, found: tuple[int, str] | None) -> None:
+        """Follow the broker's answer to the question where an ownership begins."""
+        if not self.is_owned or self.epochs[-1].began_at is not None:
+            return
+        offset, note = (None, "") if found is None else found
+        self.epochs[-1].answer = Answer(offset, note, entry.n)
+        if offset is not None:
+            self.commits.begins_at(offset)
 
     def begins(self, entry: Begins) -> None:
         """
@@ -380,13 +413,21 @@ class Track:
 
     def committing(self, call: Call, offset: int) -> None:
         """Follow the call of a commit."""
-        known, reached = self.position, -1
+        known, reached = self._standing, -1
         position = None if known is None else max(known, self._peeked, self._also)
         if self.is_working:  # it commits what is complete, wherever a seek stands now
             reached = self.epochs[-1].end if self.is_owned else -1
             self.handled.committing(call, offset, position)
         place = Place(self._latest, self.is_owned, position, reached)
         self.commits.called(call, offset, place)
+
+    @property
+    def _standing(self) -> int | None:
+        # The position, or where it is to begin.
+        epoch = self._latest
+        if self.position is not None or epoch is None or epoch.began_at is not None:
+            return self.position
+        return self._kept if epoch.answer is None else epoch.answer.offset
 
     def committed(self, entry: Return, offset: int) -> None:
         """Follow the answer of a commit."""

@@ -134,7 +134,7 @@ def test_a_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp
     (call,) = of(tmp_path / "first", "call")
     found = of(tmp_path / "second", "committed", "begins")
     assert [one.event for one in found] == ["committed", "begins"]
-    assert found[0]["offsets"] == {"t:0": [5, f"{maker.member}#{call.n}"]}
+    assert found[0]["offsets"] == {"t:0": [5, f"{maker.member}#{call.number}"]}
 
 
 def test_metadata_of_the_program_are_not_replaced_by_the_note(lab, tmp_path):
@@ -336,7 +336,7 @@ def test_what_a_producer_commits_is_not_called_wrong(lab, tmp_path):
     assert lab.committed(tp) == 15
     assert faults(tmp_path) == []
     (verdict,) = check(journals(tmp_path)).values()
-    assert verdict.unjudged.keys() == {"A4", "A5", "A6"}
+    assert verdict.unjudged == {}
     assert len(of(tmp_path, "unseen")) == 2
 
 

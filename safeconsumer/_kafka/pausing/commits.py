@@ -87,7 +87,8 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
     def noted(self) -> Iterator[None]:
         """Carry the note in the block where the program gives no metadata of its own."""
         bare = {tp: one for tp, one in self.items() if not one.metadata}
-        self.update({tp: one._replace(metadata=self.note) for tp, one in bare.items()})
+        for tp, one in bare.items():
+            self[tp] = OffsetAndMetadata(one.offset, self.note, one.leader_epoch)
         try:
             yield
         finally:

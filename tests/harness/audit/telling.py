@@ -47,6 +47,11 @@ class Telling:
     def assigned(self, *tps, generation=1, **more):
         return self.then("assigned", partitions=tps, generation=generation, **more)
 
+    def asks(self, tp, offset, note=""):
+        """Write the commit with which the broker answered; None: there is none."""
+        found = None if offset is None else [offset, note]
+        return self.then("committed", offsets={tp: found})
+
     def revoked(self, *tps, generation=1):
         return self.then("revoked", partitions=tps, generation=generation)
 
