@@ -136,6 +136,8 @@ class Part:
 
     Args:
         member: names the member.
+        keeps_moments: whether :attr:`delivered`, :attr:`begun` and :attr:`lags` are
+            wanted, where something was held for the group: sixteen bytes each.
 
     Attributes:
         member: names the member.
@@ -146,17 +148,18 @@ class Part:
         under: what it did while holds stood.
         jumps: positions that the client's reset rule set.
         resets: ownerships that began where an operator moves the partition.
-        delivered: when records came, with the first offsets, where that is wanted.
-        begun: when handlers began, with their offsets, where that is wanted.
-        lags: how long after their append records came, where that is wanted.
+        delivered: when records came, with the first offsets.
+        begun: when handlers began, with their offsets.
+        lags: how long after their append records came.
         done: offsets that are complete.
         marks: what holds for it, from some entry on.
-        last_at: when its journal last had a record.
-        end: the number of the last entry.
+        last_at: when a record last came, or a handler last began; ``-inf`` if neither
+            did.
     """
 
-    def __init__(self, member: str) -> None:
+    def __init__(self, member: str, *, keeps_moments: bool) -> None:
         self.member = member
+        self._keeps_moments = keeps_moments
         self.epochs: list[Epoch] = []
         self.commits = Commits()
         self.unplaced: list[Committed] = []
@@ -169,14 +172,13 @@ class Part:
         self.done = Spans()
         self.marks: set[str] = set()
         self.last_at = -math.inf
-        self.end = 0
         self._takers: Mapping[type, Callable[[Any], object]] = {
             facts.Began: self._began,
             facts.Came: self._came,
             facts.Committed: self._committed,
             facts.Done: lambda fact: self.done.add(fact.start, fact.end),
             facts.End: self._ended,
-            facts.Handles: lambda fact: self.begun.add(fact.at, fact.offset),
+            facts.Handles: self._handles,
             facts.Jumped: self._jumped,
             facts.Left: self._left,
             facts.Mark: lambda fact: self.marks.add(fact.what),
@@ -232,9 +234,15 @@ class Part:
             epoch.runs.add(fact.start, fact.next)
         for start, end in fact.spans:
             epoch.came.add(start, end)
+        if not self._keeps_moments:
+            return
         self.delivered.add(fact.at, fact.first)
         if fact.written is not None:
             self.lags.add(fact.at, fact.written, fact.n)
+
+    def _handles(self, fact: facts.Handles) -> None:
+        if self._keeps_moments:
+            self.begun.add(fact.at, fact.offset)
 
     def _jumped(self, fact: Jumped) -> None:
         self.jumps.append(fact)
@@ -257,7 +265,7 @@ class Part:
         self.epochs[fact.own].passed.add(fact.start, fact.end)
 
     def _ended(self, fact: facts.End) -> None:
-        self.last_at, self.end = fact.last_at, fact.n
+        self.last_at = -math.inf if fact.last_at is None else fact.last_at
         if self.epochs and self.epochs[-1].over == self.epochs[-1].at:
             self.epochs[-1].over = fact.at
 
@@ -417,7 +425,9 @@ class Case:
     @cached_property
     def clocks(self) -> Mapping[str, Clock]:
         """What is known of members' clocks."""
-        own = {name: self.group.clock(name, one.lags) for name, one in self.parts.items()}
+        own = {
+            name: self.group.clock(name, one.lags) for name, one in self.parts.items()
+        }
         return {**self.group.clocks, **own}
 
     @property
@@ -502,7 +512,5 @@ class Case:
         if not self.address.group:
             for epoch in self.epochs:
                 if epoch.is_numbered:
-                    return (
-                        f"{epoch.member} was in a group, but its journal does not name it"
-                    )
+                    return f"{epoch.member} was in a group, but its journal does not name it"
         return ""

@@ -121,7 +121,7 @@ def tell_needs(batches: Iterable[Any]) -> Iterator[Any]:
         Record batches with :data:`NEEDS`.
     """
     texts = {text for (text,) in _rows(batches, ("address",))}
-    addresses = {_address(text) for text in texts - {REPORT}}
+    addresses = {address_of(text) for text in texts - {REPORT}}
     written = written_to(addresses)
     rows = [
         (_text(address), _text(case), case.topic in written)
@@ -156,12 +156,12 @@ def _answers(
                 troubles = json.loads(report)["troubles"]
                 yield _json(map(_unread, troubles)), report
             continue
-        judge, case = Judge(settings), _address(text)
+        judge, case = Judge(settings), address_of(text)
         for member, several in groupby(own, itemgetter(3)):
             takes: dict[str, Callable[[Fact], None]] = {}
             for _, _, address, _, fact in several:
                 if address not in takes:
-                    takes[address] = judge.takes(_address(address), member)
+                    takes[address] = judge.takes(address_of(address), member)
                 takes[address](decoded(fact))
         yield _json(rows_of(judge.result(case, is_written=is_written))), None
 
@@ -246,5 +246,6 @@ def _text(address: Address) -> str:
     return json.dumps([address.group, address.topic, address.partition])
 
 
-def _address(text: str) -> Address:
+def address_of(text: str) -> Address:
+    """Return the address of a row."""
     return Address(*json.loads(text))

@@ -128,7 +128,7 @@ class Moved(Fact):
 
 
 class Skipped(Fact):
-    """The application, or an operator, moved the position: it goes over ``start`` to ``end``."""
+    """A seek, or an operator, moved the position forward, over ``start`` to ``end``."""
 
     start: int
     end: int
@@ -268,12 +268,12 @@ class Held(Fact):
     A hold of the member itself, or one that it read, is over, or stood at the end.
 
     Attributes:
-        until: when it ended.
+        until: when it ended, or was to end; None if it stood at the end.
     """
 
     scope: str
     owner: str
-    until: float
+    until: float | None
 
 
 class Read(Fact):
@@ -303,9 +303,9 @@ class Mark(Fact):
 
 
 class End(Fact):
-    """The journal ends; ``last_at`` is when it last had a record."""
+    """The journal ends; ``last_at`` is when a record last came, or began."""
 
-    last_at: float
+    last_at: float | None = None
 
 
 class Acked(Fact):

@@ -122,26 +122,3 @@ class Findings:
     def __iter__(self) -> Iterator[Finding]:
         """Yield one for each check."""
         return iter(self._first.values())
-
-
-@frozen
-class Subject:
-    """One member, and the group and the partition of which its entries are judged."""
-
-    case: Address
-    member: str
-
-    def finding(
-        self, check: str, entry: Entry, offset: int | None, evidence: str
-    ) -> Finding:
-        """Return what one entry of the member's journal shows."""
-        return Finding(
-            check=check,
-            case=self.case,
-            member=self.member,
-            offset=offset,
-            evidence=f"entry {entry.n}: {evidence}",
-            basis=Basis.ORDER,
-            at=entry.at,
-            entry=entry.n,
-        )

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
-from safeconsumer.audit.entries import Call, Completed, Deliver, Dropped, Handle, Handled
+from safeconsumer.audit.entries import (
+    Call,
+    Completed,
+    Deliver,
+    Dropped,
+    Handle,
+    Handled,
+)
 from safeconsumer.audit.facts import Done, Fact, Handles, Open
 from safeconsumer.audit.spans import Spans, merged
 

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit.causes import Answer, Causes, Kind
-from safeconsumer.audit.clocks import Lags
 from safeconsumer.audit.entries import (
     Assigned,
     Call,
@@ -55,22 +54,6 @@ Key = tuple[str, str]
 """
 A hold's scope and owner.
 """
-
-
-@frozen
-class Reading:
-    """
-    A hold's record on the holds topic, as a member read it.
-
-    Attributes:
-        at: when it was read, by the member's clock.
-        written: when the broker appended it; None if that is not known.
-        number: the number of the entry.
-    """
-
-    at: float
-    written: float | None
-    number: int
 
 
 @frozen(kw_only=True)
@@ -135,20 +118,12 @@ class Change:
 
 
 class Holds:
-    """
-    Follows the holds of one member.
-
-    Attributes:
-        read: the holds of operators and groups that it read.
-        lags: how long after their append it read holds and lifts.
-    """
+    """Follows the holds of one member."""
 
     def __init__(self) -> None:
         # What stands, after what it was placed for before without a break: a poll that
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
-        self.read: dict[Key, list[Reading]] = {}
-        self.lags = Lags()
         self._asked: dict[object, int] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
         self._causes = Causes()
@@ -224,17 +199,13 @@ class Holds:
 
     def hears(self, entry: Hold) -> Change:
         """Follow a hold that no call of the process names."""
-        key = entry.scope, entry.owner or ""
-        self.read.setdefault(key, []).append(Reading(entry.at, entry.written, entry.n))
-        if entry.written is not None:
-            self.lags.add(entry.at, entry.written, entry.n)
         return self._place(entry, entry.n, self._end_of(entry))
 
     def lifted(self, entry: Lift) -> Change:
         """
         Follow the end of a hold that no call lifted.
 
-        The entry may be written late: until then :meth:`over` includes the hold.
+        The entry may be written late: until then :meth:`standing` includes the hold.
         """
         key = entry.scope, entry.owner or ""
         own = self._standing.get(key)

@@ -34,8 +34,8 @@ _BY_KIND = _by_kind()
 class _Judged:
     # One member on one partition: what it did, and what is wrong with that alone.
 
-    def __init__(self, case: Address, member: str) -> None:
-        self.part = Part(member)
+    def __init__(self, case: Address, member: str, *, is_held: bool) -> None:
+        self.part = Part(member, keeps_moments=is_held)
         self.findings = Findings()
         self._case = case
 
@@ -131,7 +131,10 @@ class Judge:
             readers = self._readers.setdefault(address.group, {})
             return readers.setdefault(member, Reader()).take
         own = self._judged.setdefault(address, {})
-        return own.setdefault(member, _Judged(address, member)).take
+        return own.setdefault(
+            member,
+            _Judged(address, member, is_held=is_held(self._settings, address.group)),
+        ).take
 
     def results(self) -> dict[Address, Result]:
         """Return what was found about each case, once all journals were read."""
@@ -179,7 +182,10 @@ def result_of(case: Case, alone: Iterable[Finding]) -> Result:
         alone: what the facts of single members break.
     """
     findings, unjudged = [*alone], dict[str, str]()
-    for one in (*_unjudged(case), *(one for rule in RULES for one in rule.across(case))):
+    for one in (
+        *_unjudged(case),
+        *(one for rule in RULES for one in rule.across(case)),
+    ):
         if isinstance(one, Finding):
             findings.append(one)
         else:

@@ -155,7 +155,10 @@ class Collector:
         # The holds over a partition, while the member owned it.
         for epoch in epochs:
             for one in self._held.get((case.group, epoch.member), ()):
-                start, end = max(one.at, epoch.at), min(one.until, epoch.over)
+                start, end = (
+                    max(one.at, epoch.at),
+                    min(one.until or math.inf, epoch.over),
+                )
                 if start < end and covering(one.scope)(case.tp):
                     yield Held(
                         member=epoch.member,

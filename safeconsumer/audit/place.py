@@ -7,7 +7,7 @@ then the position is unknown until the next records come.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from attrs import define
 
@@ -85,7 +85,7 @@ class Place:
         self._under = WhileHeld(tp, holds)
         self._handlers = Handlers(take, is_each=is_each)
         self._is_working = False
-        self._last_at = -math.inf
+        self._last_at: float | None = None
         # The fact about deliveries that is not told yet, and the same if the next
         # delivery may continue it.
         self._open: Came | None = None
@@ -108,7 +108,9 @@ class Place:
         self._left_at: int | None = None  # where a seek, or a reset, left from
         self._seeking: dict[object, _Seek] = {}  # calls under way
         self._sought_at = -1  # the entry of the last seek's return
-        self._most = -1  # where it may stand at most, while a seek has made that unknown
+        self._most = (
+            -1
+        )  # where it may stand at most, while a seek has made that unknown
         self._aim = -1.0  # of the last seek in this ownership
         # What the broker answered, whose commit that is, and the entry.
         self._answered: tuple[int, str, int] | None = None
@@ -126,7 +128,7 @@ class Place:
         run, end = self._run, self.position
         if run is not None and end is not None:
             run.next = self._end = self._reached = end
-            run.last, run.until = end - 1, self._last_at
+            run.last, run.until = end - 1, self._last_at or run.at
             run.count = end - run.first
         self._run = None
 
@@ -256,6 +258,10 @@ class Place:
             self._seeking[call.id] = _Seek(self._own, -1 if target is None else target)
             self._close()
 
+    @property
+    def _targets(self) -> Iterator[int]:
+        return (one.target for one in self._seeking.values())
+
     def sought(self, entry: Return, offset: int | None) -> None:
         """Follow the return of a seek; one that failed moves nothing."""
         seek = self._seeking.pop(entry.id, None)
@@ -369,7 +375,7 @@ class Place:
             self._reached = max(self._reached, entry.next)
             for seek in self._seeking.values():
                 seek.is_racing = True
-            self._lose_position(max((one.target for one in self._seeking.values()), default=-1))
+            self._lose_position(max(self._targets, default=-1))
         else:
             if self.position is None:
                 self._stand_at(entry.start, entry.n, entry.at, "records")
@@ -418,8 +424,8 @@ class Place:
         if self._is_working:  # it commits what is complete, wherever a seek stands now
             reached = self._reached_now if self._is_owned else -1
             known = None if self.position is None else max(self.position, self._peeked)
-            for fact in self._handlers.committing(call, offset, known):
-                self._take(fact)
+            for beyond in self._handlers.committing(call, offset, known):
+                self._take(beyond)
         is_before = stood is not None and stood < offset <= reached
         fact = Committed(
             n=call.n,
@@ -517,8 +523,7 @@ class Place:
         It is right to where its program sought past them: what a reset goes back over
         is the worker's to do.
         """
-        targets = (one.target for one in self._seeking.values())
-        end = min(max(self._aim, *targets, -1.0), entry.before)
+        end = min(max(self._aim, *self._targets, -1.0), entry.before)
         gone = ((one, one + 1) for one in self._handlers.dropped(entry) if one < end)
         if self._own is not None:
             own = self._passed.get(self._count, ())

@@ -6,11 +6,11 @@ ownerships and holds go to the holds of the process, too. Nothing here knows ano
 process.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from safeconsumer.audit import facts
-from safeconsumer.audit.findings import Address
 from safeconsumer.audit.entries import (
     Acked,
     Assigned,
@@ -38,6 +38,7 @@ from safeconsumer.audit.entries import (
     Unseen,
     Working,
 )
+from safeconsumer.audit.findings import Address
 from safeconsumer.audit.holding import Change, Holds, Placed
 from safeconsumer.audit.place import Place, Take
 from safeconsumer.audit.reading import (
@@ -146,7 +147,7 @@ class Process:
                 self._was_held(one)
             for place in self._places.values():
                 place.end(entry.n, entry.at)
-            self._of_group(facts.End(n=entry.n, at=entry.at, last_at=entry.at))
+            self._of_group(facts.End(n=entry.n, at=entry.at))
 
     # ------------------------------------------------------------ of one partition
 
@@ -269,7 +270,11 @@ class Process:
     def _was_held(self, one: Placed) -> None:
         self._of_group(
             facts.Held(
-                n=one.number, at=one.at, scope=one.scope, owner=one.owner, until=one.until
+                n=one.number,
+                at=one.at,
+                scope=one.scope,
+                owner=one.owner,
+                until=one.until,
             )
         )
 

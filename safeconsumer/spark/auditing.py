@@ -179,9 +179,7 @@ class SparkJournals:
     @cached_property
     def _reports(self) -> list[Mapping[str, Any]]:
         with _translated(self._paths):
-            found = (
-                self._facts.where(f"address = '{REPORT}'").select("fact").collect()
-            )
+            found = self._facts.where(f"address = '{REPORT}'").select("fact").collect()
         return [json.loads(row.fact) for row in found]
 
 

@@ -35,9 +35,7 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
 
 def jumped(member: str, entry: int, start: int, end: int) -> str:
     """Return the sentence that the client has reset a position."""
-    return (
-        f"{member} says in entry {entry} that the position was reset from {start} to {end}"
-    )
+    return f"{member} says in entry {entry} that the position was reset from {start} to {end}"
 
 
 def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjudged]:
@@ -48,7 +46,9 @@ def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjud
         return
     if control is not None and _has_all(control, case, reset.at):
         said = f"{reset.owner} is said to have moved it here; no hold of theirs says so"
-        yield Finding.of_entry("A4", case.address, part.member, reset, reset.offset, said)
+        yield Finding.of_entry(
+            "A4", case.address, part.member, reset, reset.offset, said
+        )
         return
     why = (
         f"{part.member} says in entry {reset.n} that {reset.owner} moved it to "

@@ -50,7 +50,9 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
                 yield evolve(found, basis=Basis.GENERATIONS)
         for fact in part.unplaced:
             if fact.offset and not _is_behind(fact):
-                why = f"{name} committed {fact.offset}, but its position then is unknown"
+                why = (
+                    f"{name} committed {fact.offset}, but its position then is unknown"
+                )
                 yield "A5", why
 
 

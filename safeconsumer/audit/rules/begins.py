@@ -58,7 +58,9 @@ def _at_begin(
         return
     if began.answered < 0:
         return
-    if not epoch.was_sought:  # one journal has both, so nothing that others did excuses it
+    if (
+        not epoch.was_sought
+    ):  # one journal has both, so nothing that others did excuses it
         yield from _compared(case, epoch, began.answered, began.answered)
     yield from _of_other_journals(case, epoch, began)
 

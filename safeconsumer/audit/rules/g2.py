@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from safeconsumer.audit.case import Case
 from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.rules.group_holds import unknown_holds, under_group_holds
+from safeconsumer.audit.rules.group_holds import under_group_holds, unknown_holds
 from safeconsumer.audit.rules.rule import Rule, Unjudged
 
 

@@ -30,7 +30,9 @@ def unknown_holds(case: Case) -> str:
     if case.control is not None:
         control = case.control
         return (
-            control.trouble or _others_holds(case, control) or _not_covered(case, control)
+            control.trouble
+            or _others_holds(case, control)
+            or _not_covered(case, control)
         )
     given = case.settings.control
     for scope, holder in case.group.readings:
