@@ -160,6 +160,8 @@ class Committed(Fact):
 
     Attributes:
         asked: the number of its call; None if the journal has no call.
+        called: when it was called, or else answered.
+        answered: when the answer came; None if none did.
         offset: what was committed.
         is_done: whether the broker acknowledged it.
         is_owned: whether the partition was owned at its call.
@@ -175,9 +177,11 @@ class Committed(Fact):
     """
 
     asked: int | None
+    called: float
     offset: int
     is_done: bool
     is_owned: bool
+    answered: float | None = None
     stood: int | None = None
     floor: int = -1
     is_before: bool = False
@@ -268,12 +272,18 @@ class Held(Fact):
     A hold of the member itself, or one that it read, is over, or stood at the end.
 
     Attributes:
-        until: when it ended, or was to end; None if it stood at the end.
+        lifetime: what its call named, if a call placed it.
+        expires: when it was to end by itself.
+        until: when it ended; None if it stood at the end.
+        how: how it ended: ``resume``, ``lift``, or why nobody lifted it.
     """
 
     scope: str
     owner: str
-    until: float | None
+    lifetime: str | None = None
+    expires: float | None = None
+    until: float | None = None
+    how: str | None = None
 
 
 class Read(Fact):

@@ -157,7 +157,7 @@ class Collector:
             for one in self._held.get((case.group, epoch.member), ()):
                 start, end = (
                     max(one.at, epoch.at),
-                    min(one.until or math.inf, epoch.over),
+                    min(one.until or one.expires or math.inf, epoch.over),
                 )
                 if start < end and covering(one.scope)(case.tp):
                     yield Held(

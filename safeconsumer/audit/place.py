@@ -431,6 +431,7 @@ class Place:
             n=call.n,
             at=call.at,
             asked=call.n,
+            called=call.at,
             offset=offset,
             is_done=False,
             is_owned=self._is_owned,
@@ -468,6 +469,8 @@ class Place:
                 n=entry.n,
                 at=entry.at,
                 asked=None,
+                called=entry.at,
+                answered=entry.at,
                 offset=offset,
                 is_done=is_done,
                 is_owned=True,
@@ -480,6 +483,7 @@ class Place:
             return
         fact = asked.fact
         fact.n, fact.at, fact.is_done = entry.n, entry.at, is_done
+        fact.answered = entry.at
         if is_done and fact.own == self._own and asked.seeks == self._seeks:
             self._floor = max(self._floor, offset)
         fact.departed_in = self._departed_in

@@ -264,17 +264,20 @@ class Process:
             for one in change.placed:
                 for place in self._covered(one.scope):
                     place.placed(one)
-        for one in change.ended:
-            self._was_held(one)
+        for one, until in change.ended:
+            self._was_held(one, until)
 
-    def _was_held(self, one: Placed) -> None:
+    def _was_held(self, one: Placed, until: float | None = None) -> None:
         self._of_group(
             facts.Held(
                 n=one.number,
                 at=one.at,
                 scope=one.scope,
                 owner=one.owner,
-                until=one.until,
+                lifetime=one.lifetime,
+                expires=None if one.until == math.inf else one.until,
+                until=until,
+                how=one.how,
             )
         )
 

@@ -4,88 +4,57 @@ import os
 from typing import Any
 
 from safeconsumer.audit.results import Settings
-from safeconsumer.spark.auditing import findings
-from safeconsumer.spark.reading import journals
+from safeconsumer.spark.auditing import facts_of, findings
 
-_ENTRIES = "journal_entries"
+_FACTS = "journal_facts"
+_OF_PARTITION = "`group`, topic, partition, member"
 
-_DELIVERIES = """
-    select `group`, topic, partition, member, n, at, first, last, count, gaps,
-        `from`, next, asked, written, created, coalesce(peek, false) as is_peek
-    from {entries} where e = 'deliver'
-"""
-
-# An ownership ends with the next entry of its member about its partition, if there is one.
-_OWNERSHIPS = """
-    with moves as (
-        select `group`, member, n, at, e, generation, topics, tp,
-            lead(struct(n, at, e)) over (partition by `group`, member, tp order by n)
-                as ended
-        from {entries} lateral view explode(partitions) as tp
-        where e in ('assigned', 'revoked', 'lost')
-    )
-    select `group`, regexp_extract(tp, '^(.*):[0-9]+$', 1) as topic,
-        cast(regexp_extract(tp, ':([0-9]+)$', 1) as int) as partition,
-        member, generation,
-        try_element_at(topics, regexp_extract(tp, '^(.*):[0-9]+$', 1)) as topic_id,
-        n, at as since, ended.at as until, ended.e as end
-    from moves where e = 'assigned'
-"""
-
-# A hold that is placed again while it stands goes on: only the first of several in a row
-# begins one. An application's hold is in force once its call has returned.
-_HOLDS = """
-    with calls as (
-        select `group`, member, n, at, op = 'pause' as is_placed, one as scope,
-            owner, lifetime, until as expires, op as how
-        from {entries} lateral view explode(scopes) as one
-        where e = 'return' and op in ('pause', 'resume') and coalesce(ok, true)
+# Of each view the kinds of facts, their columns that it needs, and what it shows.
+_VIEWS = {
+    "deliveries": (
+        "'came'",
+        "first bigint, last bigint, count bigint, gaps array<array<bigint>>, "
+        "start bigint, next bigint, asked double, written double, created double, "
+        "is_peek boolean",
+        f"{_OF_PARTITION}, n, at, first, last, count, gaps, start as `from`, next, asked, "
+        "written, created, is_peek",
     ),
-    changes as (
-        select `group`, member, n, at, is_placed, scope, owner, lifetime, expires, how,
-            lag(is_placed, 1, false) over known as was_placed
-        from (
-            select * from calls
-            union all
-            select `group`, member, n, coalesce(since, at), e = 'hold', scope, owner,
-                null, null, coalesce(why, e)
-            from {entries} where e in ('hold', 'lift')
-        ) window known as (partition by `group`, member, scope, owner order by n)
+    "ownerships": (
+        "'owned', 'left'",
+        "generation bigint, topic_id string, is_lost boolean",
+        f"{_OF_PARTITION}, generation, topic_id, n, at as since, over.at as until, "
+        "if(over.is_lost, 'lost', if(over is null, null, 'revoked')) as end",
     ),
-    turns as (
-        select *, lead(struct(at, how)) over (
-            partition by `group`, member, scope, owner order by n) as ended
-        from changes where is_placed <> was_placed
-    )
-    select `group`, member, scope, owner, lifetime, expires, n, at as since,
-        ended.at as until, ended.how as end
-    from turns where is_placed
-"""
-
-_COMMITS = """
-    with calls as (
-        select `group`, member, n, at, id, offsets from {entries}
-        where e = 'call' and op = 'commit'
+    "holds": (
+        "'held'",
+        "scope string, owner string, lifetime string, expires double, until double, "
+        "how string",
+        "`group`, member, scope, owner, lifetime, expires, n, at as since, until, "
+        "how as end",
     ),
-    answers as (
-        select `group`, member, id, at, coalesce(ok, true) as ok from {entries}
-        where e = 'return' and op = 'commit'
-    )
-    select calls.`group`, regexp_extract(tp, '^(.*):[0-9]+$', 1) as topic,
-        cast(regexp_extract(tp, ':([0-9]+)$', 1) as int) as partition,
-        calls.member, calls.n, calls.at, stood as offset, answers.at as answered, answers.ok
-    from calls left join answers
-        on calls.`group` = answers.`group` and calls.member = answers.member
-        and calls.id = answers.id
-    lateral view explode(offsets) as tp, stood
-"""
-
-_SQL = {
-    "deliveries": _DELIVERIES,
-    "ownerships": _OWNERSHIPS,
-    "holds": _HOLDS,
-    "commits": _COMMITS,
+    "commits": (
+        "'committed'",
+        "asked bigint, called double, answered double, offset bigint, is_done boolean",
+        f"{_OF_PARTITION}, coalesce(asked, n) as n, called as at, offset, answered, "
+        "if(answered is null, null, is_done) as ok",
+    ),
 }
+
+# An ownership ends with the next fact of its member about one of its partition.
+_OVER = """
+    lead(if(kind = 'left', struct(at, is_lost), null)) over (
+        partition by `group`, topic, partition, member order by place) as over
+"""
+
+
+def _sql(kinds: str, columns: str, shown: str) -> str:
+    parsed = f"from_json(fact, 'n bigint, at double, {columns}') as one"
+    rows = f"select *, {parsed} from {_FACTS} where kind in ({kinds})"
+    own = f"select `group`, topic, partition, member, place, kind, one.* from ({rows})"
+    if "left" not in kinds:
+        return f"select {shown} from ({own})"
+    both = f"select *, {_OVER} from ({own})"
+    return f"select {shown} from ({both}) where kind = 'owned'"
 
 
 def views(
@@ -117,6 +86,6 @@ def views(
     """
     found = findings(spark, path, settings, history=history)
     found.createOrReplaceTempView("findings")
-    journals(spark, path).createOrReplaceTempView(_ENTRIES)
-    for name, text in _SQL.items():
-        spark.sql(text.format(entries=_ENTRIES)).createOrReplaceTempView(name)
+    facts_of(spark, [path]).createOrReplaceTempView(_FACTS)
+    for name, parts in _VIEWS.items():
+        spark.sql(_sql(*parts)).createOrReplaceTempView(name)
