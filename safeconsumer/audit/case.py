@@ -14,7 +14,7 @@ from typing import Any
 from attrs import Factory, define, field, frozen
 
 from safeconsumer.audit import facts
-from safeconsumer.audit.clocks import Clock, Lags, clock_of
+from safeconsumer.audit.clocks import Appended, BrokerTime, Measures
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Reset, Under
 from safeconsumer.audit.findings import Address
@@ -136,7 +136,7 @@ class Part:
 
     Args:
         member: names the member.
-        keeps_moments: whether :attr:`delivered`, :attr:`begun` and :attr:`lags` are
+        keeps_moments: whether :attr:`delivered`, :attr:`begun` and :attr:`appended` are
             wanted, where something was held for the group: sixteen bytes each.
 
     Attributes:
@@ -150,7 +150,7 @@ class Part:
         resets: ownerships that began where an operator moves the partition.
         delivered: when records came, with the first offsets.
         begun: when handlers began, with their offsets.
-        lags: how long after their append records came.
+        appended: how long after their append records came.
         done: offsets that are complete.
         marks: what holds for it, from some entry on.
         last_at: when a record last came, or a handler last began; ``-inf`` if neither
@@ -168,7 +168,7 @@ class Part:
         self.jumps: list[Jumped] = []
         self.resets: list[Reset] = []
         self.delivered, self.begun = Moments(), Moments()
-        self.lags = Lags()
+        self.appended = Appended()
         self.done = Spans()
         self.marks: set[str] = set()
         self.last_at = -math.inf
@@ -238,7 +238,7 @@ class Part:
             return
         self.delivered.add(fact.at, fact.first)
         if fact.written is not None:
-            self.lags.add(fact.at, fact.written, fact.n)
+            self.appended.add(fact.at, fact.written)
 
     def _handles(self, fact: facts.Handles) -> None:
         if self._keeps_moments:
@@ -305,13 +305,13 @@ class Reader:
 
     Attributes:
         read: the holds that it read, by scope and owner.
-        lags: how long after their append it read them.
+        measures: what it measured of the broker's clock.
         end: the number of its last entry.
     """
 
     def __init__(self) -> None:
         self.read: dict[tuple[str, str], list[Reading]] = {}
-        self.lags = Lags()
+        self.measures = Measures()
         self.end = 0
 
     def take(self, fact: Fact) -> None:
@@ -320,8 +320,8 @@ class Reader:
             key = fact.scope, fact.owner
             reading = Reading(fact.at, fact.written, fact.n)
             self.read.setdefault(key, []).append(reading)
-            if fact.written is not None:
-                self.lags.add(fact.at, fact.written, fact.n)
+        elif isinstance(fact, facts.Clock):
+            self.measures.add(fact)
         elif isinstance(fact, facts.End):
             self.end = fact.n
 
@@ -344,24 +344,15 @@ class Group:
     @cached_property
     def readings(self) -> Readings:
         """When members read holds."""
-        return Readings({name: one.read for name, one in self.readers.items()})
+        several = self.readers.items()
+        clocks = {name: BrokerTime(one.measures) for name, one in several}
+        return Readings({name: one.read for name, one in several}, clocks)
 
     @cached_property
     def lacking(self) -> Sequence[Lacking]:
         """The holds that members read and that the holds topics do not have."""
         control = self.settings.control
         return [] if control is None else [*self.readings.not_in(control, self.name)]
-
-    @cached_property
-    def clocks(self) -> Mapping[str, Clock]:
-        """What is known of members' clocks."""
-        return {name: self.clock(name) for name in self.readers}
-
-    def clock(self, name: str, *lags: Lags) -> Clock:
-        """Return what is known of a member's clock, by other records that came too."""
-        own = [self.readers[name].lags] if name in self.readers else []
-        both = (*own, *lags)
-        return clock_of(name, both, self.settings.patience, self.settings.clock_skew)
 
 
 class Case:
@@ -423,12 +414,13 @@ class Case:
         return self._covers[scope]
 
     @cached_property
-    def clocks(self) -> Mapping[str, Clock]:
-        """What is known of members' clocks."""
-        own = {
-            name: self.group.clock(name, one.lags) for name, one in self.parts.items()
+    def clocks(self) -> Mapping[str, BrokerTime]:
+        """How the times of its members are converted."""
+        readers = self.group.readers
+        return {
+            name: BrokerTime(readers[name].measures, one.appended)
+            for name, one in self.parts.items()
         }
-        return {**self.group.clocks, **own}
 
     @property
     def control(self) -> Control | None:
@@ -488,7 +480,7 @@ class Case:
         patience, skew = self.settings.patience, self.settings.clock_skew
         read = math.inf
         if self.covers(span.scope):
-            read = self.group.readings.first(span, skew, self.clocks)
+            read = self.group.readings.first(span, skew)
         return Bounds.of(span, read, patience, skew, until)
 
     @cached_property

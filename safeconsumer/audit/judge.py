@@ -201,6 +201,7 @@ def result_of(case: Case, alone: Iterable[Finding]) -> Result:
             one for one in findings if one.check not in moot or one.basis in _PROVEN
         ),
         group_holds=holds,
+        clocks=case.clocks,
         bases={rule.check: _basis_of(case, rule, unjudged) for rule in RULES},
         unjudged=unjudged,
         unrecorded=unrecorded(case).count,

@@ -174,7 +174,7 @@ def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Held]:
     # hold, which its own journal shows.
     for epoch in epochs:
         for bounds in result.group_holds:
-            start, end = bounds.begins(epoch), min(epoch.over, bounds.end)
+            start, end = bounds.during(epoch, result.clocks[epoch.member])
             if start < end:
                 yield Held(
                     member=epoch.member,

@@ -5,6 +5,7 @@ from itertools import chain
 
 from attrs import field, frozen
 
+from safeconsumer.audit.clocks import BrokerTime
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.group_bounds import Bounds
@@ -47,6 +48,7 @@ class Result:
         case: the consumer group and the partition.
         findings: every broken promise; what a member did again is counted with it.
         group_holds: when the partition was held for the group.
+        clocks: how the times of its members are converted.
         bases: the evidence on which each check rests here.
         unjudged: checks that could not be judged here, and why.
         unrecorded: how many offsets positions went over of which no member had a
@@ -56,6 +58,7 @@ class Result:
     case: Address
     findings: tuple[Finding, ...]
     group_holds: tuple[Bounds, ...] = ()
+    clocks: Mapping[str, BrokerTime] = field(factory=dict)
     bases: Mapping[str, Basis] = field(factory=dict)
     unjudged: Mapping[str, str] = field(factory=dict)
     unrecorded: int = 0

@@ -48,13 +48,20 @@ def unknown_holds(case: Case) -> str:
 def _not_covered(case: Case, control: Control) -> str:
     # Why what was read of holds topics begins too late or ends too early; "" if not.
     skew = case.settings.clock_skew
-    began = min((epoch.at for epoch in case.epochs), default=math.inf)
+    clocks = case.clocks
+    began = min(
+        (clocks[epoch.member].about(epoch.at) for epoch in case.epochs),
+        default=math.inf,
+    )
     if began < control.since + skew:
         return (
             f"the control topics are complete since {_utc(control.since)}, "
             "and the partition may have had an owner before"
         )
-    last = max((one.last_at for one in case.parts.values()), default=-math.inf)
+    last = max(
+        (clocks[name].about(one.last_at) for name, one in case.parts.items()),
+        default=-math.inf,
+    )
     return _too_early(control) if control.may_lack(last, skew) else ""
 
 

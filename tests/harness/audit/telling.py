@@ -15,6 +15,7 @@ class Telling:
 
     def __init__(self, member="a", group="g", at=1000.0):
         self.at = at
+        self.ahead = 0.0  # the broker's clock, as it is measured in the end
         head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
         self._calls = 0
@@ -110,7 +111,14 @@ class Telling:
         return parsed("by hand", self.text())
 
     def text(self):
-        return "\n".join([*self.lines, ""])
+        clock = {
+            "n": len(self.lines),
+            "at": json.loads(self.lines[-1])["at"],
+            "e": "clock",
+        }
+        bounds = {"least": self.ahead, "most": self.ahead}
+        last = [] if self.ahead is None else [json.dumps(clock | bounds)]
+        return "\n".join([*self.lines, *last, ""])
 
 
 class Operator(Telling):

@@ -22,12 +22,12 @@ def test_a_journal_is_read_as_it_was_written():
     journal = journal.journal()
     assert (journal.member, journal.group) == ("a", "billing")
     entries = [*journal.entries]
-    assert [one.event for one in entries] == ["assigned", "call", "return"]
+    assert [one.event for one in entries] == ["assigned", "call", "return", "clock"]
     assert entries[0] == Assigned(n=1, at=1000.1, partitions=["orders:0"], generation=1)
 
 
 def test_of_a_journal_cut_in_the_middle_of_a_line_the_whole_lines_count():
-    text = Telling().assigned("orders:0").revoked("orders:0").text()
+    text = Telling().assigned("orders:0").text()
     assert [one.n for one in entries_of(text[:-9])] == [1]
 
 

@@ -32,6 +32,8 @@ def shifted(told, ahead):
         for name in ("at", "since", "until"):
             if line.get(name) is not None:
                 line[name] = round(line[name] + ahead, 3)
+    last = {"n": len(lines), "at": lines[-1]["at"], "e": "clock"}
+    lines.append({**last, "least": -ahead, "most": -ahead})
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     return parsed(f"{told.lines[0]}", text)
 
