@@ -66,9 +66,9 @@ class Place:
         tp: the partition.
         holds: the holds of the process.
         take: takes the facts.
-        is_each: whether each delivery and each handler is a fact of its own; if not,
-            deliveries that continue one another are one, and handlers that began as they
-            should are none.
+        is_each: whether each delivery and each start of a handler is a fact; if not,
+            deliveries that continue one another are one, and starts in order are left
+            out.
 
     Attributes:
         tp: the partition.

@@ -1,60 +1,78 @@
 """Makes SQL views of delivery journals: what was delivered, owned, held and committed."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
+
+from attrs import frozen
 
 from safeconsumer.audit.results import Settings
 from safeconsumer.spark.auditing import facts_of, findings
+from safeconsumer.spark.reading import Frame
 
-_FACTS = "journal_facts"
-_OF_PARTITION = "`group`, topic, partition, member"
+_OF_PARTITION = ("`group`", "topic", "partition", "member")
 
-# Of each view the kinds of facts, their columns that it needs, and what it shows.
-_VIEWS = {
-    "deliveries": (
-        "'came'",
-        "first bigint, last bigint, count bigint, gaps array<array<bigint>>, "
-        "start bigint, next bigint, asked double, written double, created double, "
-        "is_peek boolean",
-        f"{_OF_PARTITION}, n, at, first, last, count, gaps, start as `from`, next, asked, "
-        "written, created, is_peek",
-    ),
-    "ownerships": (
-        "'owned', 'left'",
-        "generation bigint, topic_id string, is_lost boolean",
-        f"{_OF_PARTITION}, generation, topic_id, n, at as since, over.at as until, "
-        "if(over.is_lost, 'lost', if(over is null, null, 'revoked')) as end",
-    ),
-    "holds": (
-        "'held'",
-        "scope string, owner string, lifetime string, expires double, until double, "
-        "how string",
-        "`group`, member, scope, owner, lifetime, expires, n, at as since, until, "
-        "how as end",
-    ),
-    "commits": (
-        "'committed'",
-        "asked bigint, called double, answered double, offset bigint, is_done boolean",
-        f"{_OF_PARTITION}, coalesce(asked, n) as n, called as at, offset, answered, "
-        "if(answered is null, null, is_done) as ok",
-    ),
-}
+
+@frozen
+class _View:
+    # The kinds of facts that it shows, the fields of these, and its columns.
+    kinds: Sequence[str]
+    fields: str
+    columns: Sequence[str]
+
+    def of(self, facts: Frame) -> Frame:
+        """Return its rows."""
+        parsed = f"from_json(fact, 'n bigint, at double, {self.fields}') as one"
+        own = facts.where(facts.kind.isin(*self.kinds)).selectExpr("*", parsed)
+        about = own.selectExpr(*_OF_PARTITION, "place", "kind", "one.*")
+        if "left" in self.kinds:
+            about = about.selectExpr("*", _OVER).where("kind = 'owned'")
+        return about.selectExpr(*self.columns)
+
 
 # An ownership ends with the next fact of its member about one of its partition.
 _OVER = """
-    lead(if(kind = 'left', struct(at, is_lost), null)) over (
+    lead(if(kind = 'left', struct(at, is_lost, 'revoked' as revoked), null)) over (
         partition by `group`, topic, partition, member order by place) as over
 """
 
-
-def _sql(kinds: str, columns: str, shown: str) -> str:
-    parsed = f"from_json(fact, 'n bigint, at double, {columns}') as one"
-    rows = f"select *, {parsed} from {_FACTS} where kind in ({kinds})"
-    own = f"select `group`, topic, partition, member, place, kind, one.* from ({rows})"
-    if "left" not in kinds:
-        return f"select {shown} from ({own})"
-    both = f"select *, {_OVER} from ({own})"
-    return f"select {shown} from ({both}) where kind = 'owned'"
+_VIEWS = {
+    "deliveries": _View(
+        ["came"],
+        "first bigint, last bigint, count bigint, gaps array<array<bigint>>, "
+        "start bigint, next bigint, asked double, written double, created double, "
+        "is_peek boolean",
+        [
+            *(*_OF_PARTITION, "n", "at", "first", "last", "count", "gaps"),
+            *("start as `from`", "next", "asked", "written", "created", "is_peek"),
+        ],
+    ),
+    "ownerships": _View(
+        ["owned", "left"],
+        "generation bigint, topic_id string, is_lost boolean",
+        [
+            *(*_OF_PARTITION, "generation", "topic_id", "n", "at as since"),
+            *("over.at as until", "if(over.is_lost, 'lost', over.revoked) as end"),
+        ],
+    ),
+    "holds": _View(
+        ["held"],
+        "scope string, owner string, lifetime string, expires double, until double, "
+        "how string",
+        [
+            *("`group`", "member", "scope", "owner", "lifetime", "expires", "n"),
+            *("at as since", "until", "how as end"),
+        ],
+    ),
+    "commits": _View(
+        ["committed"],
+        "asked bigint, called double, answered double, offset bigint, is_done boolean",
+        [
+            *(*_OF_PARTITION, "coalesce(asked, n) as n", "called as at", "offset"),
+            *("answered", "if(answered is null, null, is_done) as ok"),
+        ],
+    ),
+}
 
 
 def views(
@@ -86,6 +104,6 @@ def views(
     """
     found = findings(spark, path, settings, history=history)
     found.createOrReplaceTempView("findings")
-    facts_of(spark, [path]).createOrReplaceTempView(_FACTS)
-    for name, parts in _VIEWS.items():
-        spark.sql(_sql(*parts)).createOrReplaceTempView(name)
+    facts = facts_of(spark, [path])
+    for name, view in _VIEWS.items():
+        view.of(facts).createOrReplaceTempView(name)

@@ -3,7 +3,7 @@ A5: only what was delivered is committed, by its owner, and nothing is taken bac
 
 A commit is compared with the position and the ownership at its call, whenever its answer
 comes, and counts once it is acknowledged. After a seek what was committed before may be
-committed again. An ownership that the broker told what is committed does not commit less.
+committed again. An ownership does not commit less than where the broker had it begin.
 """
 
 from collections.abc import Iterator

@@ -4,8 +4,8 @@ import io
 import json
 import math
 
-from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Joined, Part
 
