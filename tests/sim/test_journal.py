@@ -4,7 +4,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
@@ -49,6 +49,11 @@ def faults(folder, *, is_drained=False):
         for verdict in verdicts.values()
         for one in verdict.findings
     ]
+
+
+def unjudged(folder):
+    verdicts = check(journals(folder)).values()
+    return {name: why for verdict in verdicts for name, why in verdict.unjudged.items()}
 
 
 # ------------------------------------------------------------ what is written
@@ -340,6 +345,51 @@ def test_what_a_producer_commits_is_not_called_wrong(lab, tmp_path):
     assert len(of(tmp_path, "unseen")) == 2
 
 
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"group_instance_id": "one"}, id="static"),
+        pytest.param({}, id="dynamic"),
+        pytest.param({"assignor": COOPERATIVE}, id="cooperative"),
+        pytest.param({"enable_auto_commit": True}, id="by itself"),
+        pytest.param(None, id="assign"),
+    ],
+)
+def test_members_that_start_again_and_again_are_judged_wholly(lab, tmp_path, settings):
+    """Each takes the place of the one before, which is killed, or ends in order."""
+    (tp,) = lab.topic("t", records=40)
+    where = {"tps": [tp], "group_id": GROUP} if settings is None else settings
+    topics = () if settings is None else ("t",)
+    for number in range(4):
+        reader = Reader(lab, SafeConsumer, *topics, journal=tmp_path, **where)
+        reader.take(10 if number % 2 else 7)
+        reader.consumer.commit()
+        reader.take(3)
+        reader.consumer.close(autocommit=number == 2)
+    found = [one for one in of(tmp_path, "committed") if one["offsets"]["t:0"]]
+    assert len(found) == 3
+    assert (faults(tmp_path), unjudged(tmp_path)) == ([], {})
+
+
+@pytest.mark.contract("S5")
+def test_offsets_that_others_moved_are_named(lab, tmp_path):
+    """By kafka-consumer-groups, say; what lies between may be lost or not."""
+    (tp,) = lab.topic("t", records=40)
+    for offset in (None, 30):
+        if offset is not None:
+            mover = Reader(lab, KafkaConsumer, tps=[tp], group_id=GROUP)
+            mover.consumer.commit({tp: at(offset)})
+            mover.consumer.close()
+        reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
+        reader.take(10)
+        reader.consumer.commit()
+        reader.consumer.close()
+    assert faults(tmp_path) == []
+    assert set(unjudged(tmp_path)) == {"A2", "A4", "A6"}
+    assert "moved to 30 by a commit that no journal has" in unjudged(tmp_path)["A2"]
+
+
 @both_ways
 def test_that_a_transaction_was_read_stands_before_its_records(lab, tmp_path, how):
     """Its markers, and what was aborted, leave offsets without a record."""
@@ -583,6 +633,7 @@ def test_right_programs_are_judged_right(lab, tmp_path, assignor, *, commits):
     for tp in tps:
         producer.write("acked", {"tp": f"t:{tp.partition}", "first": 0, "last": 99})
     assert faults(tmp_path, is_drained=True) == []
+    assert unjudged(tmp_path) == {}
 
 
 def _strike(lab, there):
