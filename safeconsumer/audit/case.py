@@ -15,10 +15,10 @@ from attrs import Factory, define, field, frozen
 
 from safeconsumer.audit import facts
 from safeconsumer.audit.clocks import Appended, BrokerTime, Measures
-from safeconsumer.audit.control import Control
+from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Reset, Under
 from safeconsumer.audit.findings import Address
-from safeconsumer.audit.group_bounds import Bounds, Lacking, Reading, Readings
+from safeconsumer.audit.group_bounds import Bounds, Lacking, Readings
 from safeconsumer.audit.moments import Moments
 from safeconsumer.audit.reading import covering
 from safeconsumer.audit.results import Settings
@@ -310,16 +310,14 @@ class Reader:
     """
 
     def __init__(self) -> None:
-        self.read: dict[tuple[str, str], list[Reading]] = {}
+        self.read: dict[tuple[str, str], list[facts.Read]] = {}
         self.measures = Measures()
         self.end = 0
 
     def take(self, fact: Fact) -> None:
         """Take a fact about the group."""
         if isinstance(fact, facts.Read):
-            key = fact.scope, fact.owner
-            reading = Reading(fact.at, fact.written, fact.n)
-            self.read.setdefault(key, []).append(reading)
+            self.read.setdefault((fact.scope, fact.owner), []).append(fact)
         elif isinstance(fact, facts.Clock):
             self.measures.add(fact)
         elif isinstance(fact, facts.End):
@@ -476,7 +474,7 @@ class Case:
             if span.group == self.address.group and self.covers(span.scope) is not False
         ]
 
-    def _bounds(self, span: Any, until: float) -> Bounds:  # noqa: ANN401
+    def _bounds(self, span: Span, until: float) -> Bounds:
         patience, skew = self.settings.patience, self.settings.clock_skew
         read = math.inf
         if self.covers(span.scope):

@@ -17,6 +17,7 @@ from attrs import frozen
 
 from safeconsumer.audit.clocks import BrokerTime
 from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.facts import Read
 from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.moments import Moments
 
@@ -30,22 +31,6 @@ A hold's scope and its owner.
 
 # Seconds by which two texts of one time of a broker may differ.
 _ROUNDING = 0.001
-
-
-@frozen
-class Reading:
-    """
-    A hold's record on the holds topic, as a member read it.
-
-    Attributes:
-        at: when it was read, by the member's clock.
-        written: when the broker appended it; None if that is not known.
-        number: the number of the entry.
-    """
-
-    at: float
-    written: float | None
-    number: int
 
 
 @frozen(kw_only=True)
@@ -123,11 +108,11 @@ class Readings:
 
     def __init__(
         self,
-        members: Mapping[str, Mapping[Key, Sequence[Reading]]],
+        members: Mapping[str, Mapping[Key, Sequence[Read]]],
         clocks: Mapping[str, BrokerTime],
     ) -> None:
         self._clocks = clocks
-        self._by_key: dict[Key, list[tuple[float, str, Reading]]] = {}
+        self._by_key: dict[Key, list[tuple[float, str, Read]]] = {}
         for member, read in members.items():
             latest = clocks[member].latest
             for key, readings in read.items():
@@ -155,7 +140,7 @@ class Readings:
                 if reading.written is None or reading.written < control.since:
                     continue
                 if not any(_has(span, reading.written) for span in spans.get(key, ())):
-                    entry = f"entry {reading.number} of {member}"
+                    entry = f"entry {reading.n} of {member}"
                     yield Lacking(key=key, entry=entry, written=reading.written)
                     break
 

@@ -25,24 +25,21 @@ _MICROSECONDS = 1e6
 
 
 @frozen(kw_only=True)
-class Held:
-    """A hold, while it was in force for the member that had the partition."""
+class Slice:
+    """
+    A time of a member: it owned the partition, or that was held for it.
+
+    Attributes:
+        member: the member.
+        name: who owned it and how that ended, or the scope and the owner of the hold.
+        start: when it began.
+        end: when it ended.
+    """
 
     member: str
-    scope: str
-    owner: str
+    name: str
     start: float
     end: float
-
-
-@frozen(kw_only=True)
-class Owned:
-    """An ownership of a partition."""
-
-    member: str
-    start: float
-    end: float
-    is_lost: bool
 
 
 @frozen(kw_only=True)
@@ -72,8 +69,8 @@ class Lane:
     """What happened to one partition in one group; times are seconds since the epoch."""
 
     case: Address
-    owned: Sequence[Owned]
-    held: Sequence[Held]
+    owned: Sequence[Slice]
+    held: Sequence[Slice]
     runs: Sequence[Run]
     findings: Sequence[Finding]
 
@@ -131,8 +128,11 @@ class Collector:
         return Lane(
             case=case,
             owned=[
-                Owned(
-                    member=one.member, start=one.at, end=one.over, is_lost=one.was_lost
+                Slice(
+                    member=one.member,
+                    name=one.member + " (lost it)" * one.was_lost,
+                    start=one.at,
+                    end=one.over,
                 )
                 for one in sorted(epochs, key=lambda one: one.at)
             ],
@@ -151,42 +151,36 @@ class Collector:
             findings=findings,
         )
 
-    def _holds_over(self, case: Address, epochs: Iterable[Epoch]) -> Iterator[Held]:
-        # The holds over a partition, while the member owned it.
+    def _holds_over(self, case: Address, epochs: Iterable[Epoch]) -> Iterator[Slice]:
         for epoch in epochs:
             for one in self._held.get((case.group, epoch.member), ()):
-                start, end = (
-                    max(one.at, epoch.at),
-                    min(one.until or one.expires or math.inf, epoch.over),
-                )
-                if start < end and covering(one.scope)(case.tp):
-                    yield Held(
-                        member=epoch.member,
-                        scope=one.scope,
-                        owner=one.owner,
-                        start=start,
-                        end=end,
-                    )
+                until = min(one.until or one.expires or math.inf, epoch.over)
+                if covering(one.scope)(case.tp):
+                    yield from _held(epoch, one.scope, one.owner, (one.at, until))
 
 
-def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Held]:
+def _held(
+    epoch: Epoch, scope: str, owner: str, during: tuple[float, float]
+) -> Iterator[Slice]:
+    # A hold counts while the member owned the partition.
+    start, end = max(during[0], epoch.at), during[1]
+    if start < end:
+        yield Slice(
+            member=epoch.member, name=f"{scope} by {owner}", start=start, end=end
+        )
+
+
+def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Slice]:
     # A member that had the partition before the hold obeys as soon as it has read the
     # hold, which its own journal shows.
     for epoch in epochs:
         for bounds in result.group_holds:
-            start, end = bounds.during(epoch, result.clocks[epoch.member])
-            if start < end:
-                yield Held(
-                    member=epoch.member,
-                    scope=bounds.span.scope,
-                    owner=bounds.span.holder,
-                    start=start,
-                    end=end,
-                )
+            during = bounds.during(epoch, result.clocks[epoch.member])
+            yield from _held(epoch, bounds.span.scope, bounds.span.holder, during)
 
 
 def _wrong(
-    findings: Sequence[Finding], bound: Iterable[Held]
+    findings: Sequence[Finding], bound: Iterable[Slice]
 ) -> Callable[[str, Came], bool]:
     # G2 reports only the first delivery of an ownership.
     broken = {(one.member, one.entry) for one in findings if one.check == "A1"}
@@ -201,18 +195,18 @@ def _wrong(
     return is_wrong
 
 
-def _merged(held: Iterable[Held]) -> list[Held]:
+def _merged(held: Iterable[Slice]) -> list[Slice]:
     # A hold that is placed again while in force continues; the control topics and a
     # member's journal may both have the same hold.
-    found: dict[tuple[str, str, str], list[Held]] = {}
+    found: dict[tuple[str, str], list[Slice]] = {}
     for one in sorted(held, key=lambda one: one.start):
-        own = found.setdefault((one.member, one.scope, one.owner), [])
+        own = found.setdefault((one.member, one.name), [])
         if own and one.start <= own[-1].end:
             own[-1] = evolve(own[-1], end=max(own[-1].end, one.end))
         else:
             own.append(one)
     every = (one for own in found.values() for one in own)
-    return sorted(every, key=lambda one: (one.start, one.scope, one.owner))
+    return sorted(every, key=lambda one: (one.start, one.name))
 
 
 class _Trace:
@@ -237,11 +231,9 @@ class _Trace:
     def _add(self, lane: Lane) -> None:
         place, group = tp_text(lane.case.tp), lane.case.group or ""
         for owned in lane.owned:
-            name = f"{owned.member} (lost it)" if owned.is_lost else owned.member
-            self._slice(group, f"{place} owner {owned.member}", name, owned)
+            self._slice(group, f"{place} owner {owned.member}", owned)
         for held in lane.held:
-            name = f"{held.scope} by {held.owner}"
-            self._slice(group, f"{place} held, for {held.member}: {name}", name, held)
+            self._slice(group, f"{place} held, for {held.member}: {held.name}", held)
         for run in lane.runs:
             self._event(
                 group,
@@ -260,11 +252,11 @@ class _Trace:
                 group, f"{place} findings", one.check, at, ph="i", s="t", args=args
             )
 
-    def _slice(self, group: str, row: str, name: str, span: Owned | Held) -> None:
+    def _slice(self, group: str, row: str, span: Slice) -> None:
         start, end = max(span.start, self._began), min(span.end, self._ended)
         if start <= end:
             dur = max(1, round((end - start) * _MICROSECONDS))
-            self._event(group, row, name, start, ph="X", dur=dur)
+            self._event(group, row, span.name, start, ph="X", dur=dur)
 
     def _event(self, group: str, row: str, name: str, at: float, **more: Any) -> None:  # noqa: ANN401 - JSON
         pid = self._processes.get(group)
