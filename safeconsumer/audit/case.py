@@ -256,9 +256,10 @@ class Part:
             self.unplaced.append(fact)
         if not fact.is_owned:
             self.late.append(fact)
-        if fact.is_owned:
-            self.epochs[-1].has_committed = True
-        if fact.is_first and fact.is_owned and not fact.is_before:
+        if fact.asked is None or not fact.is_owned:
+            return
+        self.epochs[-1].has_committed = True
+        if fact.is_first and not fact.is_before:
             self.epochs[-1].sure = max(self.epochs[-1].sure, fact.offset)
 
     def _passed(self, fact: facts.Passed) -> None:

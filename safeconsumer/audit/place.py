@@ -123,20 +123,16 @@ class Place:
 
     # ------------------------------------------------------------ telling
 
-    def _close(self) -> None:
+    def _flush(self) -> None:
         # The next delivery starts a fact of its own.
-        run, end = self._run, self.position
+        run, end, came = self._run, self.position, self._open
         if run is not None and end is not None:
             run.next = self._end = self._reached = end
             run.last, run.until = end - 1, self._last_at or run.at
             run.count = end - run.first
-        self._run = None
-
-    def _flush(self) -> None:
-        self._close()
-        told, self._open = self._open, None
-        if told is not None:
-            self._take(told)
+        self._run = self._open = None
+        if came is not None:
+            self._take(came)
 
     def mark(self, what: str, n: int, at: float) -> None:
         """Tell that something holds from here on."""
@@ -214,7 +210,7 @@ class Place:
 
     def _leave(self, left_at: int | None) -> None:
         # Until an entry says where it stands, the position is unknown.
-        self._close()
+        self._flush()
         self.position = None
         self._left_at = left_at
 
@@ -222,7 +218,7 @@ class Place:
         left_at, self._left_at = self._left_at, None
         if left_at is not None and left_at < position:
             self._take(facts.Skipped(n=n, at=at, start=left_at, end=position))
-        self._close()
+        self._flush()
         self.position, self._most = position, -1
         if self._has_begun:
             return
@@ -256,7 +252,7 @@ class Place:
         if self._is_owned:
             target = (call.offsets or {}).get(self._name)
             self._seeking[call.id] = _Seek(self._own, -1 if target is None else target)
-            self._close()
+            self._flush()
 
     @property
     def _targets(self) -> Iterator[int]:
@@ -267,7 +263,7 @@ class Place:
         seek = self._seeking.pop(entry.id, None)
         if entry.ok is False or seek is None or seek.own != self._own:
             return
-        self._close()
+        self._flush()
         self._sought_at = entry.n
         self._go_to(offset, entry.n, entry.at, "seek")
         if seek.is_racing:
@@ -298,7 +294,7 @@ class Place:
         """
         if not self._is_owned or self._seeking:
             return
-        self._close()
+        self._flush()
         before, offset = self.position, entry.offset
         self._aim = min(self._aim, offset)
         if before is not None and offset != before:
@@ -321,7 +317,7 @@ class Place:
     def moved(self, entry: Moved) -> None:
         """Follow a position that moves over offsets without a record."""
         if self._is_owned:
-            self._close()
+            self._flush()
             if self.position is None:
                 self._stand_at(entry.start, entry.n, entry.at, "records")
             self._take(
@@ -362,7 +358,7 @@ class Place:
         came = self._came(entry)
         if not self._is_owned:
             self._begin(entry.n)
-            self._generation = None
+            self._generation, self._has_begun = None, True
         after = entry.after
         called = entry.n if after is None else max(after, self._came_last) + 1
         self._under.delivered(entry, called)
@@ -383,12 +379,14 @@ class Place:
         self._open = came
         if self._is_working:
             self._work(entry)
-        elif not (self._is_each or entry.peek or is_racing):
+        if not came.is_owned:  # other facts are about the ownership that it begins
+            self._flush()
+        elif not (self._is_working or self._is_each or entry.peek or is_racing):
             self._run = came if self._goes_straight(came) else None
 
     @staticmethod
     def _goes_straight(came: Came) -> bool:
-        return came.is_owned and not came.gaps and came.last + 1 == came.next
+        return not came.gaps and came.last + 1 == came.next
 
     def _came(self, entry: Deliver) -> Came:
         return Came(
