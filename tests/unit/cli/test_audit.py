@@ -106,6 +106,18 @@ def test_a_journal_that_cannot_be_read(tmp_path, text, said):
     assert "could not tell" in done.output
 
 
+@pytest.mark.contract("S5")
+def test_a_journal_of_an_earlier_version_excuses_what_it_may_have(tmp_path):
+    """After a rolling restart both lie side by side; A2 might be in the other one."""
+    folder = written(tmp_path, bad.FLEETS["a2"]())
+    assert run(folder).exit_code == 1
+    (folder / "old.journal").write_text('{"journal": 4, "member": "x", "at": 1}\n')
+    done = run(folder)
+    assert done.exit_code == 2
+    assert "old.journal is a journal of version 4; this program reads 5" in done.output
+    assert "violations" not in done.output
+
+
 def test_the_help_explains_the_journals_by_their_name_in_the_usage():
     usage, *text = run("--help").stdout.split("\n")
     assert usage.endswith("[OPTIONS] JOURNAL...")
