@@ -160,7 +160,7 @@ class Place:
         self._flush()
         is_back = self._is_given_back(entry.generation)
         self._handlers.gained(is_given_back=is_back)
-        self._kept = -1 if self._end is None or not is_back else self._end
+        self._kept = -1 if self.position is None or not is_back else self.position
         floor = self._floor if is_back else -1
         self._begin(entry.n)
         self._floor, self._generation = floor, entry.generation
