@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 
 from attrs import define, field, frozen
 
-from safeconsumer.audit.entries import Clock
+from safeconsumer.audit.facts import Clock
 
 # Seconds; a moment that is known this well is before or after another one.
 _WELL = 1.0
@@ -27,11 +27,11 @@ class Measures:
     least: "array[float]" = field(factory=lambda: array("d"))
     most: "array[float]" = field(factory=lambda: array("d"))
 
-    def add(self, entry: Clock) -> None:
-        """Add an entry of its journal."""
-        self.at.append(entry.at)
-        self.least.append(entry.least)
-        self.most.append(entry.most)
+    def add(self, fact: Clock) -> None:
+        """Add what its journal has."""
+        self.at.append(fact.at)
+        self.least.append(fact.least)
+        self.most.append(fact.most)
 
     def around(self, at: float) -> tuple[float, float]:
         """Return the bounds at a moment, by what was measured before and after it."""

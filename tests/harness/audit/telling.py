@@ -4,8 +4,8 @@ import io
 import json
 import math
 
-from safeconsumer.audit.checker import Checker
 from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Joined, Part
 
@@ -188,10 +188,10 @@ def read(path):
 
 def check(journals, settings=None):
     """Judge all journals together."""
-    checker = Checker(settings or Settings())
+    judge = Judge(settings or Settings())
     for journal in journals:
-        checker.read(journal)
-    return checker.results()
+        judge.read(journal)
+    return judge.results()
 
 
 def verdict_on(*fleet, **assumed):

@@ -1,15 +1,15 @@
 """Several groups, hosts whose clocks differ, clusters, a producer: each fault is found."""
 
 import json
-from itertools import cycle, groupby, permutations
-from operator import itemgetter
+from itertools import cycle, permutations
 
 import pytest
 
-from safeconsumer.audit.checker import Checker, needs_of, written_to
 from safeconsumer.audit.control import Control
+from safeconsumer.audit.distributed import address_of, rows_about
+from safeconsumer.audit.facts import decoded
 from safeconsumer.audit.findings import Address
-from safeconsumer.audit.members import split
+from safeconsumer.audit.judge import Judge, needs_of, written_to
 from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import BAD, GOOD, TP
 from tests.harness.audit.telling import Telling, check, control_in, parsed, verdict_on
@@ -88,20 +88,20 @@ def test_each_fault_is_found_in_a_mixture_and_no_other(make, clocks, faults):
     [*BAD, *(pytest.param(make, marks=pytest.mark.nightly) for make in GOOD)],
     ids=short,
 )
-def test_one_case_is_judged_by_its_entries_alone(make):
-    """As on Spark, where no task has the whole of a journal."""
+def test_one_case_is_judged_by_its_facts_alone(make):
+    """As on Spark, where a task has the facts of one case, as text."""
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     journals = mixed(fleet, CLOCKS[0])
-    entries = [(one.member, *two) for one in journals for two in split(one)]
-    known = {about for _, about, _ in entries}
+    rows = [row for one in journals for row in rows_about(one, pytest.fail)]
+    known = {address_of(about) for about, *_ in rows}
     results = {}
     for case, needed in needs_of(known).items():
-        checker = Checker(settings, only=case)
-        own = {(name, one.n): one for name, about, one in entries if about in needed}
-        for name, several in groupby(own, itemgetter(0)):
-            checker.follow(name, case.group or "", (own[key] for key in several))
-        results[case] = checker.result(case, written_to(known))
+        judge = Judge(settings)
+        for about, *_, member, _, _, fact in rows:
+            if (address := address_of(about)) in needed:
+                judge.takes(address, member)(decoded(fact))
+        results[case] = judge.result(case, is_written=case.topic in written_to(known))
     assert results == check(journals, settings)
 
 

@@ -1,5 +1,5 @@
 """
-Judges what members did under holds of their group: G2 and W10.
+Finds what members did under holds of their group, for G2 and W10.
 
 When something was held is known from the control topics, by the broker's clock; what
 members did is in their journals, by their own clocks, and with what these were measured
@@ -10,19 +10,24 @@ member's clock makes doubtful is not judged.
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
 
 from attrs import frozen
 
 from safeconsumer.audit.clocks import BrokerTime
 from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.facts import Read
 from safeconsumer.audit.findings import Address, Basis, Finding
-from safeconsumer.audit.holding import Holds, Key, Reading
-from safeconsumer.audit.ownerships import Epoch, Moments
-from safeconsumer.audit.tracks import Track
+from safeconsumer.audit.moments import Moments
 
-Members = Mapping[str, Track]
+if TYPE_CHECKING:
+    from safeconsumer.audit.case import Epoch, Part
+
+Key = tuple[str, str]
+"""
+A hold's scope and its owner.
+"""
 
 # Seconds by which two texts of one time of a broker may differ.
 _ROUNDING = 0.001
@@ -64,12 +69,12 @@ class Bounds:
         end = min(span.end, until) - skew
         return cls(span=span, known=known, late=late, end=end)
 
-    def binds(self, epoch: Epoch, clock: BrokerTime) -> bool:
+    def binds(self, epoch: "Epoch", clock: BrokerTime) -> bool:
         """Return whether it binds an ownership from its first record on."""
         by = None if epoch.first is None else epoch.first[0]
         return clock.earliest(epoch.owned_since, by) > self.known
 
-    def during(self, epoch: Epoch, clock: BrokerTime) -> tuple[float, float]:
+    def during(self, epoch: "Epoch", clock: BrokerTime) -> tuple[float, float]:
         """Return the times of the member's clock at which nothing may be delivered."""
         start, end = clock.window(self.late, self.end)
         first = epoch.at if self.binds(epoch, clock) else max(epoch.at, start)
@@ -97,21 +102,22 @@ class Readings:
     When members read holds of their group: from then on everybody can read them.
 
     Args:
-        members: the holds of each member.
+        members: what each member read.
         clocks: the clock of each member.
     """
 
     def __init__(
-        self, members: Mapping[str, Holds], clocks: Mapping[str, BrokerTime]
+        self,
+        members: Mapping[str, Mapping[Key, Sequence[Read]]],
+        clocks: Mapping[str, BrokerTime],
     ) -> None:
         self._clocks = clocks
-        self._by_key: dict[Key, list[tuple[float, str, Reading]]] = {}
-        for member, one in members.items():
-            for key, readings in one.read.items():
-                if ":" in key[1]:  # of the group or of operators
-                    own = self._by_key.setdefault(key, [])
-                    latest = clocks[member].latest
-                    own.extend((latest(one.at), member, one) for one in readings)
+        self._by_key: dict[Key, list[tuple[float, str, Read]]] = {}
+        for member, read in members.items():
+            latest = clocks[member].latest
+            for key, readings in read.items():
+                own = self._by_key.setdefault(key, [])
+                own.extend((latest(one.at), member, one) for one in readings)
         for own in self._by_key.values():
             own.sort(key=lambda one: one[:2])
 
@@ -134,7 +140,7 @@ class Readings:
                 if reading.written is None or reading.written < control.since:
                     continue
                 if not any(_has(span, reading.written) for span in spans.get(key, ())):
-                    entry = f"entry {reading.number} of {member}"
+                    entry = f"entry {reading.n} of {member}"
                     yield Lacking(key=key, entry=entry, written=reading.written)
                     break
 
@@ -156,10 +162,14 @@ def _has(span: Span, written: float) -> bool:
 
 
 def under_hold(
-    case: Address, members: Members, bounds: Bounds, clocks: Mapping[str, BrokerTime]
+    case: Address,
+    check: str,
+    members: "Mapping[str, Part]",
+    bounds: Bounds,
+    clocks: Mapping[str, BrokerTime],
 ) -> Iterator[Finding | tuple[str, str]]:
     """
-    Yield what was delivered (G2) and what handlers began (W10) under a group's hold.
+    Yield what was delivered (G2), or what handlers began (W10), under a group's hold.
 
     Or, of a member whose clock is not known, the check that is not judged, and why: what
     it did may have been before the hold, or after it, or under it though it seems not.
@@ -170,19 +180,19 @@ def under_hold(
     """
     for member, part in members.items():
         clock = clocks[member]
-        for check, moments in (("G2", part.delivered), ("W10", part.handled.begun)):
-            found = _found(case, part, bounds, clock, check)
-            if found is not None:
-                yield found
-            elif why := _hidden(member, moments, bounds, clock):
-                yield check, why
+        found = _found(case, part, bounds, clock, check)
+        moments = part.delivered if check == "G2" else part.begun
+        if found is not None:
+            yield found
+        elif why := _hidden(member, moments, bounds, clock):
+            yield check, why
 
 
 def _found(
-    case: Address, part: Track, bounds: Bounds, clock: BrokerTime, check: str
+    case: Address, part: "Part", bounds: Bounds, clock: BrokerTime, check: str
 ) -> Finding | None:
     # The first of what it certainly did under the hold.
-    verb, moments, first = "began", part.handled.begun, None
+    verb, moments, first = "began", part.begun, None
     if check == "G2":
         verb, moments = "delivered", part.delivered
         first = _bound(part.epochs, bounds, clock)
@@ -225,7 +235,7 @@ def _hidden(member: str, moments: Moments, bounds: Bounds, clock: BrokerTime) ->
 
 
 def _bound(
-    epochs: Iterable[Epoch], bounds: Bounds, clock: BrokerTime
+    epochs: Iterable["Epoch"], bounds: Bounds, clock: BrokerTime
 ) -> tuple[float, int] | None:
     for epoch in epochs:
         first = epoch.first
