@@ -12,15 +12,17 @@ from functools import partial
 
 import pytest
 
+from safeconsumer.group.operator import Operator
 from tests.harness.group.aiokafka import ASSIGNORS
 from tests.harness.group.confluent import NEWER, settings_of
-from tests.harness.group.team import run
+from tests.harness.group.team import are_quiet, run
 from tests.harness.waiting import wait_for
 
 pytestmark = [pytest.mark.nightly, pytest.mark.any_broker]
 
 ROUNDS, MINUTES = 100, 20  # of each protocol: so many, or as many as there is time for
-WAIT = "120s"  # of a member that was killed nothing is known for a minute
+WAIT = "60s"
+REMEMBERED = 70.0  # seconds in which commands still await a member that was killed
 
 # Each writes a record down before it asks for the next, and ends at SIGTERM.
 CONFLUENT = """
@@ -47,6 +49,7 @@ AIOKAFKA = """
 import ast, asyncio, importlib, signal, sys, time
 from safeconsumer import Control
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
+from safeconsumer.group.operator import Operator
 from tests.harness.group.aiokafka import ASSIGNORS
 
 settings, prefix, topic, path = sys.argv[1:]
@@ -111,7 +114,7 @@ class Rounds:
         self.team, self._program, self._settings_of = team, program, settings_of
         self._folder, self._closing = folder, closing
         self._over = threading.Event()
-        self.sent = 5
+        self.sent, self._killed_at = 5, -REMEMBERED
         self._thread = threading.Thread(target=self._produce, daemon=True)
 
     def __enter__(self):
@@ -154,29 +157,48 @@ class Rounds:
 
     def play(self, scope, number, *, is_killed):
         """Hold a scope while another member joins, and ends."""
-        held = {1} if scope.endswith(":1") else {0, 1, 2, 3}
+        numbers = {1} if scope.endswith(":1") else {0, 1, 2, 3}
+        held = {tp for tp in self.team.partitions if tp.partition in numbers}
         owner = ("--owner", "alice")
-        asked = ("pause", scope, *owner, "--reason", f"{number}", "--future")
-        placed = self.command(*asked, "--wait", WAIT)
+        placed = self.command(
+            "pause", scope, *owner, "--reason", f"{number}", "--future"
+        )
         assert placed.exit_code == 0, placed.output
-        quiet_at = time.time()
-        third = self.member(f"c{number}")
+        self._wait_until_quiet(scope, held)
+        quiet_at, name = time.time(), f"c{number}"
+        third = self.member(name)
         wait_for(
-            lambda: f"c{number}" in self.command("status").output, "the third member"
+            lambda: self._has_come(name, has_share=number % 4 > 1), "the third member"
         )
         third.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
-        quiet = self.command("wait", "quiet", scope, "--timeout", WAIT)
-        assert quiet.exit_code == 0, quiet.output
+        if is_killed:
+            self._killed_at = time.monotonic()
+        self._wait_until_quiet(scope, held)
         until = time.time()
         leaked = [
             one
             for one in self.written()
-            if quiet_at < one[0] < until and one[1] in held
+            if quiet_at < one[0] < until and one[1] in numbers
         ]
         assert leaked == []
         assert self.command("resume", scope, *owner).exit_code == 0
         flowing = self.command("wait", "flowing", scope, "--timeout", "60s")
         assert flowing.exit_code == 0, flowing.output
+
+    def _has_come(self, name, *, has_share):
+        """Tell whether a member reports; and, if so asked, whether it owns something."""
+        with Operator(self.team.broker.client_config, self.team.settings) as operator:
+            view = operator.look(self.team.group)
+        found = [one for one in view.members if one.name == name]
+        return any((one.is_listed and one.claimed) or not has_share for one in found)
+
+    def _wait_until_quiet(self, scope, partitions):
+        """Await it by a command, or by the reports of those that live."""
+        if time.monotonic() - self._killed_at < REMEMBERED:
+            wait_for(lambda: are_quiet(self.team, "ab", partitions), "quiet", pause=0.2)
+            return
+        quiet = self.command("wait", "quiet", scope, "--timeout", WAIT)
+        assert quiet.exit_code == 0, quiet.output
 
 
 GAMES = [

@@ -20,7 +20,7 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.operator import Operator
-from tests.harness.group.team import Team, run
+from tests.harness.group.team import Team, are_quiet, run
 from tests.harness.processes import Process, module
 from tests.harness.waiting import LIMIT, wait_for
 
@@ -43,6 +43,10 @@ KINDS = (
 )
 """
 What is done to a group while it is moved.
+"""
+OF_A_CLUSTER = ("coordinator", "coordinator-freeze")
+"""
+More of them, where there are several brokers.
 """
 TARGETS = ("earliest", "latest", "back", "offset", "time")
 _SESSION = 6.0
@@ -73,7 +77,8 @@ class Rounds:
     A group of processes, its topics and its broker; a context manager.
 
     Args:
-        broker: the broker; one that can be killed, for the kind ``broker``.
+        broker: the broker; one that can be killed, for the kind ``broker``; a cluster for
+            the kinds of a cluster.
         chance: draws.
         assignor: ``eager`` or ``cooperative``.
         is_static: whether members are static.
@@ -276,12 +281,13 @@ class Rounds:
     def _move(self, kind, typed, targets):
         """Move partitions while somebody hurts the group; return what is wrong."""
         topics, faults = sorted({tp.topic for tp in targets}), []
-        frozen_one = self._members[self._any()] if kind == "freeze" else None
-        if kind == "freeze":
+        is_frozen = kind.endswith("freeze")
+        frozen_one = self._members[self._any()] if is_frozen else None
+        if is_frozen:
             frozen_one.freeze()
         if kind == "all-down":
             self._let_all_leave()
-        forced = ["--force"] * (kind == "freeze")
+        forced = ["--force"] * is_frozen
         self._operate("reset-offsets", *topics, "--to", typed, *forced)
         if kind == "all-down" and not self._has_committed(targets):
             faults.append(f"not by the command itself: {self.committed()}")
@@ -310,15 +316,7 @@ class Rounds:
 
     def _is_quiet(self, partitions):
         """Tell whether those that live report it; commands also await those killed."""
-        with Operator(self._broker.client_config, self._team.settings) as operator:
-            view = operator.look(self._team.group)
-        members = [
-            one for one in view.members if one.is_listed and one.name in self._members
-        ]
-        is_obeyed = all(one.claimed & {*partitions} <= one.quiet for one in members)
-        return is_obeyed and set().union(*(one.quiet for one in members)) >= {
-            *partitions
-        }
+        return are_quiet(self._team, self._members, partitions)
 
     def _resume(self, scope):
         """Lift the hold; while the group rebalances it is refused, with that reason."""
@@ -351,11 +349,27 @@ class Rounds:
         elif kind == "broker":
             self._broker.kill()
             self._broker.restart()
+        elif kind in OF_A_CLUSTER:
+            self._move_coordinator(frozen_one)
         elif kind == "freeze":
             time.sleep(_SESSION + 2)
             frozen_one.thaw()
         if kind != "join":
             self._replace()
+
+    def _move_coordinator(self, frozen_one):
+        """Kill the coordinator's broker; it comes back when another one coordinates."""
+        cluster, group = self._broker, self._team.group
+        fallen = cluster.coordinator_of(group)
+        fallen.kill()
+        wait_for(
+            lambda: cluster.coordinator_of(group) not in {None, fallen},
+            "another coordinator",
+        )
+        if frozen_one is not None:
+            frozen_one.thaw()
+        fallen.restart()
+        wait_for(cluster.are_in_sync, "replicas in sync", pause=0.5)
 
     def _wait_until_moved(self):
         ended = run(

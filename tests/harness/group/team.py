@@ -13,6 +13,7 @@ from kafka.errors import TopicAlreadyExistsError
 from safeconsumer import Control, SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.group import clients, topics
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.harness.holds.lab import Told
 from tests.harness.members import Polled, has_positions, is_shared_out
@@ -75,7 +76,11 @@ class Team:
         if not self.is_real:
             self.broker.create_topic(name, 1, settings)
             return
-        wish = {"num_partitions": 1, "replication_factor": 1, "configs": dict(settings)}
+        wish = {
+            "num_partitions": 1,
+            "replication_factor": -1,
+            "configs": dict(settings),
+        }
         with KafkaAdminClient(**self.broker.client_config) as admin:
             admin.create_topics({name: wish}, wait_for_metadata=True)
 
@@ -180,6 +185,15 @@ def settled(team, *names, plain=()):
             ),
         )
     return members
+
+
+def are_quiet(team, names, partitions):
+    """Tell whether those members report partitions as quiet, and own all of them."""
+    with Operator(team.broker.client_config, team.settings) as operator:
+        view = operator.look(team.group)
+    members = [one for one in view.members if one.is_listed and one.name in names]
+    is_obeyed = all(one.claimed & {*partitions} <= one.quiet for one in members)
+    return is_obeyed and set().union(*(one.quiet for one in members)) >= {*partitions}
 
 
 def run(team, *arguments):
