@@ -29,8 +29,11 @@ CONFLUENT = """
 import ast, signal, sys, time
 from safeconsumer import Control
 from safeconsumer.clients.confluent import Consumer
+from tests.harness.group.naive import plant_a_fault
 
-settings, prefix, topic, path = sys.argv[1:]
+settings, prefix, topic, path, is_right = sys.argv[1:]
+if not ast.literal_eval(is_right):
+    plant_a_fault()
 over = []
 signal.signal(signal.SIGTERM, lambda *_: over.append(True))
 control = Control.prefixed(prefix, status_interval=0.5)
@@ -51,8 +54,11 @@ from safeconsumer import Control
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
 from safeconsumer.group.operator import Operator
 from tests.harness.group.aiokafka import ASSIGNORS
+from tests.harness.group.naive import plant_a_fault
 
-settings, prefix, topic, path = sys.argv[1:]
+settings, prefix, topic, path, is_right = sys.argv[1:]
+if not ast.literal_eval(is_right):
+    plant_a_fault()
 
 async def main():
     over = asyncio.Event()
@@ -108,10 +114,21 @@ def aiokafka_of(team, assignor, name):
 
 
 class Rounds:
-    """Members of a team as processes, a producer, and what the members wrote down."""
+    """
+    Members of a team as processes, a producer, and what the members wrote down.
 
-    def __init__(self, team, program, settings_of, folder, closing):
-        self.team, self._program, self._settings_of = team, program, settings_of
+    Args:
+        team: the cluster, the group and the topic.
+        game: the members' program, what makes their settings, and their protocol.
+        folder: where they write.
+        closing: ends the members.
+        is_right: False plants a fault in each member.
+    """
+
+    def __init__(self, team, game, folder, closing, *, is_right=True):
+        self._program, settings_of, protocol = game
+        self._settings_of = partial(settings_of, team, protocol)
+        self.team, self._is_right = team, is_right
         self._folder, self._closing = folder, closing
         self._over = threading.Event()
         self.sent, self._killed_at = 5, -REMEMBERED
@@ -119,6 +136,9 @@ class Rounds:
 
     def __enter__(self):
         self._thread.start()
+        for name in "ab":
+            self.member(name)
+        wait_for(lambda: len(self.written()) >= 20, "some records")
         return self
 
     def __exit__(self, *_):
@@ -136,8 +156,8 @@ class Rounds:
     def member(self, name):
         settings = self._settings_of(name)
         command = [sys.executable, "-c", self._program, repr(settings)]
-        command += [self.team.prefix]
-        command += [self.team.topic, str(self._folder / name)]
+        command += [self.team.prefix, self.team.topic, str(self._folder / name)]
+        command += [repr(self._is_right)]
         process = subprocess.Popen(command)  # noqa: S603 - our own code
         self._closing.callback(process.wait)
         self._closing.callback(process.kill)
@@ -156,7 +176,7 @@ class Rounds:
         return run(self.team, *arguments, "--group", self.team.group)
 
     def play(self, scope, number, *, is_killed):
-        """Hold a scope while another member joins, and ends."""
+        """Hold a scope while another member joins, and ends; return what leaked."""
         numbers = {1} if scope.endswith(":1") else {0, 1, 2, 3}
         held = {tp for tp in self.team.partitions if tp.partition in numbers}
         owner = ("--owner", "alice")
@@ -180,7 +200,6 @@ class Rounds:
             for one in self.written()
             if quiet_at < one[0] < until and one[1] in numbers
         ]
-        assert leaked == []
         assert self.command("resume", scope, *owner).exit_code == 0
         lifted = time.time()
         wait_for(
@@ -188,6 +207,7 @@ class Rounds:
             "records of all that was held",
             pause=0.1,
         )
+        return leaked
 
     def _has_come(self, name, *, has_share):
         """Tell whether a member reports; and, if so asked, whether it owns something."""
@@ -221,16 +241,11 @@ IDS = [
 @pytest.mark.parametrize("game", GAMES, ids=IDS)
 def test_nothing_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_property):
     """Also across those that leave: by then each has committed what it wrote down."""
-    program, settings, protocol = game
-    chance = random.Random(protocol)  # noqa: S311 - a game
+    chance = random.Random(game[-1])  # noqa: S311 - a game
     scopes = [team.topic, f"{team.topic}:1", f"re:{team.topic[:-1]}.*", "@all"]
     killed = 0
     with ExitStack() as closing:
-        of = partial(settings, team, protocol)
-        rounds = closing.enter_context(Rounds(team, program, of, tmp_path, closing))
-        for name in "ab":
-            rounds.member(name)
-        wait_for(lambda: len(rounds.written()) >= 20, "some records")
+        rounds = closing.enter_context(Rounds(team, game, tmp_path, closing))
         began, number = time.monotonic(), 0
         while number < ROUNDS and time.monotonic() - began < MINUTES * 60:
             number += 1
@@ -238,7 +253,7 @@ def test_nothing_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_prope
             is_killed = number % 6 == 5
             killed += is_killed
             scope = "@all" if is_killed else chance.choice(scopes)
-            rounds.play(scope, number, is_killed=is_killed)
+            assert rounds.play(scope, number, is_killed=is_killed) == []
         record_property("rounds", f"{number}, {killed} killed")
         rounds.end_producing()
         everything = {(p, n) for p in range(4) for n in range(rounds.sent)}
@@ -252,3 +267,15 @@ def test_nothing_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_prope
             if times > 1
         }
     assert again == {}, f"{number} rounds, {killed} killed"
+
+
+@pytest.mark.parametrize("game", GAMES[::3], ids=IDS[::3])
+def test_members_that_look_only_when_holds_change_are_found(team, game, tmp_path):
+    """A negative control: they deliver what a rebalance gives them under a hold."""
+    with (
+        ExitStack() as closing,
+        Rounds(team, game, tmp_path, closing, is_right=False) as rounds,
+    ):
+        assert any(
+            rounds.play("@all", number, is_killed=False) for number in (2, 3, 6, 7)
+        )
