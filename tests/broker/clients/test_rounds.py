@@ -12,10 +12,9 @@ from functools import partial
 
 import pytest
 
-from safeconsumer.group.operator import Operator
 from tests.harness.group.aiokafka import ASSIGNORS
 from tests.harness.group.confluent import NEWER, settings_of
-from tests.harness.group.team import are_quiet, run
+from tests.harness.group.team import run
 from tests.harness.waiting import wait_for
 
 pytestmark = [pytest.mark.nightly, pytest.mark.any_broker]
@@ -52,7 +51,6 @@ AIOKAFKA = """
 import ast, asyncio, importlib, signal, sys, time
 from safeconsumer import Control
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
-from safeconsumer.group.operator import Operator
 from tests.harness.group.aiokafka import ASSIGNORS
 from tests.harness.group.naive import plant_a_fault
 
@@ -188,7 +186,9 @@ class Rounds:
         quiet_at, name = time.time(), f"c{number}"
         third = self.member(name)
         wait_for(
-            lambda: self._has_come(name, has_share=number % 4 > 1), "the third member"
+            lambda: self._has_come(name, has_share=number % 4 > 1),
+            "the third member",
+            pause=0.1,
         )
         third.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
         if is_killed:
@@ -211,15 +211,13 @@ class Rounds:
 
     def _has_come(self, name, *, has_share):
         """Tell whether a member reports; and, if so asked, whether it owns something."""
-        with Operator(self.team.broker.client_config, self.team.settings) as operator:
-            view = operator.look(self.team.group)
-        found = [one for one in view.members if one.name == name]
+        found = [one for one in self.team.look().members if one.name == name]
         return any((one.is_listed and one.claimed) or not has_share for one in found)
 
     def _wait_until_quiet(self, scope, partitions):
         """Await it by a command, or by the reports of those that live."""
         if time.monotonic() - self._killed_at < REMEMBERED:
-            wait_for(lambda: are_quiet(self.team, "ab", partitions), "quiet", pause=0.2)
+            wait_for(lambda: self.team.are_quiet("ab", partitions), "quiet", pause=0.2)
             return
         quiet = self.command("wait", "quiet", scope, "--timeout", WAIT)
         assert quiet.exit_code == 0, quiet.output

@@ -19,8 +19,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli.errors import Status
-from safeconsumer.group.operator import Operator
-from tests.harness.group.team import Team, are_quiet, run
+from tests.harness.group.team import Team, run
 from tests.harness.processes import Process, module
 from tests.harness.waiting import LIMIT, wait_for
 
@@ -159,8 +158,7 @@ class Rounds:
         wait_for(self._is_empty, "the end of their sessions", pause=0.5)
 
     def _is_empty(self):
-        with Operator(self._broker.client_config, self._team.settings) as operator:
-            return not operator.look(self._team.group).facts.members
+        return not self._team.look().facts.members
 
     def _replace(self):
         """Start what is missing, and let those leave that are too many."""
@@ -253,7 +251,10 @@ class Rounds:
         if self._chance.random() < 0.5:
             covered, scope = [*self._team.partitions], self._team.topic
         self._operate("pause", scope, "--reason", "x")
-        wait_for(lambda: self._is_quiet(covered), "quiet", pause=0.2)
+        # Commands also await those that were killed.
+        wait_for(
+            lambda: self._team.are_quiet(self._members, covered), "quiet", pause=0.2
+        )
         self._produce(covered)
         typed, targets = self._targets(target, covered, committed)
         before = time.monotonic()
@@ -313,10 +314,6 @@ class Rounds:
         if not self._has_committed(targets):
             faults.append(f"committed {self.committed()}, not {targets}")
         return faults
-
-    def _is_quiet(self, partitions):
-        """Tell whether those that live report it; commands also await those killed."""
-        return are_quiet(self._team, self._members, partitions)
 
     def _resume(self, scope):
         """Lift the hold; while the group rebalances it is refused, with that reason."""

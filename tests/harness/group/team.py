@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from functools import cached_property
 from uuid import uuid4
 
 from attrs import evolve
@@ -158,6 +159,24 @@ class Team:
 
     # ------------------------------------------------------------ the operator
 
+    @cached_property
+    def _operator(self):
+        made = Operator(self.broker.client_config, self.settings)
+        return self._closing.enter_context(made)
+
+    def look(self):
+        """Return what can be known of the group now, by a connection that stays open."""
+        return self._operator.look(self.group)
+
+    def are_quiet(self, names, partitions):
+        """Tell whether those members report partitions as quiet, and own all of them."""
+        members = [
+            one for one in self.look().members if one.is_listed and one.name in names
+        ]
+        is_obeyed = all(one.claimed & {*partitions} <= one.quiet for one in members)
+        quiet = set().union(*(one.quiet for one in members))
+        return is_obeyed and quiet >= {*partitions}
+
     def operator_holds(self, *scopes, for_=None, owner="alice", reason="test"):
         return self._write(scopes, owner, new_hold(reason, for_))
 
@@ -185,15 +204,6 @@ def settled(team, *names, plain=()):
             ),
         )
     return members
-
-
-def are_quiet(team, names, partitions):
-    """Tell whether those members report partitions as quiet, and own all of them."""
-    with Operator(team.broker.client_config, team.settings) as operator:
-        view = operator.look(team.group)
-    members = [one for one in view.members if one.is_listed and one.name in names]
-    is_obeyed = all(one.claimed & {*partitions} <= one.quiet for one in members)
-    return is_obeyed and set().union(*(one.quiet for one in members)) >= {*partitions}
 
 
 def run(team, *arguments):
