@@ -72,9 +72,10 @@ class Unseen(Entry, tag="unseen"):
 
 
 class Committed(Entry, tag="committed"):
-    """The commits, offset and metadata, at which ownerships begin; None: there is none."""
+    """The commits at which ownerships begin; None: there is none."""
 
-    offsets: dict[str, tuple[Position, str] | None]
+    offsets: dict[str, Position | None]
+    notes: dict[str, str] = {}
 
 
 class Clock(Entry, tag="clock"):

@@ -192,7 +192,8 @@ class Process:
             self._place(name).departed(entry)
 
     def _answered(self, entry: Committed) -> None:
-        for name, found in entry.offsets.items():
+        for name, offset in entry.offsets.items():
+            found = None if offset is None else (offset, entry.notes.get(name, ""))
             self._place(name).answered(found, entry.n)
 
     def _unseen(self, entry: Unseen) -> None:

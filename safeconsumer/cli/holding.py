@@ -621,7 +621,8 @@ def reset_offsets(
                 view = operator.look(group, is_strict=True, has_lags=False)
                 move_what_nobody_owns(operator.admin, view, found)
                 if not asked.output.is_json:
-                    asked.output.lines(wish.rows())
+                    notes = (text for kind, text in done.plan.says if kind == "note")
+                    asked.output.lines(notes)
                 reached = None
                 if limit is not None:
                     reached = waiting.wait_until(

@@ -17,10 +17,10 @@ Of every consumer:
   producer was given ``group_metadata()`` for its transactions, or the client, which is
   not ours, commits by itself;
 - ``committed``: ``offsets``: what the broker answered that the group has committed, where
-  ownerships begin, by partition: the offset and the metadata of the commit, or null if
-  nothing is committed. The metadata of a commit that a member with a journal made, and
-  that the program gave none, are ``name#n``: the ``member`` of that journal's head, and
-  its newest entry when the commit was asked for, which is the ``call`` or follows it;
+  ownerships begin, by partition, or null if nothing is committed; ``notes``: the
+  metadata of these commits. The metadata of a commit that a member with a journal made,
+  and that the program gave none, are ``name#n``: the ``member`` of that journal's head,
+  and its newest entry when the commit was asked for, which is the ``call`` or follows it;
 - ``clock``: ``least``, ``most``: the broker's clock shows this journal's time and at
   least, at most so many seconds; with ``control=``, once a minute and when it is set;
 - ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the

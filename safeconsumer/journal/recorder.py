@@ -337,13 +337,16 @@ class Recorder:
             answers: the answer by partition; None: nothing is committed.
         """
         new = {
-            tp_text(tp): None if one is None else [one.offset, one.metadata or ""]
+            tp_text(tp): one
             for tp, one in answers.items()
             if tp not in self._answers or self._answers[tp] != one
         }
         self._answers.update(answers)
         if new:
-            self._tell_quietly("committed", {"offsets": new})
+            offsets = {name: one and one.offset for name, one in new.items()}
+            notes = {name: one.metadata for name, one in new.items() if one}
+            notes = {name: note for name, note in notes.items() if note}
+            self._tell_quietly("committed", {"offsets": offsets, "notes": notes})
 
     def clock(self, at: float, sent: float, received: float) -> None:
         """

@@ -139,7 +139,8 @@ def test_a_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp
     (call,) = of(tmp_path / "first", "call")
     found = of(tmp_path / "second", "committed", "begins")
     assert [one.event for one in found] == ["committed", "begins"]
-    assert found[0]["offsets"] == {"t:0": [5, f"{maker.member}#{call.number}"]}
+    assert found[0]["offsets"] == {"t:0": 5}
+    assert found[0]["notes"] == {"t:0": f"{maker.member}#{call.number}"}
 
 
 def test_metadata_of_the_program_are_not_replaced_by_the_note(lab, tmp_path):

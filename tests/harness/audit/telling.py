@@ -50,8 +50,7 @@ class Telling:
 
     def asks(self, tp, offset, note=""):
         """Write the commit with which the broker answered; None: there is none."""
-        found = None if offset is None else [offset, note]
-        return self.then("committed", offsets={tp: found})
+        return self.then("committed", offsets={tp: offset}, notes={tp: note})
 
     def revoked(self, *tps, generation=1):
         return self.then("revoked", partitions=tps, generation=generation)
