@@ -211,13 +211,15 @@ def _topics(text: str) -> tuple[str, ...]:
 
 
 def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
+    trouble = ""
+    if _ONLY_JAVA.search(text):  # first, as Python only warns
         trouble = "nested classes and && mean something else in Python"
-        is_same = _ONLY_JAVA.search(text) is None
-    except re.error as error:
-        trouble, is_same = str(error), False
-    if not is_same:
+    else:
+        try:
+            re.compile(text)
+        except re.error as error:
+            trouble = str(error)
+    if trouble:
         message = f"subscribePattern={text!r:.120} cannot be used: {trouble}"
         raise SparkSettingError(message)
     return text

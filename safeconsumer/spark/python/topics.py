@@ -19,7 +19,7 @@ _CLOSE_MS = 200
 # As often, and so many seconds apart, a topic with an error is asked for again: its
 # leaders may just be chosen. Left out, its partitions would not be read, in silence.
 _TRIES = 3
-_BETWEEN = 0.5
+_BETWEEN = 0.1
 _UNKNOWN = kafka_errors.UnknownTopicOrPartitionError.errno
 
 Described = Mapping[str, Any]
