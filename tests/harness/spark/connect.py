@@ -47,6 +47,7 @@ class ConnectServer:
             **SETTINGS,
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),
+            "spark.log.level": "WARN",
             **self._settings,
         }
         command = [str(self._home / "bin" / "spark-submit"), "--class", _CLASS]

@@ -1,0 +1,178 @@
+"""S9: a source in pure Python, through a real Spark Connect server without any jar."""
+
+import time
+
+import pytest
+
+from tests.harness.spark.connect import ConnectServer
+from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.operator import Operator
+from tests.harness.waiting import looks
+
+pytestmark = [
+    pytest.mark.spark(since="4.2"),
+    pytest.mark.real_broker,
+    pytest.mark.timeout(900),
+]
+
+OFTEN = {"processingTime": "200 milliseconds"}
+
+
+@pytest.fixture(scope="module")
+def server(quick, tmp_path_factory):  # noqa: ARG001 - before its JVM
+    with ConnectServer(tmp_path_factory.mktemp("connect")) as running:
+        yield running
+
+
+@pytest.fixture
+def operator(kafka_broker):
+    made = Operator(kafka_broker)
+    with made.team:
+        yield made
+
+
+@pytest.fixture
+def far(server, kafka_broker, tmp_path):
+    """Lend topics and a folder, which a client of the server uses."""
+    made = Lake(server.session(), kafka_broker, tmp_path, partitions=2)
+    yield made
+    for query in made.spark.streams.active:
+        query.stop()
+
+
+def options(operator, **more):
+    """Return options as the lake takes them."""
+    named = {**operator.options(), **more}
+    return {name.replace(".", "_"): one for name, one in named.items()}
+
+
+@pytest.mark.contract("S9")
+def test_a_group_hold_stops_a_stream_of_a_client(far, operator):
+    """A run ends by itself under a hold; the rows come after it is lifted, once."""
+    given = options(operator)
+    far.produce_both(30)
+    far.run(**given)
+    assert far.rows() == far.produced()
+    operator.hold(far.orders)
+    far.produce_both(10)
+    before = far.rows(far.orders)
+    far.run(**given)
+    assert far.rows(far.orders) == before
+    assert far.rows(far.returns) == far.produced(far.returns)
+    operator.lift(far.orders)
+    far.run(**given, minRecordsPerTask="1000")
+    assert far.rows() == far.produced()
+
+
+@pytest.mark.contract("S9")
+def test_a_checkpoint_goes_to_the_official_source_and_back(far, spark, controller):
+    """One schema and one checkpoint, three sources: nothing lost, nothing twice."""
+    client = far.spark
+    for include in ("true", "false"):
+        given = {"includeHeaders": include}
+        ours = far.stream(given).schema
+        far.spark = spark
+        assert ours.jsonValue() == far.stream(given, "kafka").schema.jsonValue()
+        far.spark = client
+    steps = ["python", "kafka", "python", "safekafka", "python", "kafka"]
+    for step, source in enumerate(steps):
+        far.produce_both(20)
+        is_held = step in {2, 3}
+        scope = far.orders if is_held else ""
+        if source == "python":
+            far.spark = client
+            far.run(holds=scope)
+        else:
+            far.spark = spark
+            if is_held:
+                controller.pause(scope)
+            far.run(format_=source)
+            controller.resume(far.orders)
+        assert (far.rows() == far.produced()) != is_held
+    assert far.rows() == far.produced()
+
+
+@pytest.mark.contract("S9")
+def test_what_the_source_lacks_is_refused_where_the_stream_is_described(far):
+    for given in ({"maxRecordsPerPartition": "5"}, {"kafka.group.id": "g"}):
+        with pytest.raises(Exception, match=next(iter(given)).lower()):
+            far.stream(given).schema  # noqa: B018 - the server is asked for it
+
+
+def batches(lake):
+    """Count the batches in a checkpoint's logs: those planned, and those that ended."""
+    return tuple(
+        len([one for one in (lake.checkpoint / log).glob("*") if one.name.isdigit()])
+        for log in ("offsets", "commits")
+    )
+
+
+def is_in_a_batch(lake):
+    planned, ended = batches(lake)
+    return planned > ended
+
+
+def kill_in_batches(server, lakes, **given):
+    """
+    Run queries until each has ended a batch, and one is in a batch; kill the server.
+
+    Return how many were in a batch.
+    """
+    before = [batches(one)[1] for one in lakes]
+    for lake in lakes:
+        lake.start(trigger={"processingTime": "0 seconds"}, **given)
+
+    def has_come():
+        went_on = all(batches(one)[1] > n for one, n in zip(lakes, before, strict=True))
+        return went_on and any(map(is_in_a_batch, lakes))
+
+    for _ in looks(has_come, "a batch under way", LIMIT, seen=server.log):
+        time.sleep(0.01)
+    server.kill()
+    return sum(map(is_in_a_batch, lakes))
+
+
+@pytest.mark.contract("S9")
+@pytest.mark.parametrize(
+    ("rounds", "queries"),
+    [(1, 1), pytest.param(5, 5, marks=pytest.mark.nightly)],
+    ids=["once", "often"],
+)
+def test_a_server_killed_in_batches(
+    quick,  # noqa: ARG001 - before its JVM
+    kafka_broker,
+    operator,
+    tmp_path,
+    rounds,
+    queries,
+):
+    """Batches of the offset log come again in full, held or not: none lost, none twice."""
+    given = options(operator)
+    inside = 0
+    with ConnectServer(tmp_path) as server:
+        client = server.session()
+        folders = [tmp_path / str(number) for number in range(queries)]
+        lakes = [Lake(client, kafka_broker, one, partitions=2) for one in folders]
+        for number in range(rounds):
+            for lake in lakes:
+                lake.produce_both(200)
+            scopes = [f"{lake.returns}:1" for lake in lakes]
+            operator.hold(*scopes[number % 2 :])
+            tasks = str((1, 40, 1000)[number % 3])
+            inside += kill_in_batches(
+                server,
+                lakes,
+                maxOffsetsPerTrigger="60",
+                minRecordsPerTask=tasks,
+                **given,
+            )
+            operator.lift(*scopes)
+            server.start()
+            for lake in lakes:
+                lake.spark = server.session()
+                assert not lake.rows() - lake.produced()
+        for lake in lakes:
+            lake.run(**given)
+    print(f"{inside} of {rounds * queries} queries were killed in a batch")  # noqa: T201
+    assert [one.rows() for one in lakes] == [one.produced() for one in lakes]
+    assert inside >= rounds
