@@ -7,7 +7,7 @@ import pytest
 
 from tests.harness.spark import connector
 
-_MEANING = "spark(since): needs pyspark, of this line or newer, Java and Spark's Kafka connector"
+_MEANING = "spark(since): needs pyspark, at least that one, Java and Spark's connector"
 
 
 def pytest_configure(config):

@@ -138,14 +138,7 @@ def kill_in_batches(server, lakes, **given):
     [(1, 1), pytest.param(5, 5, marks=pytest.mark.nightly)],
     ids=["once", "often"],
 )
-def test_a_server_killed_in_batches(
-    quick,  # noqa: ARG001 - before its JVM
-    kafka_broker,
-    operator,
-    tmp_path,
-    rounds,
-    queries,
-):
+def test_a_server_killed_in_batches(kafka_broker, operator, tmp_path, rounds, queries):
     """Batches of the offset log come again in full, held or not: none lost, none twice."""
     given = options(operator)
     inside = 0

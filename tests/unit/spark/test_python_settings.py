@@ -68,7 +68,7 @@ def test_the_control_topics_may_be_on_another_cluster():
         ({"startingTimestamp": "5"}, "startingtimestamp"),
         ({"startingOffsetsByTimestamp": "{}"}, "startingoffsetsbytimestamp"),
         ({"endingOffsets": "latest"}, "endingoffsets"),
-        ({"holds.grop": "g"}, "holds.grop"),
+        ({"holds.contrl": "g"}, "holds.contrl"),
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
         ({"assign": '{"orders":[0]}'}, "subscribe and assign"),
         ({"kafka.auto.offset.reset": "earliest"}, "auto.offset.reset"),
