@@ -1,11 +1,13 @@
 """Describes the Kafka clients that streams need, of Java's library or another."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from safeconsumer.group.control_clients import Remade
 from safeconsumer.group.fold import Written
 from safeconsumer.group.topics import Facts
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.spark.offsets import Offsets
 
 
 class HoldsTopic(Protocol):
@@ -69,6 +71,40 @@ class StatusTopic(Protocol):
         """Close the client, if there is one; the next report makes another."""
 
 
+class Cluster(Protocol):
+    """
+    Answers a stream's questions about its topics, and commits its progress.
+
+    It connects at the first question; ``until`` is of the monotonic clock.
+
+    Thread rules: any thread.
+    """
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The exceptions with which it fails; others are defects."""
+
+    def firsts(
+        self, partitions: Collection[TopicPartition], until: float
+    ) -> Mapping[TopicPartition, int]:
+        """Return the first offsets that are there."""
+
+    def topic_ids(self, names: Collection[str], until: float) -> Mapping[str, str]:
+        """Return the topics' ids."""
+
+    def group(self, name: str, until: float) -> tuple[int, Mapping[object, str]]:
+        """Return how many members a group has, and the metadata of what it committed."""
+
+    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
+        """Commit offsets to a group without members, with this metadata."""
+
+    def reason(self, error: BaseException) -> str:
+        """Return for people why a method failed."""
+
+    def close(self) -> None:
+        """Close the client; it may be called twice."""
+
+
 class Clients(Protocol):
     """
     Makes the clients of one cluster and login.
@@ -85,6 +121,9 @@ class Clients(Protocol):
 
     def status_topic(self, name: str) -> StatusTopic:
         """Return what writes the status topic; it connects to nothing yet."""
+
+    def cluster(self) -> Cluster:
+        """Return what answers questions about topics; it connects to nothing yet."""
 
 
 class MakesClients(Protocol):

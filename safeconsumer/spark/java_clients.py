@@ -6,8 +6,9 @@ stores, Kerberos, IAM, and whatever else a login module or an engine of Java bri
 """
 
 import importlib
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,9 @@ from safeconsumer.errors.base import ClientPropertyError
 from safeconsumer.group import topics as topic_facts
 from safeconsumer.group.control_clients import Remade
 from safeconsumer.group.fold import Written
+from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark import platforms
+from safeconsumer.spark.offsets import Offsets
 
 _SHIM = "safeconsumer.spark.SafeKafkaProvider"
 _KAFKA = "org.apache.kafka"
@@ -47,6 +50,7 @@ _SETTINGS = (
     "message.timestamp.type",
     "unclean.leader.election.enable",
 )
+_NO_GROUP = "GroupIdNotFoundException"  # of Kafka 4
 _MISSING = "UnknownTopicOrPartitionException"
 _REFUSED = "AuthorizationException"
 _SILENT = (
@@ -121,6 +125,10 @@ class JavaClients:
         """Return what writes the status topic; it connects to nothing yet."""
         return JavaStatusTopic(self, name)
 
+    def cluster(self) -> "JavaCluster":
+        """Return what answers questions about topics; it connects to nothing yet."""
+        return JavaCluster(self)
+
     def consumer(self) -> Any:  # noqa: ANN401 - Java's
         """
         Return a consumer without a group; its records' bytes are read as ISO-8859-1.
@@ -191,17 +199,17 @@ class JavaClients:
         kind = java_class(self.jvm, f"{_KAFKA}.clients.producer.ProducerRecord")
         return kind(topic, 0, at_ms, key, value)
 
-    def ends_of(self, partitions: Iterable[Any]) -> Any:  # noqa: ANN401 - Java's
-        """Return what an admin is asked for to learn where partitions end."""
-        latest = java_class(self.jvm, f"{_KAFKA}.clients.admin.OffsetSpec").latest()
+    def offsets_of(self, partitions: Iterable[Any], where: str = "latest") -> Any:  # noqa: ANN401 - Java's
+        """Return what an admin is asked for to learn where partitions end, or begin."""
+        spec = java_class(self.jvm, f"{_KAFKA}.clients.admin.OffsetSpec")
         wanted = self.jvm.java.util.HashMap()
         for one in partitions:
-            wanted.put(one, latest)
+            wanted.put(one, getattr(spec, where)())
         return wanted
 
-    def partition(self, topic: str) -> Any:  # noqa: ANN401 - Java's
-        """Return the first partition of a topic."""
-        return java_class(self.jvm, f"{_KAFKA}.common.TopicPartition")(topic, 0)
+    def partition(self, topic: str, number: int = 0) -> Any:  # noqa: ANN401 - Java's
+        """Return a partition of a topic."""
+        return java_class(self.jvm, f"{_KAFKA}.common.TopicPartition")(topic, number)
 
     def _made(self, name: str, more: Mapping[str, str], make: str = "") -> Any:  # noqa: ANN401 - Java's
         wanted = self.jvm.java.util.HashMap()
@@ -246,7 +254,7 @@ class JavaHoldsTopic:
         self._admin = self._admin or self._clients.admin()
         self._consumer = self._clients.consumer()
         self._partition = self._clients.partition(self._name)
-        self._to_end = self._clients.ends_of([self._partition])
+        self._to_end = self._clients.offsets_of([self._partition])
         self._consumer.assign([self._partition])
         self._is_placed = False
         return True
@@ -356,6 +364,82 @@ class JavaStatusTopic:
         if producer is not None:
             with suppress(*errors()):
                 self._clients.close(producer)
+
+
+class JavaCluster:
+    """A :class:`~safeconsumer.spark.clients.Cluster` with Java's admin client."""
+
+    def __init__(self, clients: JavaClients) -> None:
+        self._clients = clients
+        self._lock = threading.Lock()
+        self._made: Any = None
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What a call into the JVM raises."""
+        return errors(ClientPropertyError)
+
+    def firsts(
+        self, partitions: Collection[TopicPartition], until: float
+    ) -> dict[TopicPartition, int]:
+        """Return the first offsets that are there."""
+        java = {tp: self._clients.partition(*tp) for tp in partitions}
+        wanted = self._clients.offsets_of(java.values(), "earliest")
+        asked = self._admin().listOffsets(wanted)
+        return {
+            tp: int(self._clients.result(asked.partitionResult(one), until).offset())
+            for tp, one in java.items()
+        }
+
+    def topic_ids(self, names: Collection[str], until: float) -> dict[str, str]:
+        """Return the topics' ids."""
+        asked = self._admin().describeTopics([*names]).allTopicNames()
+        found = self._clients.result(asked, until)
+        return {name: str(found[name].topicId()) for name in names}
+
+    def group(self, name: str, until: float) -> tuple[int, dict[object, str]]:
+        """Return how many members a group has, and the metadata of what it committed."""
+        asked = self._admin().describeConsumerGroups([name]).describedGroups()[name]
+        try:
+            members = int(self._clients.result(asked, until).members().size())
+        except errors() as error:
+            if root_cause(error)[0] != _NO_GROUP:
+                raise
+            return 0, {}
+        offsets = self._admin().listConsumerGroupOffsets(name)
+        found = self._clients.result(offsets.partitionsToOffsetAndMetadata(), until)
+        return members, {
+            str(tp): str(one.metadata()) for tp, one in found.items() if one is not None
+        }
+
+    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
+        """Commit offsets to a group without members, with this metadata."""
+        kind = java_class(
+            self._clients.jvm, f"{_KAFKA}.clients.consumer.OffsetAndMetadata"
+        )
+        wanted = self._clients.jvm.java.util.HashMap()
+        for tp, end in ends.items():
+            wanted.put(self._clients.partition(*tp), kind(end, note))
+        asked = self._admin().alterConsumerGroupOffsets(group, wanted)
+        self._clients.result(asked.all(), until)
+
+    def reason(self, error: BaseException) -> str:
+        """Return for people why a method failed."""
+        return root_cause(error)[1]
+
+    def close(self) -> None:
+        """Close the client, if there is one."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            with suppress(*errors()):
+                self._clients.close(made)
+
+    def _admin(self) -> Any:  # noqa: ANN401 - Java's
+        with self._lock:
+            if self._made is None:
+                self._made = self._clients.admin()
+            return self._made
 
 
 def _record(line: str) -> Written:

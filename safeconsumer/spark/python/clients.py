@@ -1,7 +1,7 @@
 """Makes kafka-python's clients for control topics, out of Java's properties."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -16,7 +16,9 @@ from safeconsumer.group.control_clients import Remade
 from safeconsumer.group.fold import Written
 from safeconsumer.group.topic_reader import TopicReader, written
 from safeconsumer.group.topics import Facts
+from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.python import settings
+from safeconsumer.spark.python.topics import Topics
 
 # Milliseconds; a poll ends at the first record, so this only limits how late a read ends.
 _POLL_MS = 20
@@ -29,6 +31,7 @@ class PythonClients:
     A :class:`~safeconsumer.spark.clients.Clients` on kafka-python.
 
     Args:
+        topics: the topics of the stream, as its planner sees them.
         properties: properties of Java's clients; those of reading are left out.
 
     Raises:
@@ -37,7 +40,8 @@ class PythonClients:
 
     errors: tuple[type[Exception], ...] = (OSError, kafka_errors.KafkaError)
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, topics: Topics, properties: Mapping[str, str]) -> None:
+        self._topics = topics
         try:
             self._base = settings.connection(properties)
         except SparkSettingError as error:
@@ -50,6 +54,52 @@ class PythonClients:
     def status_topic(self, name: str) -> "PythonStatusTopic":
         """Return what writes the status topic; it connects to nothing yet."""
         return PythonStatusTopic(self._base, name)
+
+    def cluster(self) -> "PlannedCluster":
+        """Return what answers questions about topics; it connects to nothing."""
+        return PlannedCluster(self._topics)
+
+
+class PlannedCluster:
+    """
+    A :class:`~safeconsumer.spark.clients.Cluster` that knows what the planner has asked.
+
+    It has no part in ``commitGroup``, which the Python source refuses.
+    """
+
+    errors = PythonClients.errors
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def firsts(
+        self,
+        partitions: Collection[tuple[str, int]],
+        until: float,  # noqa: ARG002 - it does not ask
+    ) -> dict[tuple[str, int], int]:
+        """Return the first offsets that were there at the last plan."""
+        known = self._topics.firsts
+        return {tp: known[tp] for tp in partitions if tp in known}
+
+    def topic_ids(self, names: Collection[str], until: float) -> dict[str, str]:  # noqa: ARG002 - as above
+        """Return the topics' ids."""
+        known = self._topics.ids
+        return {name: known[name] for name in names if name in known}
+
+    def group(self, name: str, until: float) -> tuple[int, Mapping[object, str]]:
+        """Raise: no group is asked for."""
+        raise NotImplementedError
+
+    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
+        """Raise: nothing is committed."""
+        raise NotImplementedError
+
+    def reason(self, error: BaseException) -> str:
+        """Return for people why a method failed."""
+        return str(error) or type(error).__name__
+
+    def close(self) -> None:
+        """Do nothing: the connections are the planner's."""
 
 
 class PythonHoldsTopic:

@@ -8,9 +8,9 @@ begins and ends, how a limit is shared, which records are gone, and who reads th
 """
 
 import itertools
-import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import partial
 
 from safeconsumer.errors.base import SparkSettingError
 from safeconsumer.holds.scope import TopicPartition
@@ -22,10 +22,10 @@ from safeconsumer.spark.python.clients import PythonClients
 from safeconsumer.spark.python.reading import Range, lose
 from safeconsumer.spark.python.settings import EARLIEST, LATEST, Settings
 from safeconsumer.spark.python.topics import Topics
+from safeconsumer.spark.skipping import SkipFiles
+from safeconsumer.spark.stream import Stream
 
 NAME = "safekafka"
-
-log = logging.getLogger("safeconsumer.spark")
 
 
 class Planner:
@@ -41,10 +41,14 @@ class Planner:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._topics = Topics(settings)
-        self._stream = Opening(ledger(), PythonClients).stream(NAME, settings.holds)
+        self._stream = self._opened()
         self._target: Offsets | None = None
-        self._reported: Mapping[TopicPartition, int] = {}
         self.latest: Offsets | None = None
+
+    def _opened(self) -> Stream:
+        clients = partial(PythonClients, self._topics)
+        opening = Opening(ledger(), clients, _files)
+        return opening.stream(NAME, self._settings.holds)
 
     def initial(self) -> Offsets:
         """
@@ -84,18 +88,21 @@ class Planner:
             DataLostError: records that it was to read are gone, and that fails it.
             HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
         """
-        facts = {"ends": "no" if self._target is None else "yes"}
-        self._stream.plan({**facts, "start": offsets.render(start)})
         firsts, ends = self._bounds(start)
-        told = self._stream.share({"latest": offsets.render(ends)})
-        pretended = offsets.parse(told["from"])
-        begins = {tp: pretended.get(tp, firsts.get(tp, 0)) for tp in ends}
-        wished = ends if most is None else limited(begins, ends, most)
-        rendered = {"end": offsets.render(wished), "latest": offsets.render(ends)}
-        frozen = self._stream.freeze({**facts, **rendered})
+        self._topics.firsts = firsts
+        facts = {
+            "ends": "no" if self._target is None else "yes",
+            "start": offsets.render(start),
+            "latest": offsets.render(ends),
+            "limit": "none" if most is None else "maximum",
+        }
+        begins = {tp: start.get(tp, firsts.get(tp, 0)) for tp in ends}
+        answer = self._stream.plan({**facts, "end": _limited(begins, ends, most)})
+        if "from" in answer:
+            begins = {**begins, **offsets.parse(answer["from"])}
+            answer = self._stream.freeze({**facts, "end": _limited(begins, ends, most)})
         self.latest = ends
-        self._report_deleted(start, firsts)
-        return offsets.parse(frozen["end"])
+        return offsets.parse(answer["end"])
 
     def _bounds(self, start: Offsets) -> tuple[Offsets, Offsets]:
         partitions = self._topics.partitions()
@@ -108,23 +115,6 @@ class Planner:
         if gone := sorted(set(start) - set(ends)):
             self._lose(f"{offsets.named(gone)}: gone")
         return firsts, ends
-
-    def _report_deleted(self, start: Offsets, firsts: Offsets) -> None:
-        # The query would fail for it at the first batch after the resume only.
-        deleted = {
-            tp: firsts[tp]
-            for tp in self._stream.held()
-            if firsts.get(tp, 0) > start.get(tp, 0)
-        }
-        for tp, first in deleted.items():
-            if self._reported.get(tp) != first:
-                log.warning(
-                    "held %s:%d: records %d to %d are deleted already",
-                    *tp,
-                    start.get(tp, 0),
-                    first - 1,
-                )
-        self._reported = deleted
 
     def tasks(self, start: Offsets, end: Offsets) -> list[tuple[Range, ...]]:
         """
@@ -196,6 +186,16 @@ class Planner:
 
     def _lose(self, what: str) -> None:
         lose(self._settings, what)
+
+
+def _files(folder: str) -> SkipFiles:
+    """Raise: without a folder, which Spark gives no Python source, nothing is skipped."""
+    raise NotImplementedError(folder)
+
+
+def _limited(begins: Offsets, ends: Offsets, most: int | None) -> str:
+    found = ends if most is None else limited(begins, ends, most)
+    return offsets.render(found)
 
 
 def limited(begins: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, int]:

@@ -36,6 +36,7 @@ class Topics:
 
     Attributes:
         ids: the topics' ids by name, as far as brokers report them.
+        firsts: the first offsets that were there at the last plan.
         made_again: the topics that were deleted and made again before the last call of
             :meth:`partitions`, and after the one before.
     """
@@ -45,6 +46,7 @@ class Topics:
         self._asker: KafkaConsumer | None = None
         self._admin: KafkaAdminClient | None = None
         self.ids: dict[str, str] = {}
+        self.firsts: Offsets = {}
         self.made_again: tuple[str, ...] = ()
 
     def partitions(self) -> list[tuple[str, int]]:

@@ -5,6 +5,7 @@ import pytest
 from safeconsumer.errors import SparkSettingError
 from safeconsumer.testing._ports import free_port
 from tests.harness.docs.pages import blocks, printed_after, spark_examples
+from tests.harness.spark.lake import until
 from tests.system.spark.test_control import operator
 
 __all__ = ["operator"]  # a fixture
@@ -38,6 +39,7 @@ def held_by(operator, code):
 PORT = "port=9092"
 STREAM = [one for one in spark_examples() if one.page.name == "spark.md"]
 (ARCHIVE,) = [one for one in spark_examples() if one.page.name == "archive.md"]
+(ASIDE,) = [one for one in spark_examples() if one.page.name == "failed-batches.md"]
 
 
 def test_the_tutorial_shows_what_its_page_says(
@@ -84,3 +86,32 @@ def test_the_archive_writes_a_folder_with_one_checkpoint(lake, operator):
             exec(compile(another, "page", "exec"), {})  # noqa: S102 - our own text
     exec(compile(code, "page", "exec"), {})  # noqa: S102 - our own text
     assert lake.rows() == lake.produced()
+
+
+def test_a_batch_that_fails_holds_its_partition_and_the_query_lives_on(
+    lake, controller
+):
+    """With the error as the reason; what came is set aside, in order, and nothing is lost."""
+    for number in range(lake.partitions):
+        lake.produce_values(lake.orders, number, *[b'{"amount": 1}'] * 5)
+    lake.produce_values(lake.orders, 2, b"no JSON")
+    names = {}
+    exec(compile(adapted(ASIDE, lake), "page", "exec"), names)  # noqa: S102 - our own text
+    query, bad = names["query"], f"{lake.orders}:2"
+    until(lambda: controller.explain(bad) != (), query)
+    (line,) = controller.explain(bad)
+    assert "batch 0: " in line
+    assert "FAILFAST" in line
+    for number in range(lake.partitions):
+        lake.produce_values(lake.orders, number, *[b'{"amount": 1}'] * 5)
+    until(lambda: controller.lag() == {(lake.orders, 2): 5}, query)
+    controller.wait_quiet()
+    good, aside = lake.data.parent / "good", lake.data.parent / "aside"
+    assert [one.name for one in aside.iterdir()] == [f"{lake.orders}-2"]
+    assert lake.spark.read.parquet(str(aside / f"{lake.orders}-2" / "0")).count() == 6
+    flowing = [one for one in good.glob("*/*") if (one / "_SUCCESS").exists()]
+    assert sum(lake.spark.read.parquet(str(one)).count() for one in flowing) == 30
+    controller.resume(bad, owner="failed")
+    until((good / f"{lake.orders}-2").exists, query)
+    assert query.exception() is None
+    query.stop()

@@ -402,6 +402,9 @@ def spark(session: Any) -> None:
     assert_type(controller.lag(), dict[tuple[str, int], int])
     session.dataSource.register(SafeKafkaSource)
     assert_type(SafeKafkaSource.name(), str)
+    controller.skip("orders:3", to=4711, reason="poison", owner="alice")
+    controller.skip(TopicPartition("orders", 3), to=0, reason="made again")
+    controller.skip("orders:3", to=4711)  # type: ignore[call-arg]  # a reason is needed
     controller.register("x")  # type: ignore[attr-defined]  # there is no such method
 
 
