@@ -12,7 +12,6 @@ from safeconsumer.errors import (
     HoldsUnreadableError,
     SparkSettingError,
 )
-from safeconsumer.group.report_wire import decode_report
 from safeconsumer.spark import offsets as wire
 from safeconsumer.spark import retention
 from tests.harness.spark.planned import Planned, counted, offsets
@@ -97,40 +96,12 @@ def test_a_holds_topic_that_kafka_would_empty_is_refused(planned, operator):
 
 
 def test_a_stream_reports_until_it_stops(planned, operator):
-    topic = str(operator.team.settings.status_topic)
-    options = {**operator.options(), "holds.statusTopic": topic}
     planned.produce(3, 3)
-    planned.start(**options)
+    planned.start(**{**operator.options(), **operator.reports()})
     planned.batch()
-    wait_for(lambda: "ready" in states(operator, topic), "a report")
+    wait_for(lambda: "ready" in operator.states(), "a report")
     planned.end()
-    wait_for(lambda: states(operator, topic)[-1] == "stopped", "the last report")
-
-
-def states(operator, topic):
-    """Return the states that streams reported, in order."""
-    found = []
-    for record in every_record(operator.team.broker, topic):
-        report = decode_report(record.value)
-        found.append(report.state)
-    return found
-
-
-def every_record(broker, topic):
-    from kafka import KafkaConsumer, TopicPartition  # noqa: PLC0415
-
-    consumer = KafkaConsumer(**broker.client_config)
-    try:
-        tp = TopicPartition(topic, 0)
-        consumer.assign([tp])
-        consumer.seek_to_beginning(tp)
-        (end,) = consumer.end_offsets([tp]).values()
-        found = []
-        while consumer.position(tp) < end:
-            found += consumer.poll(200).get(tp, [])
-        return found
-    finally:
-        consumer.close()
+    wait_for(lambda: operator.states()[-1] == "stopped", "the last report")
 
 
 # ------------------------------------------------------------ beginnings

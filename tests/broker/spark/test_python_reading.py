@@ -4,9 +4,11 @@ from itertools import chain, pairwise
 
 import pytest
 from kafka import KafkaProducer
+from kafka.errors import KafkaError
 
 from safeconsumer.errors import DataLostError
 from safeconsumer.spark.python import reading
+from tests.harness.group.secured import PASSWORDS, SecuredBroker
 from tests.harness.producing import write
 from tests.harness.spark.planned import Planned, offsets
 
@@ -92,3 +94,28 @@ def test_no_more_readers_are_kept_than_a_few(planned, kept):
         planned.start(kafka_fetch_max_wait_ms=wait)
         planned.batch(1)
     assert len(kept) == 4
+
+
+@pytest.mark.nightly
+@pytest.mark.java_brokers
+def test_a_stream_logs_in_with_its_own_properties():
+    """Planner and readers use the same login, and no error shows the password."""
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    given = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+    }
+    words = {"right": PASSWORDS["operator"], "wrong": "hunter2-secret"}
+    jaas = {
+        name: f'{login}username="operator" password="{word}";'
+        for name, word in words.items()
+    }
+    with SecuredBroker() as broker, Planned(broker) as planned:
+        planned.produce(5)
+        planned.start(**given, **{"kafka.sasl.jaas.config": jaas["right"]})
+        assert len(planned.batch()) == 5
+        with pytest.raises(KafkaError) as caught:
+            planned.start(**given, **{"kafka.sasl.jaas.config": jaas["wrong"]}).end(
+                planned.at, None
+            )
+        assert words["wrong"] not in str(caught.value)
