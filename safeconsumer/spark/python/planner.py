@@ -153,7 +153,7 @@ class Planner:
     ) -> int:
         """Return where to begin with a partition, after a loss too."""
         name = offsets.named([tp])
-        if start is None and 0 < first <= end:
+        if start is None and first and end:
             self._lose(f"{name}: it is new, and begins at {first} instead of 0")
         elif end < (start or 0):
             self._lose(
@@ -174,10 +174,6 @@ class Planner:
             for first, end in itertools.pairwise(at):
                 if end > first:
                     yield Range(one.topic, one.partition, first, end, one.topic_id)
-
-    def ended(self) -> None:
-        """Note that the batch before the last plan has run."""
-        self._stream.ended({})
 
     def close(self) -> None:
         """Report that the stream stops, and close the connections."""

@@ -90,9 +90,13 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
         planned = self._planner.tasks(_offsets(start), _offsets(end))
         return [Task(ranges) for ranges in planned]
 
-    def commit(self, end: Mapping[str, Any]) -> None:  # noqa: ARG002 - Spark's
-        """Note that a batch has run; Spark calls it when it plans the next one."""
-        self._planner.ended()
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """
+        Do nothing: the next plan proves that a batch has ended.
+
+        Spark commits a batch after it has planned the next one, whose rows are about to
+        be read: to call that an end would report held partitions as quiet too early.
+        """
 
     def stop(self) -> None:
         """Report that the stream stops, and close the connections."""

@@ -104,6 +104,32 @@ def test_a_stream_reports_until_it_stops(planned, operator):
     wait_for(lambda: operator.states()[-1] == "stopped", "the last report")
 
 
+def test_a_batch_counts_as_running_until_the_next_plan(planned, operator):
+    """Spark commits a batch after it has planned the next one: that is no end of it."""
+    planner = planned.start(**operator.options())
+    planned.produce(5, 5)
+    planned.batch()
+    planned.produce(0, 5)
+    planned.batch()
+    watched = planner._stream.watched
+    assert watched.now().reading == {(planned.topic, 1)}
+    planned.batch()
+    assert watched.now().reading == frozenset()
+
+
+def test_a_new_partition_whose_records_are_all_gone_is_a_loss(planned):
+    planned.produce(1, 1)
+    planner = planned.start()
+    planned.batch()
+    with planned.admin() as admin:
+        admin.create_partitions({planned.topic: 3})
+    planned.produce(0, 0, 9)
+    start, end = planned.plan()
+    planned.delete_before(9, partition=2)
+    with pytest.raises(DataLostError, match="begins at 9 instead of 0"):
+        planner.tasks(start, {**end, (planned.topic, 2): 4})
+
+
 # ------------------------------------------------------------ beginnings
 
 

@@ -95,7 +95,6 @@ class Planned:
         start, end = self.plan(most)
         found = [row for task in self.tasks(start, end) for row in self.read(task)]
         self.at = end
-        self._planner.ended()
         return found
 
     def read(self, task):

@@ -68,6 +68,7 @@ def test_the_control_topics_may_be_on_another_cluster():
         ({"startingTimestamp": "5"}, "startingtimestamp"),
         ({"startingOffsetsByTimestamp": "{}"}, "startingoffsetsbytimestamp"),
         ({"endingOffsets": "latest"}, "endingoffsets"),
+        ({"commitGroup": "g-progress"}, "commitgroup"),
         ({"holds.contrl": "g"}, "holds.contrl"),
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
         ({"assign": '{"orders":[0]}'}, "subscribe and assign"),
