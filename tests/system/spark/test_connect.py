@@ -9,6 +9,8 @@ from tests.harness.spark.lake import LIMIT, Lake, until
 from tests.harness.spark.operator import Operator
 from tests.harness.waiting import looks
 
+pytest.importorskip("grpc_status", reason="no pyspark[connect]")
+
 pytestmark = [
     pytest.mark.spark(since="4.2"),
     pytest.mark.real_broker,
