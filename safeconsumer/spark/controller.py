@@ -11,7 +11,6 @@ from safeconsumer.errors.base import (
     HookTypeError,
     NotQuietError,
     SparkSetupError,
-    TargetTypeError,
 )
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event
@@ -32,7 +31,7 @@ from safeconsumer.holds.view import Holds
 from safeconsumer.spark import offsets
 from safeconsumer.spark.bridge import Bridge, Opener
 from safeconsumer.spark.queries import SparkQueries
-from safeconsumer.spark.skipping import Skip, Wanted
+from safeconsumer.spark.skipping import Wanted, checked_skip
 
 _LOOK_SECONDS = 0.05
 _STARTING = "it is starting; what it reads is not known yet"
@@ -148,34 +147,20 @@ class Controller:
                 partition.
         """
         self._refuse_if_over()
-        found = _scopes((target,))
-        if len(found) != 1 or not isinstance(found[0], scopes.Partition):
-            message = f"skip takes one partition, such as orders:3, not {target!r:.60}"
-            raise TargetTypeError(message)
-        if isinstance(to, bool) or not isinstance(to, int) or to < 0:
-            message = f"to must be an offset, 0 or more, not {to!r:.60}"
-            raise HoldSettingError(message)
-        why = checked_reason(reason)
-        if not why:
-            message = "skip needs a reason: what is skipped is lost to this stream"
-            raise HoldSettingError(message)
-        topic, number = found[0].topic, found[0].partition
+        skip = checked_skip(_scopes((target,)), to, reason, owner)
         readers = [
             one.name
             for one in self._bridge.streams()
-            if (topic, number) in one.watched.now().partitions
+            if skip.tp in one.watched.now().partitions
         ]
         if len(readers) > 1:
             message = (
-                f"{len(readers)} streams of this session read {found[0]}, and only one "
+                f"{len(readers)} streams of this session read {target}, and only one "
                 "would skip: stop the others, or run each in a session of its own "
                 "(spark.newSession())"
             )
             raise SparkSetupError(message)
-        owner = checked_owner(owner)
-        self._wanted.add(
-            Skip(topic=topic, partition=number, to=to, owner=owner, reason=why)
-        )
+        self._wanted.add(skip)
 
     @contextmanager
     def held(self, *targets: object, reason: str | None = None) -> Iterator[None]:

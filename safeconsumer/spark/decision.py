@@ -72,7 +72,8 @@ class Plan:
         goes on.
         """
         kept = {tp: self._kept(tp) for tp in self.held if tp in end}
-        return {**end, **kept, **self.skips}
+        skipped = {tp: to for tp, to in self.skips.items() if tp in end}
+        return {**end, **kept, **skipped}
 
     def _kept(self, tp: TopicPartition) -> int:
         start = self.start.get(tp, 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Protocol, TypeVar, cast
 
+from safeconsumer.errors.base import SparkSettingError
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import events
 from safeconsumer.spark.clients import Cluster, MakesClients
@@ -61,10 +62,12 @@ class Opening:
         Raises:
             SparkSettingError: the group for commits has members, or others' offsets.
         """
+        cluster = self._clients(options.client).cluster()
+        if options.commit_group is not None:
+            _require_own(cluster, options.commit_group, options.control_timeout)
         fixed = PauseLedger()
         fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
         follower, give_back = self._follower(options)
-        cluster = self._clients(options.client).cluster()
         made = Stream(
             name,
             options,
@@ -80,33 +83,13 @@ class Opening:
 
         made.on_close = leave
         if options.commit_group is not None:
-            self._commit(made, cluster, options, options.commit_group)
+            _commit(made, cluster, options.commit_group)
         if follower is not None and options.status is not None:
             self._report(made, follower, options, options.status)
         return made
 
     def _skipping(self, folder: str) -> Skipping | None:
         return Skipping(self.wanted, self._files(folder)) if folder else None
-
-    def _commit(
-        self, made: Stream, cluster: Cluster, options: SourceOptions, group: str
-    ) -> None:
-        with suppress(*cluster.errors):  # the commits will say why
-            found = cluster.group(group, time.monotonic() + options.control_timeout)
-            require_own(group, *found)
-        committer = Committer(
-            cluster,
-            group,
-            lambda why: made.tell(events.ProgressNotCommitted, group=group, reason=why),
-        )
-        made.on_end = lambda ends: committer.commit(ends, made.watched.now().query)
-        before = made.on_close
-
-        def leave() -> None:
-            committer.close()
-            before()
-
-        made.on_close = leave
 
     def _follower(
         self, options: SourceOptions
@@ -156,6 +139,31 @@ class Opening:
             before()
 
         made.on_close = leave
+
+
+def _require_own(cluster: Cluster, group: str, timeout: float) -> None:
+    try:
+        with suppress(*cluster.errors):  # the commits will say why
+            require_own(group, *cluster.group(group, time.monotonic() + timeout))
+    except SparkSettingError:
+        cluster.close()
+        raise
+
+
+def _commit(made: Stream, cluster: Cluster, group: str) -> None:
+    committer = Committer(
+        cluster,
+        group,
+        lambda why: made.tell(events.ProgressNotCommitted, group=group, reason=why),
+    )
+    made.on_end = lambda ends: committer.commit(ends, made.watched.now().query)
+    before = made.on_close
+
+    def leave() -> None:
+        committer.close()
+        before()
+
+    made.on_close = leave
 
 
 class Closable(Protocol):

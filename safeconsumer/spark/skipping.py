@@ -9,13 +9,15 @@ number: a batch that runs again after a restart leaves out the same offsets.
 
 import json
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from attrs import asdict, evolve, frozen
 
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.errors.base import HoldSettingError, TargetTypeError
+from safeconsumer.holds.hold import checked_owner, checked_reason
+from safeconsumer.holds.scope import Partition, Scope, TopicPartition
 from safeconsumer.spark.offsets import Offsets
 
 
@@ -51,6 +53,33 @@ class Skip:
         if self.to <= self.at:
             gone = f"reading begins at {self.to} of a topic that was made again"
         return f"{where}: {gone}, by {self.owner}: {self.reason}"
+
+
+def checked_skip(
+    scopes: Sequence[Scope], to: object, reason: object, owner: object
+) -> Skip:
+    """
+    Return a skip of what a caller named.
+
+    Raises:
+        HoldSettingError: the offset is no number, the reason is missing, or the owner
+            cannot be one.
+        TargetTypeError: the scopes are not one partition.
+    """
+    if len(scopes) != 1 or not isinstance(scopes[0], Partition):
+        named = " ".join(map(str, scopes))
+        message = f"skip takes one partition, such as orders:3, not {named:.60}"
+        raise TargetTypeError(message)
+    if isinstance(to, bool) or not isinstance(to, int) or to < 0:
+        message = f"to must be an offset, 0 or more, not {to!r:.60}"
+        raise HoldSettingError(message)
+    why = checked_reason(reason)
+    if not why:
+        message = "skip needs a reason: what is skipped is lost to this stream"
+        raise HoldSettingError(message)
+    topic, partition = scopes[0].topic, scopes[0].partition
+    name = checked_owner(owner)
+    return Skip(topic=topic, partition=partition, to=to, owner=name, reason=why)
 
 
 Skips = Mapping[TopicPartition, Skip]

@@ -176,7 +176,9 @@ class Stream:
         self._ends = end
         self.watched.planned(starts, end)
         self.on_change()
-        return {"start": offsets.render(starts)} if skips else {}
+        if not skips:
+            return {}
+        return {"start": offsets.render(starts), **_skipped_metric(skips)}
 
     def ended(self, _: Facts) -> Facts:
         """Note that the last planned batch has run."""
@@ -318,7 +320,7 @@ class Stream:
         if self._told_losses:
             said["metric.heldLost"] = "; ".join(self._told_losses)
         if self._skips:
-            said["metric.skipped"] = "; ".join(map(str, self._skips.values()))
+            said.update(_skipped_metric(self._skips))
         if self._skipping is not None and self._skipping.refused:
             said["metric.skipRefused"] = "; ".join(self._skipping.refused)
         if troubles:
@@ -348,6 +350,10 @@ def _latest(facts: Facts) -> dict[TopicPartition, int]:
     # The offsets that the official source has just found may have more partitions than
     # those that the plan began with.
     return {**offsets.parse(facts["end"]), **offsets.parse(facts["latest"])}
+
+
+def _skipped_metric(skips: Skips) -> dict[str, str]:
+    return {"metric.skipped": "; ".join(map(str, skips.values()))}
 
 
 def _number(facts: Facts) -> int | None:

@@ -28,6 +28,7 @@ def again(lab, start, end, number=7):
     """Return where a batch of before a restart starts when it runs again."""
     facts = {"start": offsets.render(start), "end": offsets.render(end)}
     answer = lab.ask("again", batch=f"q\nid = 1\nrunId = 2\nbatch = {number}", **facts)
+    assert ("start" in answer) == ("metric.skipped" in answer)
     return offsets.parse(answer.get("start", facts["start"]))
 
 

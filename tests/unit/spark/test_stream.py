@@ -67,6 +67,27 @@ def test_offsets_of_the_official_source_are_taken_over_and_handed_back(lab, held
     assert lab.ask("plan", end=latest, **facts)["end"] == end
 
 
+@pytest.mark.parametrize(
+    ("limit", "held", "is_done"),
+    [
+        ("none", "", True),
+        ("none", "orders", True),
+        ("maximum", "", True),
+        ("maximum", "orders", False),
+        ("other", "", False),
+    ],
+)
+def test_a_plan_is_one_question_unless_the_limiter_has_to_be_asked_again(
+    lab, limit, held, is_done
+):
+    if held:
+        lab.controller.pause(held)
+    latest = offsets.render(LATEST)
+    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
+    answer = lab.ask("plan", limit=limit, **facts)
+    assert ("end" in answer, "from" in answer) == (is_done, not is_done)
+
+
 def test_a_pause_while_a_batch_is_planned_is_obeyed(lab):
     """The last look comes after the last wait."""
     facts = lab.batch(START, LATEST, lambda: lab.controller.pause("orders:0"))
