@@ -34,13 +34,20 @@ class ConnectServer:
         self._settings = settings
         self._running = ExitStack()
         self._process = None
+        self._clients = []
 
     def __enter__(self):
         self.start()
         return self
 
     def __exit__(self, *_):
+        self._close_clients()
         self._running.close()
+
+    def _close_clients(self):
+        # One whose server is gone would try again for minutes while Python ends.
+        while self._clients:
+            self._clients.pop().close()
 
     def start(self):
         settings = {
@@ -69,6 +76,7 @@ class ConnectServer:
         """Kill the server, and the Python processes that it started, at once."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._running.close()
+        self._close_clients()
 
     def session(self):
         """Return a client's new session, in which the source is registered."""
@@ -77,6 +85,7 @@ class ConnectServer:
         )
 
         made = SparkSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
+        self._clients.append(made.client)
         made.dataSource.register(SafeKafkaSource)
         return made
 
