@@ -183,8 +183,10 @@ def _gateway(spark: Any) -> Any:  # noqa: ANN401 - py4j is untyped
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         message = (
             "safekafka cannot run over Spark Connect: the server cannot call back into "
-            "this client. Use a classic session (SparkSession.builder.master(...), "
-            "spark-submit), or place holds by safeconsumer pause on a job that does"
+            "this client. On Spark 4.2 and newer register the source in pure Python, "
+            "spark.dataSource.register(safeconsumer.spark.python.SafeKafkaSource), and "
+            "place holds by safeconsumer pause; else use a classic session "
+            "(SparkSession.builder.master(...), spark-submit)"
         )
         raise SparkSetupError(message)
     context = getattr(spark, "sparkContext", None)
