@@ -2,7 +2,6 @@
 
 import os
 import re
-import runpy
 import sysconfig
 import tempfile
 from hashlib import sha256
@@ -12,7 +11,6 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_JAR = "safeconsumer/spark/jvm/safekafka.jar"
 _DECODER = "safeconsumer/_kafka/decoding/_batches"
 # 1: for a wheel that any platform can use, beside those of each platform.
 _PURE = "SAFECONSUMER_PURE_PYTHON"
@@ -21,14 +19,10 @@ _IS_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 class CompilingHook(BuildHookInterface[Any]):
-    """Compiles the decoder and the shim into the wheel, or says what it is without."""
+    """Compiles the decoder into the wheel, or says that it is without."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """
-        Add what was compiled; an editable installation has the decoder in its sources.
-
-        It compiles the shim when Spark is first used.
-        """
+        """Add what was compiled; an editable installation has it in its sources."""
         self._scratch = tempfile.TemporaryDirectory()
         in_sources = Path(self.root, _DECODER).parent
         if os.environ.get(_PURE, "0") == "0":
@@ -36,8 +30,6 @@ class CompilingHook(BuildHookInterface[Any]):
         elif version == "editable":
             for old in in_sources.glob("_batches*.so"):
                 old.unlink()
-        if version != "editable":
-            self._add_shim(build_data)
 
     def _add_decoder(
         self, version: str, in_sources: Path, build_data: dict[str, Any]
@@ -84,28 +76,6 @@ class CompilingHook(BuildHookInterface[Any]):
         command.ensure_finalized()
         command.run()
         return Path(command.get_ext_fullpath(extension.name))
-
-    def _add_shim(self, build_data: dict[str, Any]) -> None:
-        """
-        Add the jar that is there, as for wheels that are built in a container, or make it.
-
-        An isolated build sees no pyspark, and finds Spark by SPARK_HOME.
-        """
-        # By its path: the package around it needs what is not here.
-        compiling = runpy.run_path(f"{self.root}/safeconsumer/spark/compiling.py")
-        jar = Path(self.root, _JAR)
-        try:
-            if not jar.exists():
-                jar = Path(self._scratch.name) / "safekafka.jar"
-                compiling["make_jar"](jar)
-        except compiling["CompileError"] as error:
-            self.app.display_warning(
-                f"this wheel is without the shim for Spark: {error}. Everything but "
-                "safeconsumer.spark works; that compiles the shim at first use, where "
-                "there is a JDK."
-            )
-        else:
-            build_data["force_include"][str(jar)] = _JAR
 
     def finalize(
         self,

@@ -181,6 +181,9 @@ def _documented(module: str, names: list[str]) -> Iterator[str]:
         yield f".. auto{kind}:: {module}.{name}"
         if kind == "class":
             yield f"   :members: {_MEMBERS.get(name, '')}".rstrip()
+        if module.startswith("safeconsumer.clients."):
+            # Those of our base too, but not those of the library's class of this name.
+            yield f"   :inherited-members: {name}"
         if kind == "exception":
             yield "   :show-inheritance:"
         yield "```\n"

@@ -18,6 +18,7 @@ from safeconsumer.console import rest
 from safeconsumer.group import report_wire, settings, wire
 from safeconsumer.metrics import table
 from safeconsumer.spark import options, platforms
+from safeconsumer.spark.python.settings import OPTIONS as PYTHON_OPTIONS
 from safeconsumer.worker import letters_format
 from safeconsumer.worker.letters_format import Letter
 
@@ -328,6 +329,14 @@ _PLATFORMS = """
 
 The tests run on Spark {oldest} to {newest}. An older one is refused; a newer one is a warning. It runs on Java {java} or newer. The Kafka connector must be of the same line as Spark and built for the same Scala: `org.apache.spark:spark-sql-kafka-0-10_SCALA:VERSION`. Spark Connect, continuous and real-time mode, batch reads and writes are refused.
 
+## The source in pure Python
+
+`safeconsumer.spark.python.SafeKafkaSource` is for [Spark Connect](../how-to/spark-connect.md). It takes the options about holds, the `kafka.*` of a connection and of fetches, and these; it refuses others.
+
+| option | default | what it is for |
+|---|---|---|
+{python}
+
 ## In Python
 
 `from safeconsumer import spark` has these; it imports no pyspark.
@@ -342,7 +351,12 @@ def spark_page() -> str:
         for name, (default, what) in options.OPTIONS.items()
     ]
     tuned = [f"| `{name}` | `{value}` |" for name, value in options.TUNED.items()]
+    python = [
+        f"| `{name}` | {f'`{default}`' if default else ''} | {what} |"
+        for name, (default, what) in PYTHON_OPTIONS.items()
+    ]
     versions = _PLATFORMS.format(
+        python="\n".join(python),
         oldest=_dotted(platforms.OLDEST),
         newest=_dotted(platforms.NEWEST),
         java=platforms.JAVA,

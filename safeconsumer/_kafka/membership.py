@@ -40,6 +40,13 @@ class Membership:
         """Return the ownerships of now; another object after each change of them."""
         return self.ledger.owned()
 
+    def was_moved(self, tp: TopicPartition, ownership: object) -> bool:
+        """Tell whether resets of the group alone ended an ownership of a partition."""
+        tenure = getattr(ownership, "tenure", None)
+        return tenure is not None and tenure is getattr(
+            self.owned().get(tp), "tenure", None
+        )
+
     @property
     def ledger(self) -> PauseLedger:
         ledger: PauseLedger = self._subscription.ledger

@@ -37,8 +37,10 @@ log = logging.getLogger("safeconsumer.group")
 
 # Seconds between two looks at what is to be moved; nothing is sent for most of them.
 _EVERY = 0.2
-# Seconds between two questions for the committed offset of what was moved.
+# Seconds between two questions for the committed offsets of what was moved.
 _AGAIN = 3.0
+# Partitions asked about in a second, at most: thousands are asked about less often.
+_MOST_PER_SECOND = 250
 # Milliseconds for a question and for a commit; then it is tried again.
 _TIMEOUT_MS = 2000.0
 
@@ -241,7 +243,7 @@ class Resetting:
         if any(state.reset_target != targets[tp] for tp, state in due.items()):
             await self._ask_for_ids()
         committed = await self._committed(due)
-        anew, again = {}, {}
+        anew, again, done = {}, {}, {}
         for tp, state in self._still(due, targets).items():
             target, found = targets[tp], committed.get(tp)
             is_there = found is not None and found.offset == target.offset
@@ -250,13 +252,14 @@ class Resetting:
                 troubles[tp] = NO_POSITION  # perhaps its owner before has moved it
             elif is_there and state.reset_target != target and position == found:
                 state.begin_at_reset(target)
-                self._note_done(tp, state, target)
+                done[tp] = state
             elif is_there and state.reset_target == target:
-                self._note_done(tp, state, target)
+                done[tp] = state
             elif state.reset_target == target:
                 again[tp] = state
             else:
                 anew[tp] = state
+        self._note_done(done, targets)
         # If the hold is lifted before this commit is answered, or sent once more, it must
         # not come after one of what was delivered since.
         self._resets.hold(again)
@@ -317,17 +320,15 @@ class Resetting:
             {tp: OffsetAndMetadata(targets[tp].offset, "", -1) for tp in due}
         )
         await coordinator._commit_offsets_sync_async(commit, _TIMEOUT_MS)
-        for tp, state in due.items():
-            if self._state(tp) is state:
-                self._note_done(tp, state, targets[tp])
+        kept = {tp: state for tp, state in due.items() if self._state(tp) is state}
+        self._note_done(kept, targets)
 
-    def _note_done(
-        self, tp: TopicPartition, state: OwnedPartitionState, target: Target
-    ) -> None:
+    def _note_done(self, done: States, targets: Mapping[Any, Target]) -> None:
         # All are asked for again at the same moments, by one question.
-        until = (self._ledger.now()[0] // _AGAIN + 1) * _AGAIN
-        self._done[tp] = state, target, until
-        self._resets.release([tp])
+        every = max(_AGAIN, len(self._done.keys() | done.keys()) / _MOST_PER_SECOND)
+        until = (self._ledger.now()[0] // every + 1) * every
+        self._done |= {tp: (one, targets[tp], until) for tp, one in done.items()}
+        self._resets.release(done)
 
     # ------------------------------------------------------------ lifted while undone
 

@@ -1,153 +1,109 @@
 """
-Compares members' clocks with the broker's, by what members read.
+Converts times of a member's clock into times of the broker's, as the member measured it.
 
-A member reads a record after the broker has appended it. So what its clock shows then,
-less the broker's time of the record, is the most by which the clock can be ahead. In a
-journal a clock never goes back, and it stands still while its machine is suspended: it
-is ahead by less and less, or behind by more and more. Nothing shows that a clock is not
-behind. That it is behind is shown by a record that came before its time; how long it
-has been is not known, but it was right when records last came as soon after their
-append as ever.
+A member with ``control=`` writes by how much the broker's clock is ahead of its own, at
+least and at most. Between two of these entries either may hold, since a machine that is
+suspended stops the clock of journals. Without them only a record's append is known to
+have come before its delivery, and the member's clock is taken not to be behind.
 """
 
 import math
-from collections.abc import Iterable
+from array import array
+from bisect import bisect_left, bisect_right
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-# Seconds within which a record came as soon after its append as the soonest before.
-_AS_SOON = 1.0
+from safeconsumer.audit.facts import Clock
+
+# Seconds; a moment that is known this well is before or after another one.
+_WELL = 1.0
+
+
+@define
+class Measures:
+    """The bounds that one member measured, by the times of its clock."""
+
+    at: "array[float]" = field(factory=lambda: array("d"))
+    least: "array[float]" = field(factory=lambda: array("d"))
+    most: "array[float]" = field(factory=lambda: array("d"))
+
+    def add(self, fact: Clock) -> None:
+        """Add what its journal has."""
+        self.at.append(fact.at)
+        self.least.append(fact.least)
+        self.most.append(fact.most)
+
+    def around(self, at: float) -> tuple[float, float]:
+        """Return the bounds at a moment, by what was measured before and after it."""
+        number = bisect_left(self.at, at)
+        near = slice(max(number - 1, 0), number + 1)
+        return min(self.least[near]), max(self.most[near])
+
+
+@define
+class Appended:
+    """The least seconds since the append with which records came, so far."""
+
+    at: "array[float]" = field(factory=lambda: array("d"))
+    lag: "array[float]" = field(factory=lambda: array("d"))
+
+    def add(self, at: float, written: float) -> None:
+        """Note a record that the broker appended at a known time."""
+        if not self.lag or at - written < self.lag[-1]:
+            self.at.append(at)
+            self.lag.append(at - written)
+
+    def lag_at(self, at: float) -> float:
+        """Return the least one up to a moment; ``inf`` if there was none."""
+        number = bisect_right(self.at, at)
+        return self.lag[number - 1] if number else math.inf
 
 
 @frozen
-class Least:
-    """
-    A record that came sooner after its append than any before, by the two clocks.
+class BrokerTime:
+    """Converts the times of one member, of what it did with one partition."""
 
-    Attributes:
-        at: when it came, by the member's clock.
-        lag: the seconds since its append; less than 0 if it came before its time.
-        entry: the number of the entry.
-        before: when a record last came about as soon as the soonest so far; ``-inf`` if
-            there was none.
-        lag_before: the least lag so far; ``inf`` if there was none.
-    """
-
-    at: float
-    lag: float
-    entry: int
-    before: float
-    lag_before: float
-
-
-class Lags:
-    """How long after their append records came; only the least ones are kept."""
-
-    def __init__(self) -> None:
-        self.least: list[Least] = []
-        self._lag = self._as_soon = math.inf
-        self._before = -math.inf
-
-    def add(self, at: float, written: float, entry: int) -> None:
-        """Note a record that the broker appended at a known time."""
-        lag = at - written
-        if lag < self._as_soon:
-            if lag < self._lag:
-                self.least.append(Least(at, lag, entry, self._before, self._lag))
-                self._lag, self._as_soon = lag, lag + _AS_SOON
-            self._before = at
-
-
-@frozen(kw_only=True)
-class Clock:
-    """
-    What is known of a member's clock.
-
-    Attributes:
-        member: the member.
-        ahead: the most seconds by which it can be ahead of the broker's, while it was
-            right; None if nothing shows that.
-        most: the seconds by which it may be ahead and still be right: the allowance,
-            and the time that a record may take to come.
-        behind: the seconds by which it is behind at least; 0 if it is not known to be.
-        entry: the number of the entry that shows that it is behind.
-        since: since when it may be behind, by itself; ``inf`` if it is not.
-        skew: seconds by which two clocks may differ.
-    """
-
-    member: str
-    ahead: float | None = None
-    most: float = 0.0
-    behind: float = 0.0
-    entry: int = 0
-    since: float = math.inf
-    skew: float = 0.0
+    measures: Measures
+    appended: Appended = field(factory=Appended)
 
     @property
-    def may_be_ahead(self) -> bool:
-        """Whether records came so late that it may be ahead by more than is allowed."""
-        return self.ahead is not None and self.ahead > self.most
+    def is_measured(self) -> bool:
+        """Whether the member measured the broker's clock."""
+        return bool(self.measures.at)
 
-    @property
-    def why_behind(self) -> str:
-        """The sentence that it is behind."""
-        return (
-            f"the clock of {self.member} is {self.behind:.3f} s or more behind the "
-            f"broker's, as entry {self.entry} shows, and {self.skew:g} s are allowed"
-        )
+    def earliest(self, at: float, by: float | None = None) -> float:
+        """
+        Return the time that the broker's clock showed at least.
 
-    @property
-    def why_ahead(self) -> str:
-        """The sentence that it may be ahead."""
-        if self.ahead is None:
-            return f"nothing shows that the clock of {self.member} is not ahead"
-        return (
-            f"the clock of {self.member} may be {self.ahead:.3f} s ahead of the "
-            "broker's, as nothing came sooner after its append"
-        )
+        Args:
+            at: the time of the member's clock.
+            by: records that came up to then count; None: up to that time.
+        """
+        if self.is_measured:
+            return at + self.measures.around(at)[0]
+        return at - self.appended.lag_at(at if by is None else by)
 
-    @property
-    def excess(self) -> float:
-        """By how many seconds it may be ahead, where that is more than is allowed."""
-        if self.ahead is None:
-            return math.inf
-        return self.ahead if self.may_be_ahead else 0.0
+    def latest(self, at: float) -> float:
+        """Return the time that the broker's clock showed at most."""
+        if self.is_measured:
+            return at + self.measures.around(at)[1]
+        is_behind = self.appended.lag_at(at) < -_WELL
+        return math.inf if is_behind else at
 
-    def doubt(self, at: float) -> str:
-        """Return why a moment, of which it may be ahead, proves nothing."""
-        return self.why_behind if at > self.since else self.why_ahead
+    def about(self, at: float) -> float:
+        """Return the time that the broker's clock showed, or the member's if that is all."""
+        return self.latest(at) if self.is_measured else at
 
+    def is_within(self, at: float, start: float, end: float) -> bool:
+        """Return whether a moment was certainly between two times of the broker's."""
+        return start < self.earliest(at) and self.latest(at) < end
 
-def clock_of(
-    member: str, several: Iterable[Lags], patience: float, skew: float
-) -> Clock:
-    """
-    Return what is known of a member's clock.
+    def window(self, start: float, end: float) -> tuple[float, float]:
+        """Return the times of the member's clock that may be between two of the broker's."""
+        if self.is_measured:
+            return start - max(self.measures.most), end - min(self.measures.least)
+        return start + min(self.appended.lag, default=math.inf), end
 
-    Args:
-        member: the member.
-        several: when records came, of what it reads.
-        patience: seconds within which a record that has just been appended comes.
-        skew: seconds by which two clocks may differ.
-    """
-    most = patience + skew
-    least = sorted(
-        (one for lags in several for one in lags.least), key=lambda one: one.at
-    )
-    wrong = next((one for one in least if one.lag < -skew), None)
-    right = [one for one in least if wrong is None or one.at < wrong.at]
-    ahead = min((one.lag for one in right), default=None)
-    if wrong is None:
-        return Clock(member=member, ahead=ahead, most=most, skew=skew)
-    soon = [one.at for one in right if one.lag <= most]
-    if wrong.lag_before <= most:
-        soon.append(wrong.before)
-    return Clock(
-        member=member,
-        ahead=ahead,
-        most=most,
-        behind=-min(one.lag for one in least),
-        entry=wrong.entry,
-        since=max(soon, default=-math.inf),
-        skew=skew,
-    )
+    def is_known(self, at: float) -> bool:
+        """Return whether both are about the same."""
+        return self.is_measured and self.latest(at) - self.earliest(at) <= _WELL

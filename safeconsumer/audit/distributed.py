@@ -1,32 +1,30 @@
 """
-Judges journals in pieces, each where it lies; Spark's executors run this module.
+Makes facts of journals where they lie, and judges them; Spark's executors run this module.
 
 It takes two steps, with a shuffle between them. :func:`take_apart` puts the lines of
-each process together, and tells what its entries are about. :func:`judge_cases` judges
-each group and partition by the entries about it. Both call what the plain command calls,
-so their verdicts are the same. They need the judge's modules, attrs, msgspec and pyarrow.
+each process together, and turns them into facts. :func:`judge_cases` judges each group
+and partition by the facts about it. Both call what the plain command calls, so their
+verdicts are the same. They need the judge's modules, attrs, msgspec and pyarrow.
 
 Memory: a task of the first step copies the journals of one process at a time to its
-disk, and has at most 20,000 entries in memory. A task of the second step has the state
-of one case, and one batch of Arrow's.
+disk, and has some 10,000 facts in memory. A task of the second step has the state of one
+case, and one batch of Arrow's.
 """
 
 import json
-import math
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from itertools import groupby, islice
+from itertools import count, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from safeconsumer.audit.checker import Checker, needs_of, written_to
-from safeconsumer.audit.entries import Entry
+from safeconsumer.audit.facts import Fact, decoded, encoded
 from safeconsumer.audit.findings import Address
+from safeconsumer.audit.judge import Judge, needs_of, written_to
 from safeconsumer.audit.loading import Journals, open_files
-from safeconsumer.audit.members import split
+from safeconsumer.audit.process import Process
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Source
@@ -36,10 +34,19 @@ from safeconsumer.errors.base import JournalError
 # the line without its end, as bytes.
 LINES = ("process", "file", "size", "line")
 
-# The columns of entries: their address as JSON, their member, the number of the first,
-# and some of them, in order, pickled. If the address is REPORT, they are a report on the
-# journals of one process instead.
-ENTRIES = {"address": "string", "member": "string", "n": "int64", "entries": "binary"}
+# The columns of facts: what it is about, as JSON and in columns; the member; its place
+# among the facts of the process; its kind, and all of it as JSON. If the address is
+# REPORT, the fact is a report on the journals of one process instead.
+FACTS = {
+    "address": "string",
+    "group": "string",
+    "topic": "string",
+    "partition": "int32",
+    "member": "string",
+    "place": "int64",
+    "kind": "string",
+    "fact": "string",
+}
 REPORT = ""
 
 # The columns of needs: an address, a case that needs its facts, and whether a journal or
@@ -50,60 +57,61 @@ NEEDS = {"address": "string", "case": "string", "is_written": "bool_"}
 # of a process. What could not be read is a row without a check.
 ANSWERS = {"rows": "string", "report": "string"}
 
-_TOGETHER = 64  # entries in a row, of which Spark sends 10,000 at a time
-_WAITING = 20_000  # entries that wait until there are so many for one address
+_TOGETHER = 10_000  # entries that are read before their facts are passed on
 
 
 def take_apart(batches: Iterable[Any]) -> Iterator[Any]:
     """
-    Split journals into entries by what they are about.
+    Turn journals into facts.
 
     Args:
         batches: Arrow's record batches with :data:`LINES`, sorted by process, file and
             place in the file.
 
     Yields:
-        Record batches with :data:`ENTRIES`.
+        Record batches with :data:`FACTS`.
     """
-    return _batches(_split(_rows(batches, LINES)), ENTRIES)
+    return _batches(_split(_rows(batches, LINES)), FACTS)
 
 
 def rows_about(
     journal: Source, broken: Callable[[str], object]
 ) -> Iterator[tuple[object, ...]]:
     """
-    Yield rows with :data:`ENTRIES` for a journal.
+    Yield rows with :data:`FACTS` for a journal.
 
     Args:
         journal: the journal.
         broken: called with the reason if it is broken somewhere.
     """
-    waiting: dict[Address, list[Entry]] = {}
-    count = 0
+    rows: list[tuple[object, ...]] = []
+    places = count()
 
-    def row(address: Address) -> tuple[object, ...]:
-        own = waiting.pop(address)
-        return _text(address), journal.member, own[0].n, pickle.dumps(own)
+    def takes(address: Address) -> Callable[[Fact], None]:
+        about = _text(address), address.group, address.topic, address.partition
 
+        def take(fact: Fact) -> None:
+            row = *about, journal.member, next(places), fact.kind, encoded(fact)
+            rows.append(row)
+
+        return take
+
+    process = Process(journal.member, journal.group, takes, is_each=True)
     try:
-        for address, entry in split(journal):
-            own = waiting.setdefault(address, [])
-            own.append(entry)
-            count += 1
-            if len(own) == _TOGETHER:
-                count -= _TOGETHER
-                yield row(address)
-            elif count == _WAITING:
-                count = 0
-                yield from map(row, list(waiting))
+        entries = iter(journal.entries)
+        while several := list(islice(entries, _TOGETHER)):
+            process.read(several)
+            yield from rows
+            rows.clear()
     except JournalError as error:
         broken(str(error))
-    yield from map(row, list(waiting))
+    process.end()
+    yield from rows
 
 
 def tell_needs(batches: Iterable[Any]) -> Iterator[Any]:
     """
-    Tell which cases there are, and the entries that each needs.
+    Tell which cases there are, and the facts that each needs.
 
     Args:
         batches: record batches with the column ``address``, each address once, all in
@@ -113,7 +121,7 @@ def tell_needs(batches: Iterable[Any]) -> Iterator[Any]:
         Record batches with :data:`NEEDS`.
     """
     texts = {text for (text,) in _rows(batches, ("address",))}
-    addresses = {_address(text) for text in texts - {REPORT}}
+    addresses = {address_of(text) for text in texts - {REPORT}}
     written = written_to(addresses)
     rows = [
         (_text(address), _text(case), case.topic in written)
@@ -125,17 +133,17 @@ def tell_needs(batches: Iterable[Any]) -> Iterator[Any]:
 
 def judge_cases(batches: Iterable[Any], *, settings: Settings) -> Iterator[Any]:
     """
-    Judge cases by the entries about them.
+    Judge cases by the facts about them.
 
     Args:
-        batches: record batches with ``case``, ``is_written``, ``member``, ``n`` and
-            ``entries``, sorted by case, member and n.
+        batches: record batches with ``case``, ``is_written``, ``address``, ``member``,
+            ``place`` and ``fact``, sorted by case, member and place.
         settings: the assumptions of the judge.
 
     Yields:
         Record batches with :data:`ANSWERS`.
     """
-    rows = _rows(batches, ("case", "is_written", "member", "n", "entries"))
+    rows = _rows(batches, ("case", "is_written", "address", "member", "fact"))
     return _batches(_answers(rows, settings), ANSWERS)
 
 
@@ -146,33 +154,16 @@ def _answers(
         if text == REPORT:
             for *_, report in own:
                 troubles = json.loads(report)["troubles"]
-                yield _json(map(_unread, troubles)), report.decode()
+                yield _json(map(_unread, troubles)), report
             continue
-        case = _address(text)
-        checker = Checker(settings, only=case)
-        troubles = []
-        for member, several in groupby(own, itemgetter(2)):
-            try:
-                checker.follow(member, case.group or "", _in_order(several))
-            except JournalError as error:
-                troubles.append(_unread(str(error)))
-        result = checker.result(case, {case.topic} if is_written else ())
-        yield _json([*rows_of(result), *troubles]), None
-
-
-def _in_order(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
-    # Rows come by their first entries: what is before that of the next row can go. An
-    # entry about several addresses of a case goes once.
-    waiting: dict[int, Entry] = {}
-    for *_, first, entries in rows:
-        yield from _before(first, waiting)
-        waiting.update((entry.n, entry) for entry in _unpickled(entries))
-    yield from _before(math.inf, waiting)
-
-
-def _before(first: float, waiting: dict[int, Entry]) -> Iterator[Entry]:
-    for number in sorted(number for number in waiting if number < first):
-        yield waiting.pop(number)
+        judge, case = Judge(settings), address_of(text)
+        for member, several in groupby(own, itemgetter(3)):
+            takes: dict[str, Callable[[Fact], None]] = {}
+            for _, _, address, _, fact in several:
+                if address not in takes:
+                    takes[address] = judge.takes(address_of(address), member)
+                takes[address](decoded(fact))
+        yield _json(rows_of(judge.result(case, is_written=is_written))), None
 
 
 def _json(rows: Iterable[Row]) -> str:
@@ -192,7 +183,7 @@ def _split(lines: Iterable[tuple[Any, ...]]) -> Iterator[tuple[object, ...]]:
             for journal in given.opened:
                 yield from rows_about(journal, troubles.append)
             report = _report(given, troubles, copies)
-            yield REPORT, "", 0, json.dumps(report).encode()
+            yield REPORT, None, "", -1, "", 0, REPORT, json.dumps(report)
 
 
 def _copied(lines: Iterable[tuple[Any, ...]], folder: Path) -> dict[Path, str]:
@@ -255,10 +246,6 @@ def _text(address: Address) -> str:
     return json.dumps([address.group, address.topic, address.partition])
 
 
-def _address(text: str) -> Address:
+def address_of(text: str) -> Address:
+    """Return the address of a row."""
     return Address(*json.loads(text))
-
-
-def _unpickled(entries: bytes) -> list[Entry]:
-    found: list[Entry] = pickle.loads(entries)  # noqa: S301 - pickled by take_apart
-    return found

@@ -71,6 +71,20 @@ class Unseen(Entry, tag="unseen"):
     """Commits may be made for the member from here on that its journal lacks."""
 
 
+class Committed(Entry, tag="committed"):
+    """The commits at which ownerships begin; None: there is none."""
+
+    offsets: dict[str, Position | None]
+    notes: dict[str, str] = {}
+
+
+class Clock(Entry, tag="clock"):
+    """The least and the most seconds that the broker's clock is ahead of the journal's."""
+
+    least: float
+    most: float
+
+
 class Begins(Entry, tag="begins"):
     """A position was set that no seek had named."""
 
@@ -294,7 +308,8 @@ class Head(Struct, frozen=True, kw_only=True):
 EVENTS: Mapping[str, type[Entry]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (
-        *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped),
+        *(Acked, Assigned, Begins, Call, Clock, Committed, Completed),
+        *(Deliver, Dropped),
         *(Handle, Handled, Hold, Kept, Lift, Lost, Moved, Reset, Return),
         *(Revoked, Running, Transactional, Unseen, Working),
     )

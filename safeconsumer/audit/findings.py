@@ -6,7 +6,8 @@ from enum import StrEnum
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit.entries import Entry
-from safeconsumer.audit.ownerships import Moments
+from safeconsumer.audit.facts import Fact
+from safeconsumer.audit.moments import Moments
 from safeconsumer.audit.reading import TopicPartition
 
 
@@ -42,6 +43,7 @@ class Basis(StrEnum):
 
     ORDER = "the order of one process's entries"
     OFFSETS = "offsets"
+    COMMITS = "the journals that commits name"
     GENERATIONS = "the group's generations"
     CLOCKS = "clocks of several hosts, within the allowance"
 
@@ -73,6 +75,28 @@ class Finding:
     entry: int | None = None
     more: Moments = field(factory=Moments)
 
+    @classmethod
+    def of_entry(  # noqa: PLR0913, PLR0917 - one parameter per field
+        cls,
+        check: str,
+        case: Address,
+        member: str,
+        entry: "Entry | Fact",
+        offset: int | None,
+        evidence: str,
+    ) -> "Finding":
+        """Return what one entry of a member's journal shows."""
+        return cls(
+            check=check,
+            case=case,
+            member=member,
+            offset=offset,
+            evidence=f"entry {entry.n}: {evidence}",
+            basis=Basis.ORDER,
+            at=entry.at,
+            entry=entry.n,
+        )
+
     @property
     def each(self) -> "Iterator[Finding]":
         """It, and what was done again, each by itself."""
@@ -98,26 +122,3 @@ class Findings:
     def __iter__(self) -> Iterator[Finding]:
         """Yield one for each check."""
         return iter(self._first.values())
-
-
-@frozen
-class Subject:
-    """One member, and the group and the partition of which its entries are judged."""
-
-    case: Address
-    member: str
-
-    def finding(
-        self, check: str, entry: Entry, offset: int | None, evidence: str
-    ) -> Finding:
-        """Return what one entry of the member's journal shows."""
-        return Finding(
-            check=check,
-            case=self.case,
-            member=self.member,
-            offset=offset,
-            evidence=f"entry {entry.n}: {evidence}",
-            basis=Basis.ORDER,
-            at=entry.at,
-            entry=entry.n,
-        )

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit.causes import Answer, Causes, Kind
-from safeconsumer.audit.clocks import Lags
 from safeconsumer.audit.entries import (
     Assigned,
     Call,
@@ -57,22 +56,6 @@ A hold's scope and owner.
 """
 
 
-@frozen
-class Reading:
-    """
-    A hold's record on the holds topic, as a member read it.
-
-    Attributes:
-        at: when it was read, by the member's clock.
-        written: when the broker appended it; None if that is not known.
-        number: the number of the entry.
-    """
-
-    at: float
-    written: float | None
-    number: int
-
-
 @frozen(kw_only=True)
 class Placed:
     """
@@ -91,6 +74,8 @@ class Placed:
         doubt: why it may have ended although nothing proves it; "" if nothing says so.
         running: offsets, by partition, that handlers were working on when it came into
             force.
+        lifetime: what its call named, if a call placed it.
+        how: how it ended: ``resume``, ``lift``, or why nobody lifted it.
     """
 
     scope: str
@@ -103,6 +88,8 @@ class Placed:
     kind: Kind
     doubt: str = ""
     running: Mapping[str, Sequence[int]] = field(factory=dict)
+    lifetime: str | None = None
+    how: str | None = None
 
     @property
     def key(self) -> Key:
@@ -127,28 +114,21 @@ class Change:
     Attributes:
         placed: holds that are in force from now on; each replaces an earlier one with
             the same scope and owner.
-        ended: holds that are over; ``until`` is when they ended.
+        ended: holds that are over, each with the number and the time of the first entry
+            that placed it, and when it ended.
     """
 
     placed: tuple[Placed, ...] = ()
-    ended: tuple[Placed, ...] = ()
+    ended: tuple[tuple[Placed, float], ...] = ()
 
 
 class Holds:
-    """
-    Follows the holds of one member.
-
-    Attributes:
-        read: the holds of operators and groups that it read.
-        lags: how long after their append it read holds and lifts.
-    """
+    """Follows the holds of one member."""
 
     def __init__(self) -> None:
         # What stands, after what it was placed for before without a break: a poll that
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
-        self.read: dict[Key, list[Reading]] = {}
-        self.lags = Lags()
         self._asked: dict[object, int] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
         self._causes = Causes()
@@ -163,8 +143,8 @@ class Holds:
 
     @property
     def placed(self) -> Sequence[Placed]:
-        """The holds that stand, expired or not."""
-        return [own[-1] for own in self._standing.values()]
+        """The holds that stand, expired or not, since they were first placed."""
+        return [_since_first(own) for own in self._standing.values()]
 
     # ------------------------------------------------------------ entries
 
@@ -201,7 +181,7 @@ class Holds:
         self._resuming[entry.id] = [
             self._standing[key] for key in own if key in self._standing
         ]
-        return self._end(own, entry.at)
+        return self._end(own, entry.at, "resume")
 
     def returned(self, entry: Return) -> Change:
         """Follow the return of pause, resume, assign or unsubscribe."""
@@ -224,17 +204,13 @@ class Holds:
 
     def hears(self, entry: Hold) -> Change:
         """Follow a hold that no call of the process names."""
-        key = entry.scope, entry.owner or ""
-        self.read.setdefault(key, []).append(Reading(entry.at, entry.written, entry.n))
-        if entry.written is not None:
-            self.lags.add(entry.at, entry.written, entry.n)
         return self._place(entry, entry.n, self._end_of(entry))
 
     def lifted(self, entry: Lift) -> Change:
         """
         Follow the end of a hold that no call lifted.
 
-        The entry may be written late: until then :meth:`over` includes the hold.
+        The entry may be written late: until then :meth:`standing` includes the hold.
         """
         key = entry.scope, entry.owner or ""
         own = self._standing.get(key)
@@ -252,7 +228,7 @@ class Holds:
             end = gone.at
         if last.kind is Kind.PARTITION:
             self._away.setdefault(partition_of(last.scope), []).append(last)
-        return self._end([key], end)
+        return self._end([key], end, entry.why or "lift")
 
     def is_ended(self, hold: Placed, lift: Lift) -> bool:
         """Return whether an entry about an end concerns a hold, and has a cause."""
@@ -309,13 +285,13 @@ class Holds:
         placed = [
             _placed(entry, key, asked, until, self._running) for key in _keys(entry)
         ]
-        before = [self._standing.get(one.key, []) for one in placed]
-        for one, own in zip(placed, before, strict=True):
+        ended = []
+        for one in placed:
+            own = self._standing.get(one.key, [])
             goes_on = own and entry.at < own[-1].until
+            if own and not goes_on:
+                ended.append(_over(own, entry.at, EXPIRED))
             self._stand([*own, one] if goes_on else [one])
-        ended = [
-            evolve(own[-1], until=min(own[-1].until, entry.at)) for own in before if own
-        ]
         return Change(placed=tuple(placed), ended=tuple(ended))
 
     def _end_of(self, entry: Hold) -> float | None:
@@ -333,13 +309,13 @@ class Holds:
         self._standing[own[-1].key] = own
         self._forget(own[-1].scope)
 
-    def _end(self, over: Iterable[Key], at: float) -> Change:
+    def _end(self, over: Iterable[Key], at: float, how: str) -> Change:
         ended = []
         for key in over:
             own = self._standing.pop(key, None)
             if own is not None:
                 self._forget(own[-1].scope)
-                ended.append(evolve(own[-1], until=min(own[-1].until, at)))
+                ended.append(_over(own, at, how))
         return Change(ended=tuple(ended))
 
     def _forget(self, scope: str) -> None:
@@ -348,6 +324,16 @@ class Holds:
             self._over.pop(partition_of(scope), None)
         else:
             self._over.clear()
+
+
+def _since_first(own: Sequence[Placed]) -> Placed:
+    return evolve(own[-1], number=own[0].number, at=own[0].at)
+
+
+def _over(own: Sequence[Placed], at: float, how: str) -> tuple[Placed, float]:
+    is_expired = own[-1].until < at
+    one = evolve(_since_first(own), how=EXPIRED if is_expired else how)
+    return one, min(own[-1].until, at)
 
 
 def ended_at(lift: Lift) -> float:
@@ -379,6 +365,7 @@ def _placed(
         until=until or math.inf,
         kind=_kind(entry, scope, owner),
         running=running,
+        lifetime=None if isinstance(entry, Hold) else entry.lifetime,
     )
 
 

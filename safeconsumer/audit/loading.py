@@ -8,9 +8,11 @@ from pathlib import Path
 
 from attrs import frozen
 
-from safeconsumer.audit.checker import Checker
 from safeconsumer.audit.entries import Entry, Other
-from safeconsumer.audit.members import split
+from safeconsumer.audit.facts import Fact
+from safeconsumer.audit.findings import Address
+from safeconsumer.audit.judge import Judge
+from safeconsumer.audit.process import Process
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.results import Settings
@@ -48,9 +50,15 @@ class Journals:
     def partitions(self) -> set[TopicPartition]:
         """Return every partition that the journals name."""
         named: set[TopicPartition] = set()
+
+        def takes(about: Address) -> Callable[[Fact], None]:
+            named.add(about.tp)
+            return lambda _: None
+
         for one in self.opened:
             with suppress(JournalError):  # judged() names it
-                named.update(about.tp for about, _ in split(one))
+                process = Process(one.member, one.group, takes)
+                process.read(one.entries)
         return {tp for tp in named if tp[0]}
 
     def judged(
@@ -63,9 +71,9 @@ class Journals:
             settings: the assumptions.
             more: further journals, for example of topics.
         """
-        checker = Checker(settings)
-        troubles = self.read_by(checker.read, more)
-        rows = (row for one in checker.results().values() for row in rows_of(one))
+        judge = Judge(settings)
+        troubles = self.read_by(judge.read, more)
+        rows = (row for one in judge.results().values() for row in rows_of(one))
         return tuple(rows), tuple(troubles)
 
     def read_by(

@@ -1,8 +1,7 @@
 """
 Writes what the judge saw as a trace, which ui.perfetto.dev and chrome://tracing open.
 
-When a partition is owned or held is never worked out here: these times are read from
-the judge's own state after each entry, so that trace and verdict cannot disagree.
+It reads the facts that the rules read, so that trace and verdict cannot disagree.
 """
 
 import json
@@ -10,41 +9,37 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, frozen
 
-from safeconsumer.audit.checker import Checker
-from safeconsumer.audit.entries import Deliver, Entry, Other
+from safeconsumer.audit import facts
+from safeconsumer.audit.case import Epoch
+from safeconsumer.audit.facts import Came, Fact
 from safeconsumer.audit.findings import Address, Finding
-from safeconsumer.audit.holding import Change, Placed
-from safeconsumer.audit.members import Member
-from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.judge import Judge
+from safeconsumer.audit.reading import covering
 from safeconsumer.audit.results import Result, Settings
 from safeconsumer.audit.stream import Source
-from safeconsumer.audit.tracks import Track
 from safeconsumer.journal.format import tp_text
 
 _MICROSECONDS = 1e6
 
 
 @frozen(kw_only=True)
-class Held:
-    """A hold, while it was in force for the member that had the partition."""
+class Slice:
+    """
+    A time of a member: it owned the partition, or that was held for it.
+
+    Attributes:
+        member: the member.
+        name: who owned it and how that ended, or the scope and the owner of the hold.
+        start: when it began.
+        end: when it ended.
+    """
 
     member: str
-    scope: str
-    owner: str
+    name: str
     start: float
     end: float
-
-
-@frozen(kw_only=True)
-class Owned:
-    """An ownership of a partition."""
-
-    member: str
-    start: float
-    end: float
-    is_lost: bool
 
 
 @frozen(kw_only=True)
@@ -74,48 +69,24 @@ class Lane:
     """What happened to one partition in one group; times are seconds since the epoch."""
 
     case: Address
-    owned: Sequence[Owned]
-    held: Sequence[Held]
+    owned: Sequence[Slice]
+    held: Sequence[Slice]
     runs: Sequence[Run]
     findings: Sequence[Finding]
 
 
-@define(kw_only=True, eq=False)
-class _Seen:
-    """What was seen of one member, beside what the judge keeps of it."""
-
-    member: Member
-    runs: dict[str, list[Deliver]] = field(factory=dict)
-    ended: list[Placed] = field(factory=list)
-
-    def held(self, track: Track) -> Iterator[Held]:
-        """Yield the holds over a partition, while the member owned it."""
-        every = [*self.ended, *self.member.holds.placed]
-        own = [one for one in every if one.covers(track.case.tp)]
-        for epoch in track.epochs:
-            for one in own:
-                start, end = max(one.at, epoch.at), min(one.until, epoch.over)
-                if start < end:
-                    yield Held(
-                        member=self.member.name,
-                        scope=one.scope,
-                        owner=one.owner,
-                        start=start,
-                        end=end,
-                    )
-
-
 class Collector:
     """
-    Reads journals with the judge, and collects what the judge saw.
+    Reads journals with the judge, and collects what a trace shows.
 
     Args:
         settings: the assumptions of the judge.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._checker = Checker(settings, watch=self)
-        self._seen: dict[Member, _Seen] = {}
+        self._judge = Judge(settings, watch=self._see)
+        self._runs: dict[Address, list[tuple[str, Came]]] = {}
+        self._held: dict[tuple[str | None, str], list[facts.Held]] = {}
         self._began, self._ended = math.inf, -math.inf
 
     def read(self, journal: Source) -> None:
@@ -125,26 +96,18 @@ class Collector:
         Raises:
             JournalError: it is broken somewhere.
         """
-        self._checker.read(journal)
+        self._judge.read(journal)
 
-    def entry(self, member: Member, entry: Entry | Other) -> None:
-        """See an entry that the judge followed; the judge calls it."""
-        self._began = min(self._began, entry.at)
-        self._ended = max(self._ended, entry.at)
-        seen = self._of(member)
-        if isinstance(entry, Deliver):
-            seen.runs.setdefault(entry.tp, []).append(entry)
-
-    def holds(self, member: Member, change: Change) -> None:
-        """See holds that were placed or ended; the judge calls it."""
-        self._of(member).ended.extend(change.ended)
-
-    def _of(self, member: Member) -> _Seen:
-        return self._seen.setdefault(member, _Seen(member=member))
+    def _see(self, address: Address, member: str, fact: Fact) -> None:
+        self._began, self._ended = min(self._began, fact.at), max(self._ended, fact.at)
+        if isinstance(fact, Came):
+            self._runs.setdefault(address, []).append((member, fact))
+        elif isinstance(fact, facts.Held):
+            self._held.setdefault((address.group, member), []).append(fact)
 
     def lanes(self) -> list[Lane]:
         """Return every partition of every group, once all journals were read."""
-        return [self._lane(one) for _, one in sorted(self._checker.results().items())]
+        return [self._lane(one) for _, one in sorted(self._judge.results().items())]
 
     def trace(self, covers: Callable[[Address], bool] = lambda _: True) -> str:
         """
@@ -158,69 +121,73 @@ class Collector:
 
     def _lane(self, result: Result) -> Lane:
         case = result.case
-        tracks = [
-            (seen, seen.member.tracks[case.tp])
-            for seen in self._seen.values()
-            if seen.member.group == case.group and case.tp in seen.member.tracks
-        ]
-        epochs = [epoch for _, track in tracks for epoch in track.epochs]
+        epochs = self._judge.epochs(case)
         bound = [*_bound(result, epochs)]
         findings = [*result.every]
         is_wrong = _wrong(findings, bound)
-        held = [one for seen, track in tracks for one in seen.held(track)]
         return Lane(
             case=case,
             owned=[
-                Owned(
+                Slice(
                     member=one.member,
+                    name=one.member + " (lost it)" * one.was_lost,
                     start=one.at,
                     end=one.over,
-                    is_lost=one.was_lost,
                 )
                 for one in sorted(epochs, key=lambda one: one.at)
             ],
-            held=_merged([*held, *bound]),
+            held=_merged([*self._holds_over(case, epochs), *bound]),
             runs=[
                 Run(
-                    member=track.member,
+                    member=member,
                     at=run.at,
                     count=run.count,
                     first=run.first,
                     last=run.last,
-                    is_wrong=is_wrong(track.member, run),
+                    is_wrong=is_wrong(member, run),
                 )
-                for seen, track in tracks
-                for run in seen.runs.get(tp_text(case.tp), ())
+                for member, run in self._runs.get(case, ())
             ],
             findings=findings,
         )
 
+    def _holds_over(self, case: Address, epochs: Iterable[Epoch]) -> Iterator[Slice]:
+        for epoch in epochs:
+            for one in self._held.get((case.group, epoch.member), ()):
+                until = min(one.until or one.expires or math.inf, epoch.over)
+                if covering(one.scope)(case.tp):
+                    yield from _held(epoch, one.scope, one.owner, (one.at, until))
 
-def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Held]:
+
+def _held(
+    epoch: Epoch, scope: str, owner: str, during: tuple[float, float]
+) -> Iterator[Slice]:
+    # A hold counts while the member owned the partition.
+    start, end = max(during[0], epoch.at), during[1]
+    if start < end:
+        yield Slice(
+            member=epoch.member, name=f"{scope} by {owner}", start=start, end=end
+        )
+
+
+def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Slice]:
     # A member that had the partition before the hold obeys as soon as it has read the
     # hold, which its own journal shows.
     for epoch in epochs:
         for bounds in result.group_holds:
-            start, end = bounds.begins(epoch), min(epoch.over, bounds.end)
-            if start < end:
-                yield Held(
-                    member=epoch.member,
-                    scope=bounds.span.scope,
-                    owner=bounds.span.holder,
-                    start=start,
-                    end=end,
-                )
+            during = bounds.during(epoch, result.clocks[epoch.member])
+            yield from _held(epoch, bounds.span.scope, bounds.span.holder, during)
 
 
 def _wrong(
-    findings: Sequence[Finding], bound: Iterable[Held]
-) -> Callable[[str, Deliver], bool]:
+    findings: Sequence[Finding], bound: Iterable[Slice]
+) -> Callable[[str, Came], bool]:
     # G2 reports only the first delivery of an ownership.
     broken = {(one.member, one.entry) for one in findings if one.check == "A1"}
     names = {one.member for one in findings if one.check == "G2"}
     spans = [one for one in bound if one.member in names]
 
-    def is_wrong(member: str, run: Deliver) -> bool:
+    def is_wrong(member: str, run: Came) -> bool:
         return (member, run.n) in broken or any(
             one.member == member and one.start <= run.at <= one.end for one in spans
         )
@@ -228,18 +195,18 @@ def _wrong(
     return is_wrong
 
 
-def _merged(held: Iterable[Held]) -> list[Held]:
+def _merged(held: Iterable[Slice]) -> list[Slice]:
     # A hold that is placed again while in force continues; the control topics and a
     # member's journal may both have the same hold.
-    found: dict[tuple[str, str, str], list[Held]] = {}
+    found: dict[tuple[str, str], list[Slice]] = {}
     for one in sorted(held, key=lambda one: one.start):
-        own = found.setdefault((one.member, one.scope, one.owner), [])
+        own = found.setdefault((one.member, one.name), [])
         if own and one.start <= own[-1].end:
             own[-1] = evolve(own[-1], end=max(own[-1].end, one.end))
         else:
             own.append(one)
     every = (one for own in found.values() for one in own)
-    return sorted(every, key=lambda one: (one.start, one.scope, one.owner))
+    return sorted(every, key=lambda one: (one.start, one.name))
 
 
 class _Trace:
@@ -264,11 +231,9 @@ class _Trace:
     def _add(self, lane: Lane) -> None:
         place, group = tp_text(lane.case.tp), lane.case.group or ""
         for owned in lane.owned:
-            name = f"{owned.member} (lost it)" if owned.is_lost else owned.member
-            self._slice(group, f"{place} owner {owned.member}", name, owned)
+            self._slice(group, f"{place} owner {owned.member}", owned)
         for held in lane.held:
-            name = f"{held.scope} by {held.owner}"
-            self._slice(group, f"{place} held, for {held.member}: {name}", name, held)
+            self._slice(group, f"{place} held, for {held.member}: {held.name}", held)
         for run in lane.runs:
             self._event(
                 group,
@@ -287,11 +252,11 @@ class _Trace:
                 group, f"{place} findings", one.check, at, ph="i", s="t", args=args
             )
 
-    def _slice(self, group: str, row: str, name: str, span: Owned | Held) -> None:
+    def _slice(self, group: str, row: str, span: Slice) -> None:
         start, end = max(span.start, self._began), min(span.end, self._ended)
         if start <= end:
             dur = max(1, round((end - start) * _MICROSECONDS))
-            self._event(group, row, name, start, ph="X", dur=dur)
+            self._event(group, row, span.name, start, ph="X", dur=dur)
 
     def _event(self, group: str, row: str, name: str, at: float, **more: Any) -> None:  # noqa: ANN401 - JSON
         pid = self._processes.get(group)

@@ -24,9 +24,8 @@ from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import CommandError, complain, explained
 from safeconsumer.cli.journals import check_there, settings_options, topic_or_partition
-from safeconsumer.cli.saying import printable
 from safeconsumer.cli.statuses import EPILOG
-from safeconsumer.holds.explain import counted
+from safeconsumer.holds.explain import counted, printable
 from safeconsumer.journal.format import tp_text
 
 if TYPE_CHECKING:

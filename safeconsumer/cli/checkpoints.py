@@ -15,10 +15,9 @@ from safeconsumer.audit.report import Row
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.options import options
-from safeconsumer.cli.saying import printable
 from safeconsumer.cli.sparking import session
 from safeconsumer.errors.base import CheckpointError
-from safeconsumer.holds.explain import counted
+from safeconsumer.holds.explain import counted, printable
 from safeconsumer.spark.platforms import is_of_spark, reason
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # C:/ is none

@@ -7,11 +7,11 @@ import kafka.errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.cli.errors import CommandError
-from safeconsumer.cli.saying import printable
 from safeconsumer.cli.statuses import Status
 from safeconsumer.group import clients
 from safeconsumer.group.described_topics import settings_of
 from safeconsumer.group.scopes import near
+from safeconsumer.holds.explain import printable
 
 # A name that no topic can have: asking for it returns no topic.
 _MISSING = (

@@ -13,8 +13,8 @@ from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import CommandError, explained
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
-from safeconsumer.cli.saying import printable
 from safeconsumer.cli.statuses import EPILOG
+from safeconsumer.holds.explain import printable
 
 _SHORTEST_TOKEN = 16
 

@@ -18,10 +18,10 @@ from safeconsumer.cli.letters import Wanted
 from safeconsumer.cli.options import options
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.replaying import Replay, producer_of
-from safeconsumer.cli.saying import Listing, printable, since_of
+from safeconsumer.cli.saying import Listing, since_of
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group.rights import REPLAYING
-from safeconsumer.holds.explain import counted
+from safeconsumer.holds.explain import counted, printable
 from safeconsumer.worker.letters_format import Letter
 from safeconsumer.worker.signals import LAST, taking
 

@@ -7,7 +7,6 @@ from typing import Any
 import click
 import kafka.errors as kafka_errors
 
-from safeconsumer.cli.saying import printable
 from safeconsumer.cli.statuses import Status
 from safeconsumer.errors.base import (
     ControlTopicError,
@@ -15,6 +14,7 @@ from safeconsumer.errors.base import (
     SafeConsumerError,
 )
 from safeconsumer.group.troubles import Kind, kind_of, said
+from safeconsumer.holds.explain import printable
 
 # The key in a command's context for the error of the first connection: later errors are
 # only timeouts.

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from safeconsumer.cli.saying import printable
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.movements import movements, summaries
 from safeconsumer.group.partitions import folded, partitions_text
@@ -14,7 +13,7 @@ from safeconsumer.group.verdicts import (
     gone_text,
 )
 from safeconsumer.group.view import UNCOMMITTED, Member, Row, View
-from safeconsumer.holds.explain import counted
+from safeconsumer.holds.explain import counted, printable
 
 _MANY = 100
 _ENDED = {HOLD_ENDED.words, MAY_HAVE_ENDED.words}

@@ -12,7 +12,7 @@ from safeconsumer.cli.control_topics import cluster_id, history_since
 from safeconsumer.cli.ending import stopped_by_signals
 from safeconsumer.cli.errors import explained, status_of
 from safeconsumer.cli.output import Output, output_options, refuse_unread
-from safeconsumer.cli.saying import printable, since_of
+from safeconsumer.cli.saying import since_of
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.cli.watching import operator_for
 from safeconsumer.group.history import (
@@ -24,7 +24,7 @@ from safeconsumer.group.history import (
 )
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.troubles import said
-from safeconsumer.holds.explain import utc
+from safeconsumer.holds.explain import printable, utc
 
 # Seconds between two looks of a command that follows.
 _EVERY = 1.0

@@ -394,6 +394,7 @@ def extend(
     help="Lift a hold though what reset-offsets asked for under it is not done, or that "
     "cannot be read.",
 )
+@wait_option("flowing")
 @click.pass_context
 def resume(
     context: click.Context,
@@ -402,6 +403,7 @@ def resume(
     scopes: tuple[str, ...],
     asked: Asked,
     is_all: bool,
+    patience: str | None,
     **flags: bool,
 ) -> None:
     """
@@ -410,7 +412,8 @@ def resume(
     Lifting a scope without a hold is no error if the group consumes it: it also lifts
     holds that members still obey after a control topic was lost. A hold under which
     reset-offsets moves the group is lifted when that is done. If the holds cannot be
-    read, that is unknown, and a scope is lifted with --force.
+    read, that is unknown, and a scope is lifted with --force. With --wait, flowing means
+    that members have read the lift, and that nobody else holds any of it.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -419,6 +422,7 @@ def resume(
             raise CommandError(message)
         owner, group = asked.whose, asked.group
         found = scopes_of(scopes, group)
+        limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*asked.connect()) as operator:
             view, trouble = _looked(operator, asked)
             if view is not None and trouble is None:
@@ -434,14 +438,29 @@ def resume(
             with written("lifted", done.acknowledged):
                 if trouble is not None:
                     raise trouble
-                if asked.output.is_json:
-                    asked.output.document(done.document())
-                else:
+                if not asked.output.is_json:
                     asked.output.lines(_lifted_lines(done))
+                reached = _flowing(operator, done, limit)
+                asked.end(context, done.document(), reached, "lifted, but not flowing")
             if not done.was_held and (advice := _advice(plan)):
                 give_up(context, advice, Status.FAILED)
         if not done.was_held and plan.others:  # a wrong owner or scope
             context.exit(Status.FAILED)
+
+
+def _flowing(
+    operator: Operator, done: Done, limit: float | None
+) -> waiting.Outcome | None:
+    """Wait until all that was lifted flows; None without a limit, or if nothing was."""
+    wish = done.plan.wish
+    if limit is None or not done.was_held:
+        return None
+    return waiting.wait_until(
+        operator,
+        wish.group,
+        lambda now: waiting.flows(operator, now, wish.scopes),
+        limit,
+    )
 
 
 def _lifted(
@@ -557,7 +576,7 @@ def _lifted_lines(done: Done) -> Iterator[str]:
     required=True,
     metavar="WHERE",
     help="earliest, latest, an offset, -N (before what is committed), or a time: "
-    "2026-11-27T10:00, in UTC.",
+    "2026-11-27T10:00, in UTC, or 2h, two hours ago.",
 )
 @click.option(
     "--force",
@@ -602,7 +621,8 @@ def reset_offsets(
                 view = operator.look(group, is_strict=True, has_lags=False)
                 move_what_nobody_owns(operator.admin, view, found)
                 if not asked.output.is_json:
-                    asked.output.lines(wish.rows(done.plan.view))
+                    notes = (text for kind, text in done.plan.says if kind == "note")
+                    asked.output.lines(notes)
                 reached = None
                 if limit is not None:
                     reached = waiting.wait_until(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.options import options
 from safeconsumer.errors.base import JournalError
+from safeconsumer.group.durations import seconds_of
 
 
 def check_there(journals: Iterable[str]) -> None:
@@ -58,12 +60,18 @@ def _control(
 
 
 def _allowance(
-    _context: click.Context, _parameter: click.Parameter, value: float
+    _context: click.Context, _parameter: click.Parameter, value: str
 ) -> float:
-    if not 0 <= value < math.inf:
-        message = f"{value} is not a number of seconds, 0 or more"
-        raise click.BadParameter(message)
-    return value
+    try:
+        return seconds_of(value)
+    except ValueError:
+        with suppress(ValueError):
+            if 0 <= (seconds := float(value)) < math.inf:
+                return seconds
+    message = (
+        f"{value} is neither a number of seconds, 0 or more, nor a duration: 5s, 1m"
+    )
+    raise click.BadParameter(message)
 
 
 settings_options = options(
@@ -78,19 +86,17 @@ settings_options = options(
     ),
     click.option(
         "--clock-skew",
-        type=float,
-        default=0.0,
+        default="0",
         callback=_allowance,
-        metavar="SECONDS",
+        metavar="SECONDS|DURATION",
         help="By how much the clocks of any two hosts may differ, brokers too.",
     ),
     click.option(
         "--patience",
-        type=float,
-        default=5.0,
+        default="5s",
         show_default=True,
         callback=_allowance,
-        metavar="SECONDS",
+        metavar="SECONDS|DURATION",
         help="How long a hold of the group may take to reach members that own the "
         "partition already.",
     ),

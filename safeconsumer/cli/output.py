@@ -10,7 +10,7 @@ import click
 from attrs import frozen
 
 from safeconsumer.cli.options import options
-from safeconsumer.cli.saying import printable
+from safeconsumer.holds.explain import printable
 
 TABLE, JSON = "table", "json"
 _PIECE = 8192

@@ -1,18 +1,8 @@
-"""Makes text from elsewhere safe to print, reads times, and lists what commands do."""
+"""Reads times, and lists what commands do."""
 
 import click
 
 from safeconsumer.group.durations import moment_of
-
-
-def printable(text: str) -> str:
-    """
-    Return text with every invisible character shown as an escape.
-
-    Names come from other programs and other people: an escape sequence would control
-    the terminal, a line end would forge a line.
-    """
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def since_of(

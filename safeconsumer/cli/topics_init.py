@@ -10,13 +10,14 @@ from kafka.errors import TopicAlreadyExistsError
 from safeconsumer.cli.connection import Connect, connection_options, prefix_option
 from safeconsumer.cli.errors import CommandError, explained
 from safeconsumer.cli.output import Output, output_options
-from safeconsumer.cli.saying import Listing, printable
+from safeconsumer.cli.saying import Listing
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group import described_topics, topics
 from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.rights import grants
 from safeconsumer.group.settings import Control
+from safeconsumer.holds.explain import printable
 
 
 def _checked_principals(

@@ -11,7 +11,6 @@ from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import CommandError, explained, give_up
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import Output, output_options
-from safeconsumer.cli.saying import printable
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
@@ -21,7 +20,7 @@ from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.verdicts import NOTHING_HELD
 from safeconsumer.group.view import View, urgency
-from safeconsumer.holds.explain import counted, utc
+from safeconsumer.holds.explain import counted, printable, utc
 from safeconsumer.holds.scope import Scope
 
 

@@ -5,7 +5,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -19,23 +18,23 @@ from safeconsumer.clients.aiokafka_control import (
     UpstreamConsumer,
     require_supported,
     run_on_thread,
-    stop_whole,
+    stop_client,
 )
-from safeconsumer.clients.member import Member, OtherPartition, Target
+from safeconsumer.clients.member import HoldingConsumer, Member
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.group.settings import Control
-from safeconsumer.holds.hold import APP, Hold, Lifetime
+from safeconsumer.holds.hold import APP
 from safeconsumer.holds.ownership import Cause
 
 __all__ = ["AIOKafkaConsumer"]
 
 _NONE: frozenset[TopicPartition] = frozenset()
 _Weak = weakref.WeakMethod[Callable[[], None]]
-# Seconds; the timer looks again at least so often, so no timer is too long for the loop.
+# Seconds between two refreshes at most: no timer is too long for the loop.
 _LONGEST = 3600.0
 
 
-class AIOKafkaConsumer(UpstreamConsumer):
+class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     """
     An ``aiokafka.AIOKafkaConsumer`` that delivers nothing a hold covers.
 
@@ -70,15 +69,6 @@ class AIOKafkaConsumer(UpstreamConsumer):
     at a time asks for records, or :attr:`busy` says what the others have.
     """
 
-    busy: Callable[[], Iterable[OtherPartition]] | None = None
-    """
-    Returns the partitions of whose records other tasks of the program have some.
-
-    With ``control=`` a held partition is not reported quiet while it is among them, nor
-    before the call for records after the one that returned some of it. It is asked on
-    another thread, with each report; if it raises, all assigned ones count.
-    """
-
     def __init__(
         self,
         *topics: str,
@@ -88,13 +78,9 @@ class AIOKafkaConsumer(UpstreamConsumer):
         **configs: Any,  # noqa: ANN401 - upstream's settings
     ) -> None:
         require_supported()
-        weak = weakref.ref(self)
+        client_id, group_id = configs.get("client_id"), configs.get("group_id")
         self._member = Member(
-            client_id=configs.get("client_id"),
-            group_id=configs.get("group_id"),
-            hooks=hooks,
-            log=log,
-            elsewhere=partial(_busy_of, weak),
+            self, client_id=client_id, group_id=group_id, hooks=hooks, log=log
         )
         self._configs, self._control = configs, control
         self._calls = LoopCalls()
@@ -109,73 +95,20 @@ class AIOKafkaConsumer(UpstreamConsumer):
         # was revoked since.
         self._known = _NONE
         self._is_revoked = False
-        # The quiet partitions that aiokafka was told to pause; None: it must be told.
+        # The quiet set by which aiokafka pauses; None: it pauses by an older one.
         self._applied: frozenset[tuple[str, int]] | None = None
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
         # Without a group aiokafka calls no listener, and asks for metadata at once.
-        has_group = configs.get("group_id") is not None
-        super().__init__(*(() if has_group else topics), **configs)
-        if has_group and topics:
+        super().__init__(*(topics if group_id is None else ()), **configs)
+        if group_id is not None and topics:
             self.subscribe(topics)
         # Weakly: what is never stopped can be collected, and aiokafka warns of it then.
-        look_now = weakref.WeakMethod(self._look_now)
-        self._look_soon = partial(_call_soon, look_now, asyncio.get_running_loop())
-        self._member.ledger.lookers.append(self._look_soon)
-
-    @property
-    def hook_failures(self) -> Mapping[str, int]:
-        """How often each hook raised, by its ``repr``; empty if none did. Any thread."""
-        return dict(self._member.ledger.dispatcher.failures)
+        refresh = weakref.WeakMethod(self._refresh)
+        self._refresh_soon = partial(_call_soon, refresh, asyncio.get_running_loop())
+        self._member.ledger.lookers.append(self._refresh_soon)
 
     # ------------------------------------------------------------ pausing
-
-    def hold(
-        self,
-        *targets: Target,
-        owner: str = APP,
-        reason: str | None = None,
-        for_: float | timedelta | None = None,
-    ) -> None:
-        """
-        Hold the targets: once this has returned, none of their records is delivered.
-
-        A hold lasts through rebalances, lost membership and changed subscriptions until
-        its owner lifts it. It covers what is assigned later, too, and never moves a
-        position. With no targets nothing is held; after an exception nothing has
-        changed.
-
-        Args:
-            targets: partitions, scopes as text (``orders:3``, ``orders``,
-                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
-                holds, :data:`safeconsumer.ALL`.
-            owner: whose hold it is; only the same owner's :meth:`lift` lifts it.
-            reason: text for people, up to 1,024 bytes.
-            for_: seconds, or a timedelta, until it ends by itself; never early.
-
-        Raises:
-            TargetTypeError: a target is of another type.
-            ScopeSyntaxError: a text or pattern is not acceptable.
-            HoldSettingError: owner, reason or duration is not acceptable.
-        """
-        self._member.place(targets, owner=owner, reason=reason, for_=for_)
-
-    def lift(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
-        """
-        Lift this owner's holds of exactly these targets.
-
-        A hold of a wider scope, or of another owner, stays. Lifting what is not held is
-        no error. A waiting call returns records of what flows now after a fetch; those
-        that were put back come first.
-
-        Returns:
-            The holds that still cover the targets or parts of them.
-
-        Raises:
-            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
-            HoldSettingError: the owner is not acceptable, or is an operator.
-        """
-        return self._member.lift(targets, owner)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """
@@ -185,14 +118,14 @@ class AIOKafkaConsumer(UpstreamConsumer):
         a hold by the owner ``app``, and is among :meth:`holds`.
         """
         self._require_assigned(partitions)
-        self._member.place(partitions, lifetime=Lifetime.PLAIN)
-        self._look_if_in_loop()
+        self._pause(partitions)
+        self._apply_if_in_loop()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Resume partitions; as aiokafka's. What else is held stays quiet."""
         self._require_assigned(partitions)
-        self._member.lift(partitions, APP)
-        self._look_if_in_loop()
+        self.lift(*partitions)
+        self._apply_if_in_loop()
 
     def _require_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         # As aiokafka's pause and resume do it, whose flags are for the loop's thread.
@@ -205,10 +138,10 @@ class AIOKafkaConsumer(UpstreamConsumer):
                 message = f"No current assignment for partition {one}"
                 raise IllegalStateError(message)
 
-    def _look_if_in_loop(self) -> None:
-        # On other threads the ledger's looker has it done in the loop.
+    def _apply_if_in_loop(self) -> None:
+        # On other threads the ledger has the loop refresh it.
         if self._calls.is_in_loop:
-            self._look()
+            self._apply()
 
     def paused(self) -> set[TopicPartition]:
         """
@@ -218,20 +151,6 @@ class AIOKafkaConsumer(UpstreamConsumer):
         """
         found = self._member.ledger.view().held_by(APP)
         return {TopicPartition(*tp) for tp in found}
-
-    def holds(self) -> tuple[Hold, ...]:
-        """Return every hold, also those that cover nothing assigned here now."""
-        return self._member.holds()
-
-    def explain(self, tp: Target) -> tuple[str, ...]:
-        """
-        Return why a partition is quiet: one line per hold, and no line if it flows.
-
-        Raises:
-            HoldSettingError: it is not one partition.
-            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
-        """
-        return self._member.explain(tp)
 
     def quiet(self) -> set[TopicPartition]:
         """Return the assigned partitions that a hold or a closed gate covers now."""
@@ -243,7 +162,7 @@ class AIOKafkaConsumer(UpstreamConsumer):
         """Return the next record of a partition that no hold covers; as aiokafka's."""
         self._member.begin_call()
         while True:
-            self._look()
+            self._apply()
             record = await super().getone(*partitions)
             # From here on nothing else runs in the loop until this returns or waits.
             tp = TopicPartition(record.topic, record.partition)
@@ -260,7 +179,7 @@ class AIOKafkaConsumer(UpstreamConsumer):
         self._member.begin_call()
         until = time.monotonic() + timeout_ms / 1000
         while True:
-            self._look()
+            self._apply()
             left = max(0.0, until - time.monotonic()) * 1000
             found: dict[TopicPartition, list[ConsumerRecord]] = await super().getmany(
                 *partitions, timeout_ms=left, max_records=max_records
@@ -325,7 +244,7 @@ class AIOKafkaConsumer(UpstreamConsumer):
         self._identify()
         owned = [(tp.topic, tp.partition) for tp in self._known]
         self._member.own(owned, cause, all_=True)
-        self._look()
+        self._apply()
 
     def _on_revoked(self) -> None:
         _, generation = self._identify()
@@ -345,7 +264,7 @@ class AIOKafkaConsumer(UpstreamConsumer):
         self._member.identify(member_id, generation)
         return member_id, generation
 
-    def _look(self) -> None:
+    def _apply(self) -> None:
         """Pause and resume in aiokafka what has become quiet, or flows."""
         self._notice_assignment()
         quiet = self._member.quiet()
@@ -356,17 +275,17 @@ class AIOKafkaConsumer(UpstreamConsumer):
         super().resume(*(paused - wanted))
         self._applied = quiet
 
-    def _look_now(self) -> None:
-        """Look, deliver events, and look again when the next hold ends."""
+    def _refresh(self) -> None:
+        """Apply the holds, deliver events, and do so again when the next hold ends."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._is_over:
-            self._look()
+            self._apply()
             ledger = self._member.ledger
             ledger.deliver()
             left = max(0.0, min(ledger.seconds_to_next_expiry(), _LONGEST))
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(left, self._look_soon)
+            self._timer = loop.call_later(left, self._refresh_soon)
 
     # ------------------------------------------------------------ start and end
 
@@ -411,14 +330,14 @@ class AIOKafkaConsumer(UpstreamConsumer):
         """Leave the group and stop; as aiokafka's. Control threads end, too."""
         try:
             # First, or Kafka would list a member for a while that has reported its end.
-            await stop_whole(self, super().stop())
+            await stop_client(self, super().stop())
         finally:
             if not self._is_over:
                 self._is_over = True
                 await self._end()
 
     async def _end(self) -> None:
-        self._look_now()  # its timer ends
+        self._refresh()  # its timer ends
         try:
             if self._ending is not None:
                 await asyncio.wait([self._ending])
@@ -464,11 +383,6 @@ class _Listener(ConsumerRebalanceListener):
             called = self._theirs.on_partitions_assigned(assigned)
             if asyncio.iscoroutine(called):
                 await called
-
-
-def _busy_of(consumer: "weakref.ref[AIOKafkaConsumer]") -> Iterable[OtherPartition]:
-    one = consumer()
-    return () if one is None or one.busy is None else one.busy()
 
 
 def _call_soon(weak: _Weak, loop: asyncio.AbstractEventLoop) -> None:

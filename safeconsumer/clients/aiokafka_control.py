@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from safeconsumer.clients.control_topics import WRITE_SECONDS, Progress, StatusTopic
 from safeconsumer.errors.base import MissingExtraError, UnsupportedAiokafkaError
 from safeconsumer.group import topics
 from safeconsumer.group.barrier import Offsets
@@ -45,7 +47,7 @@ __all__ = [
     "UpstreamConsumer",
     "require_supported",
     "run_on_thread",
-    "stop_whole",
+    "stop_client",
 ]
 
 log = logging.getLogger("safeconsumer.group")
@@ -58,17 +60,8 @@ _SUPPORTED = ("0.13", "0.14")
 _COPIED = ("bootstrap_servers", "connections_max_idle_ms", "sasl_", "security_", "ssl_")
 _ASK_SECONDS = 5
 _ASK_MS = _ASK_SECONDS * 1000
-_WRITE_SECONDS = 10
-_WRITE_MS = _WRITE_SECONDS * 1000
 _FETCH_MS = 500
 _ASKER_FETCH_MS = 20
-# Seconds without knowing that everything was read, after which the topic counts as
-# unreachable, and between two questions about it.
-_SILENCE = 5.0
-_ASK_EVERY = 1.0
-# Seconds between two looks whether the topic was created again. aiokafka has no topic ids:
-# the last record that was read is read again.
-_LOOK_EVERY = 30.0
 _REFUSED = (
     errors.ClusterAuthorizationFailedError,
     errors.TopicAuthorizationFailedError,
@@ -99,7 +92,7 @@ async def run_on_thread(call: Callable[[], None]) -> None:
         executor.shutdown(wait=False)
 
 
-async def stop_whole(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # noqa: ANN401 - a consumer or producer
+async def stop_client(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # noqa: ANN401 - a consumer or producer
     """
     Stop a client by its own call for it, and in any case its connections.
 
@@ -192,7 +185,7 @@ class LoopCalls:
         stopping = self._clients[client]
         if stopping is None:
             self._clients[client] = stopping = asyncio.ensure_future(
-                stop_whole(client, client.stop())
+                stop_client(client, client.stop())
             )
         await asyncio.wait([stopping])  # whoever is cancelled meanwhile
         if stopping.exception() is not None:
@@ -231,9 +224,10 @@ class AiokafkaClients:
         """Return what reads the holds topic."""
         return HoldsTopic(self._base, name, self._calls)
 
-    def status_topic(self, name: str) -> "StatusTopic":
+    def status_topic(self, name: str) -> StatusTopic:
         """Return what writes the status topic."""
-        return StatusTopic(self._base, name, self._calls)
+        connect = partial(_ReportProducer, self._base, name, self._calls)
+        return StatusTopic(connect, _is_missing, _is_refused)
 
 
 class HoldsTopic:
@@ -259,19 +253,17 @@ class HoldsTopic:
         self._asking = asyncio.Lock()
         self._turning: Future[Any] | None = None
         self._last: ConsumerRecord | None = None
-        self._position = self._end = 0
-        self._waited = self._asked_at = self._looked_at = 0.0
-        self._spoilt: Exception | None = None
+        self._progress = Progress(name)
 
     @property
     def positions(self) -> Offsets:
         """The offset below which everything was returned."""
-        return {(self._name, 0): self._position}
+        return self._progress.offsets
 
     @property
     def is_complete(self) -> bool:
         """Whether it has read up to where the topic ended at its beginning."""
-        return self._position >= self._end
+        return self._progress.is_complete
 
     def facts(self) -> Facts:
         """Return the topic's settings; raise if it is missing or may not be read."""
@@ -300,8 +292,6 @@ class HoldsTopic:
     def begin(self) -> tuple[Remade, ...]:
         """Connect; return the topic if it was made again."""
         remade: tuple[Remade, ...] = self._calls.run(self._begin(), 4 * _ASK_SECONDS)
-        self._waited, self._asked_at = 0.0, time.monotonic()
-        self._looked_at, self._spoilt = self._asked_at, None
         return remade
 
     async def _begin(self) -> tuple[Remade, ...]:
@@ -314,15 +304,12 @@ class HoldsTopic:
         await self._calls.open(asker)
         await self._calls.open(reader)
         first = (await asker.beginning_offsets([tp]))[tp]
-        self._end = end = (await asker.end_offsets([tp]))[tp]
-        remade: tuple[Remade, ...] = ()
-        if end < self._position or await self._is_other(reader, first):
-            remade = (Remade(self._name, self._position, end),)
-            self._position, self._last = 0, None
-        if self._last is not None and self._last.offset < first:
+        end = (await asker.end_offsets([tp]))[tp]
+        is_other = end < self._progress.at or await self._is_other(reader, first)
+        remade = self._progress.begin(first, end, is_other=is_other)
+        if remade or (self._last is not None and self._last.offset < first):
             self._last = None  # it was deleted
-        self._position = max(self._position, first)
-        reader.seek(tp, self._position)
+        reader.seek(tp, self._progress.at)
         return remade
 
     async def _is_other(
@@ -347,59 +334,44 @@ class HoldsTopic:
         except TimeoutError:
             self._turning.cancel()
             raise
-        now = time.monotonic()
-        # While its caller was busy, or this process stood still, nothing was awaited.
-        self._waited += min(now - began, _FETCH_MS / 1000)
-        if now - self._asked_at >= _ASK_EVERY:
-            self._asked_at = now
-            self._calls.start(self._look_at_end(self._position))
-        if self._spoilt is not None:
-            raise self._spoilt
-        if self._waited > _SILENCE:
-            message = f"no answer about {self._name} for {_SILENCE:.0f} s"
-            raise errors.KafkaConnectionError(message)
+        if self._progress.is_time_to_ask():
+            self._calls.start(self._check_end(self._progress.at))
+        self._progress.note_turn(began, _FETCH_MS / 1000)
         return found
 
     async def _turn(self, wait_ms: float) -> list[Written]:
         tp, reader = self._partition, self._reader
         if reader is None:
             raise errors.ConsumerStoppedError
-        if time.monotonic() - self._looked_at >= _LOOK_EVERY and self._last is not None:
-            self._looked_at = time.monotonic()
+        # aiokafka has no topic ids: the last record that was read is read again.
+        if self._last is not None and self._progress.is_time_to_compare():
             reader.seek(tp, self._last.offset)
         try:
             found = await reader.getmany(tp, timeout_ms=wait_ms)
         except errors.TopicAuthorizationFailedError as error:
             message = f"no right to read {self._name}: {topics.ACLS}"
             raise errors.TopicAuthorizationFailedError(message) from error
-        written = [one for record in found.get(tp, ()) if (one := self._new(record))]
+        written = [
+            one for record in found.get(tp, ()) if (one := self._written(record))
+        ]
         # Past what is no record, such as the end of a transaction.
-        self._position = max(self._position, await reader.position(tp))
+        self._progress.at = max(self._progress.at, await reader.position(tp))
         return written
 
-    def _new(self, record: ConsumerRecord) -> Written | None:
-        if record.offset < self._position:
+    def _written(self, record: ConsumerRecord) -> Written | None:
+        if record.offset < self._progress.at:
             if self._last is not None and _differs(record, self._last):
                 message = f"{self._name} was made again"
                 raise errors.UnknownTopicOrPartitionError(message)
             return None
-        self._last, self._position = record, record.offset + 1
+        self._last, self._progress.at = record, record.offset + 1
         at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
         return Written(record.key, record.value, record.offset, at_ms)
 
-    async def _look_at_end(self, position: int) -> None:
-        if (asker := self._asker) is None:
-            return
-        try:
-            end = await self._end_by(asker)
-        except errors.KafkaError:
-            return
-        if end < position:
-            message = f"{self._name} lost its end, or was made again"
-            self._spoilt = errors.OffsetOutOfRangeError(message)
-        elif self._position >= end:
-            # Everything was read that was written before the question.
-            self._waited = 0.0
+    async def _check_end(self, position: int) -> None:
+        if (asker := self._asker) is not None:
+            with suppress(errors.KafkaError):
+                self._progress.note_end(position, await self._end_by(asker))
 
     # ------------------------------------------------------------ asking
 
@@ -450,48 +422,17 @@ class HoldsTopic:
                 self._calls.close(client)
 
 
-class StatusTopic:
-    """
-    Writes a member's reports, and waits for each.
-
-    Args:
-        base: how to reach the cluster.
-        name: the topic.
-        calls: runs coroutines in the member's loop.
-    """
+class _ReportProducer:
+    # aiokafka's, in the member's loop.
 
     def __init__(self, base: Mapping[str, Any], name: str, calls: LoopCalls) -> None:
         self._base, self._name, self._calls = base, name, calls
-        self._producer: AIOKafkaProducer | None = None
-        self._is_closed = False
+        self._producer: AIOKafkaProducer = self._run(self._connected())
 
-    def send(
-        self,
-        key: bytes,
-        value: bytes,
-        at_ms: int,
-        acknowledged: Callable[[int, float], object],
-        failed: Callable[[BaseException], object],
-    ) -> None:
-        """Send a report, and wait until it is acknowledged, refused or given up."""
-        del failed  # it is raised
-        sent = time.monotonic()
-        try:
-            written = self._calls.run(self._send(key, value, at_ms), _WRITE_SECONDS + 1)
-        except BaseException:
-            self.drop()  # the topic may be gone: the next report looks
-            raise
-        acknowledged(written.timestamp, sent)
-
-    async def _send(self, key: bytes, value: bytes, at_ms: int) -> Any:  # noqa: ANN401 - aiokafka's, untyped
-        producer = self._producer or await self._connected()
-        return await producer.send_and_wait(
-            self._name, value, key, partition=0, timestamp_ms=at_ms
-        )
+    def _run(self, call: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what it returns
+        return self._calls.run(call, WRITE_SECONDS + 1)
 
     async def _connected(self) -> AIOKafkaProducer:
-        if self._is_closed:  # a report that comes late must leave no client behind
-            raise errors.ProducerClosed
         admin = AIOKafkaAdminClient(**self._base)
         try:
             # A producer would ask for a missing topic, and a broker might create it.
@@ -499,34 +440,31 @@ class StatusTopic:
             await _partitions_of(admin, self._name)
         finally:
             await admin.close()
-        self._producer = producer = AIOKafkaProducer(
+        producer = AIOKafkaProducer(
             **self._base,
             acks="all",
             compression_type="gzip",
-            request_timeout_ms=_WRITE_MS,
+            request_timeout_ms=WRITE_SECONDS * 1000,
         )
         await self._calls.open(producer)
         return producer
 
-    def is_missing(self, error: BaseException) -> bool:
-        """Tell whether an error says that there is no such topic."""
-        return isinstance(error, errors.UnknownTopicOrPartitionError)
+    def write(self, key: bytes, value: bytes, at_ms: int) -> int:
+        call = self._producer.send_and_wait(
+            self._name, value, key, partition=0, timestamp_ms=at_ms
+        )
+        return int(self._run(call).timestamp)
 
-    def is_refused(self, error: BaseException) -> bool:
-        """Tell whether an error says that this client may not write it."""
-        return isinstance(error, _REFUSED)
+    def close(self) -> None:
+        self._calls.close(self._producer)
 
-    def drop(self) -> None:
-        """Give up the producer, if there is one; it does not wait for its end."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            self._calls.close(producer)
 
-    def close(self, until: float) -> None:
-        """Give up the producer: every report was waited for, or is late already."""
-        del until
-        self._is_closed = True
-        self.drop()
+def _is_missing(error: BaseException) -> bool:
+    return isinstance(error, errors.UnknownTopicOrPartitionError)
+
+
+def _is_refused(error: BaseException) -> bool:
+    return isinstance(error, _REFUSED)
 
 
 async def _partitions_of(

@@ -2,11 +2,9 @@
 
 import math
 import sys
-import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from time import monotonic
 from typing import Any, Self
@@ -18,10 +16,9 @@ from safeconsumer.clients.librdkafka import (
     TopicPartition,
     UpstreamConsumer,
 )
-from safeconsumer.clients.member import Member, OtherPartition, Target
+from safeconsumer.clients.member import HoldingConsumer, Member, OtherPartition
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.group.settings import Control
-from safeconsumer.holds.hold import APP, Hold, Lifetime
 from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import TopicPartition as Pair
 
@@ -29,8 +26,8 @@ __all__ = ["Consumer"]
 
 # Seconds; a poll waits in steps of this length, so a partition flows no later than this
 # after its last hold was lifted. librdkafka has no call that ends a wait. Calls that need
-# not wait do no more than look at the holds, but for one in each step.
-_SLICE = 0.1
+# not wait only check the holds, but for one in each step.
+_STEP = 0.1
 # Seconds between two questions for the generation, which the protocol of KIP-848 may
 # change without a rebalance.
 _IDENTIFY_EVERY = 1.0
@@ -39,12 +36,12 @@ _IDENTIFY_EVERY = 1.0
 _MARK = b"CGMDv2:"
 _TRUE = {"true", "t", "1"}
 # Stands for no set of quiet partitions: not even for one that is to be made again.
-_NONE_OF_THEM = frozenset({("", -1)})
+_NO_SET = frozenset({("", -1)})
 
 Callback = Callable[[Any, list[Any]], object]
 
 
-class Consumer(UpstreamConsumer):
+class Consumer(HoldingConsumer, UpstreamConsumer):
     """
     A ``confluent_kafka.Consumer`` that delivers nothing a hold covers.
 
@@ -53,6 +50,8 @@ class Consumer(UpstreamConsumer):
     and :meth:`resume` are confluent-kafka's, and a pause now lasts through rebalances
     that give its partition back. With ``control=`` the consumer also obeys what
     operators hold for its group, and reports it.
+
+    A ``poll`` that waits sees a lift within 100 ms, and then waits for a fetch.
 
     Everything else is confluent-kafka's. It works with eager and cooperative assignors
     and with ``group.protocol=consumer`` (KIP-848).
@@ -81,15 +80,6 @@ class Consumer(UpstreamConsumer):
     ``quiet`` on any thread, in callbacks, too; everything else on the polling thread.
     """
 
-    busy: Callable[[], Iterable[OtherPartition]] | None = None
-    """
-    Returns the partitions of whose records threads of the program's own have some.
-
-    With ``control=`` a held partition is not reported quiet while it is among them, nor
-    before the ``poll`` or ``consume`` after the one that returned records of it. It is
-    asked on another thread, with each report; if it raises, all assigned ones count.
-    """
-
     # As they are, so that a call costs no more than it must.
     _upstream_poll = UpstreamConsumer.poll
     _upstream_consume = UpstreamConsumer.consume
@@ -107,12 +97,7 @@ class Consumer(UpstreamConsumer):
         settings = {**(config or {}), **more}
         client_id, group_id = settings.get("client.id"), settings.get("group.id")
         self._member = Member(
-            client_id=client_id,
-            group_id=group_id,
-            hooks=hooks,
-            log=log,
-            elsewhere=partial(_busy_of, weakref.ref(self)),
-            given=partial(_in_hand_of, weakref.ref(self)),
+            self, client_id=client_id, group_id=group_id, hooks=hooks, log=log
         )
         self._ledger = self._member.ledger
         # librdkafka would commit what it has handed over, also what is kept back here.
@@ -124,17 +109,17 @@ class Consumer(UpstreamConsumer):
         # turn is first.
         self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
-        # The partitions that librdkafka was told to pause, those that it may have paused
-        # since an earlier ownership, which it remembers, and the quiet ones then.
-        self._told = self._unsure = frozenset[Pair]()
+        # The partitions that are paused in librdkafka; those that it may have paused in
+        # an earlier ownership, which it remembers; the quiet set when both were right.
+        self._paused = self._maybe_paused = frozenset[Pair]()
         self._applied: frozenset[Pair] | None = None
         # While the ledger's quiet set is this one, and until that time, a call only
-        # fetches and looks at the set once more.
-        self._clear, self._due = _NONE_OF_THEM, 0.0
+        # fetches and checks the set once more.
+        self._clear, self._due = _NO_SET, 0.0
         # What the last call gave; the same if its offsets are stored; whether those of
         # earlier calls are still to be. Of the partitions in doubt librdkafka may still
         # have the position of an earlier ownership.
-        self._hand: Message | Sequence[Message] | None = None
+        self._in_hand: Message | Sequence[Message] | None = None
         self._stored: Message | Sequence[Message] | None = None
         self._is_unstored = False
         self._in_doubt = frozenset[Pair]()
@@ -152,60 +137,7 @@ class Consumer(UpstreamConsumer):
                 super().close()
                 raise
 
-    @property
-    def hook_failures(self) -> Mapping[str, int]:
-        """How often each hook raised, by its ``repr``; empty if none did. Any thread."""
-        return dict(self._ledger.dispatcher.failures)
-
     # ------------------------------------------------------------ pausing
-
-    def hold(
-        self,
-        *targets: Target,
-        owner: str = APP,
-        reason: str | None = None,
-        for_: float | timedelta | None = None,
-    ) -> None:
-        """
-        Hold the targets: once this has returned, none of their records is delivered.
-
-        A hold lasts through rebalances, lost membership and changed subscriptions until
-        its owner lifts it. It covers what is assigned later, too, and never moves a
-        position. With no targets nothing is held; after an exception nothing has
-        changed.
-
-        Args:
-            targets: partitions, scopes as text (``orders:3``, ``orders``,
-                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
-                holds, :data:`safeconsumer.ALL`.
-            owner: whose hold it is; only the same owner's :meth:`lift` lifts it.
-            reason: text for people, up to 1,024 bytes.
-            for_: seconds, or a timedelta, until it ends by itself: never early, and at
-                the latest when the consumer next polls.
-
-        Raises:
-            TargetTypeError: a target is of another type.
-            ScopeSyntaxError: a text or pattern is not acceptable.
-            HoldSettingError: owner, reason or duration is not acceptable.
-        """
-        self._member.place(targets, owner=owner, reason=reason, for_=for_)
-
-    def lift(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
-        """
-        Lift this owner's holds of exactly these targets.
-
-        A hold of a wider scope, or of another owner, stays. Lifting what is not held is
-        no error. A waiting ``poll`` returns records of what flows now within 100 ms and
-        a fetch; those that were kept back come first.
-
-        Returns:
-            The holds that still cover the targets or parts of them.
-
-        Raises:
-            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
-            HoldSettingError: the owner is not acceptable, or is an operator.
-        """
-        return self._member.lift(targets, owner)
 
     def pause(self, partitions: Iterable[OtherPartition]) -> None:
         """
@@ -214,25 +146,11 @@ class Consumer(UpstreamConsumer):
         It ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
         a hold by the owner ``app``, and is among :meth:`holds`.
         """
-        self._member.place(partitions, lifetime=Lifetime.PLAIN)
+        self._pause(partitions)
 
     def resume(self, partitions: Iterable[OtherPartition]) -> None:
         """Resume partitions; as confluent-kafka's. What else is held stays quiet."""
-        self._member.lift(partitions, APP)
-
-    def holds(self) -> tuple[Hold, ...]:
-        """Return every hold, also those that cover nothing assigned here now."""
-        return self._member.holds()
-
-    def explain(self, tp: Target) -> tuple[str, ...]:
-        """
-        Return why a partition is quiet: one line per hold, and no line if it flows.
-
-        Raises:
-            HoldSettingError: it is not one partition.
-            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
-        """
-        return self._member.explain(tp)
+        self.lift(*partitions)
 
     def quiet(self) -> list[TopicPartition]:
         """Return the assigned partitions that a hold or a closed gate covers now."""
@@ -251,14 +169,14 @@ class Consumer(UpstreamConsumer):
         if ledger.settled is self._clear and monotonic() < self._due:
             message: Message | None = self._upstream_poll(0)
             if message is not None:
-                self._hand = message  # before the look, as in Member.may_give
+                self._in_hand = message  # before the check, as in Member.may_give
                 quiet = ledger.settled
                 if quiet is self._clear and (
                     not quiet or _pair_of(message) not in quiet
                 ):
                     return message
                 self._keep((message,))
-        found = self._given(1, timeout, self._fetch_one)
+        found = self._messages(1, timeout, self._fetch_one)
         return found[0] if found else None
 
     def _fetch_one(self, _: int, seconds: float) -> Sequence[Message]:
@@ -279,7 +197,7 @@ class Consumer(UpstreamConsumer):
         if ledger.settled is self._clear and monotonic() < self._due:
             found: list[Message] = self._upstream_consume(num_messages, 0)
             if found:
-                self._hand = tuple(found)  # the list is the program's
+                self._in_hand = tuple(found)  # the list is the program's
                 quiet = ledger.settled
                 if (
                     (len(found) == num_messages or timeout == 0)
@@ -288,9 +206,9 @@ class Consumer(UpstreamConsumer):
                 ):
                     return found
                 self._keep(found)
-        return self._given(num_messages, timeout, self._upstream_consume)
+        return self._messages(num_messages, timeout, self._upstream_consume)
 
-    def _given(
+    def _messages(
         self,
         most: int,
         timeout: float | None,
@@ -303,7 +221,7 @@ class Consumer(UpstreamConsumer):
         until = monotonic() + timeout if has_end else math.inf  # type: ignore[operator]  # it is a number then
         while True:
             now = monotonic()
-            self._due = now + _SLICE
+            self._due = now + _STEP
             self._member.begin_call()
             self._store_given()
             if now >= self._identify_at:
@@ -311,29 +229,32 @@ class Consumer(UpstreamConsumer):
             self._apply()
             missing = most - self._count()
             if missing > 0:
-                self._keep(fetch(missing, max(0.0, min(_SLICE, until - now))))
+                self._keep(fetch(missing, max(0.0, min(_STEP, until - now))))
             elif now >= self._fetch_at:
                 # librdkafka takes part in rebalances, and stays in its group, by polls.
-                self._fetch_at = now + _SLICE
+                self._fetch_at = now + _STEP
                 self._keep(fetch(1, 0))
             is_over = monotonic() >= until
             if is_over or self._count() >= most:
                 found = self._take(most)
                 if found or is_over:
-                    self._look_whether_clear()
+                    self._begin_clear_calls()
                     return found
 
-    def _look_whether_clear(self) -> None:
+    def _begin_clear_calls(self) -> None:
         self._in_doubt = self._in_doubt and self._with_position(self._in_doubt)
         if self._applied is not None and not self._in_doubt and not self._count():
             self._clear = self._applied
 
     def _end_clear_calls(self) -> None:
-        self._clear = _NONE_OF_THEM
-        if self._hand is not None:
-            self._member.gave(_pairs_of(self._hand))
-            self._is_unstored |= self._hand is not self._stored
-            self._hand = self._stored = None
+        self._clear = _NO_SET
+        if self._in_hand is not None:
+            self._member.gave(_pairs_of(self._in_hand))
+            self._is_unstored |= self._in_hand is not self._stored
+            self._in_hand = self._stored = None
+
+    def _last_given(self) -> Iterable[Pair]:
+        return _pairs_of(self._in_hand)
 
     def _keep(self, messages: Iterable[Message]) -> None:
         owned = self._ledger.owned()
@@ -354,7 +275,7 @@ class Consumer(UpstreamConsumer):
 
     def _take(self, most: int) -> list[Message]:
         found: list[Message] = []
-        # In hand before the look.
+        # In hand before the check.
         free = self._member.may_give(self._kept.keys())
         while self._notices and len(found) < most:
             found.append(self._notices.popleft())
@@ -369,7 +290,7 @@ class Consumer(UpstreamConsumer):
                 self._kept.move_to_end(tp)
             else:
                 del self._kept[tp]
-        self._hand = self._stored = tuple(found)
+        self._in_hand = self._stored = tuple(found)
         self._member.gave(())
         return found
 
@@ -382,9 +303,9 @@ class Consumer(UpstreamConsumer):
                 UpstreamConsumer.store_offsets(self, message=last)
 
     def _store_given(self) -> None:
-        """Store the offsets after what calls gave that did no more than look."""
-        if self._stores and (self._is_unstored or self._hand is not self._stored):
-            self._is_unstored, self._stored = False, self._hand
+        """Store the offsets after the messages of clear calls, which stored nothing."""
+        if self._stores and (self._is_unstored or self._in_hand is not self._stored):
+            self._is_unstored, self._stored = False, self._in_hand
             owned = _theirs(self._ledger.owned().keys() - self._in_doubt)
             with suppress(KafkaException):
                 found = [one for one in self.position(owned) if one.offset >= 0]
@@ -477,12 +398,12 @@ class Consumer(UpstreamConsumer):
         """Take over an assignment that librdkafka has; None: everything departed."""
         gained = frozenset(map(_pair, partitions))
         gone = frozenset(self._ledger.owned() if departed is None else departed)
-        self._clear = _NONE_OF_THEM
+        self._clear = _NO_SET
         for tp in gone:
             self._kept.pop(tp, None)
-        self._told -= gone
+        self._paused -= gone
         self._in_doubt -= gone
-        self._unsure = (self._unsure - gone) | gained
+        self._maybe_paused = (self._maybe_paused - gone) | gained
         cause = self._cause or Cause.ASSIGNED
         is_open = not self._is_closing  # else librdkafka answers no more, and revokes
         if is_open:
@@ -492,7 +413,7 @@ class Consumer(UpstreamConsumer):
         self._has_assigned, self._applied = True, None
         if is_open:
             self._apply()
-        self._applied = None  # what is fetched in the call under way is looked at
+        self._applied = None  # the call under way ends with a check of what it fetched
 
     def _on_assign(self, call: Callback | None, _: object, parts: list[Any]) -> None:
         self._cause, self._has_assigned = Cause.JOINED, False
@@ -537,12 +458,12 @@ class Consumer(UpstreamConsumer):
         quiet = self._member.quiet()
         if quiet is self._applied:
             return
-        if start := quiet - self._told:
+        if start := quiet - self._paused:
             super().pause(_theirs(start))
-        if end := (self._told | self._unsure) - quiet:
+        if end := (self._paused | self._maybe_paused) - quiet:
             super().resume(_theirs(end))
-        self._told = self._applied = quiet
-        self._unsure = frozenset()
+        self._paused = self._applied = quiet
+        self._maybe_paused = frozenset()
 
     def _identify(self) -> None:
         # On this thread only: confluent-kafka lets one thread at a time into a client,
@@ -578,16 +499,6 @@ class Consumer(UpstreamConsumer):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _busy_of(consumer: "weakref.ref[Consumer]") -> Iterable[OtherPartition]:
-    one = consumer()
-    return () if one is None or one.busy is None else one.busy()
-
-
-def _in_hand_of(consumer: "weakref.ref[Consumer]") -> Iterable[Pair]:
-    one = consumer()
-    return () if one is None else _pairs_of(one._hand)  # noqa: SLF001 - the same module's
 
 
 def _is_cooperative(settings: Mapping[str, Any]) -> bool:

@@ -5,6 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from safeconsumer.clients.control_topics import (
+    WRITE_SECONDS,
+    Progress,
+    StatusTopic,
+    TopicLostError,
+)
 from safeconsumer.errors.base import MissingExtraError
 from safeconsumer.group import topics
 from safeconsumer.group.barrier import Offsets
@@ -59,22 +65,14 @@ _FIRST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # upstream
 _LAST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # likewise
 _ASK_SECONDS = 5.0
 _TURN_SECONDS = 0.1
-# Seconds without knowing that everything was read, after which the topic counts as
-# unreachable, and between two questions about it.
-_SILENCE = 5.0
-_ASK_EVERY = 1.0
-# Seconds between two questions whether the topic was created again.
-_LOOK_EVERY = 30.0
 _MOST = 10_000
 _CLOSED = "its client is closed"
-_WRITE_MS = 10_000
 _REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
 }
 # librdkafka's own errors begin with an underscore, and are public.
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - see above
-_FAILED = KafkaError._TRANSPORT  # noqa: SLF001 - see above
 _MISSING = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - see above
@@ -101,9 +99,10 @@ class LibrdkafkaClients:
         """Return what reads the holds topic."""
         return HoldsTopic(self._base, name, self.group_id)
 
-    def status_topic(self, name: str) -> "StatusTopic":
+    def status_topic(self, name: str) -> StatusTopic:
         """Return what writes the status topic."""
-        return StatusTopic(self._base, name)
+        connect = partial(_ReportProducer, self._base, name)
+        return StatusTopic(connect, _is_missing, _is_refused)
 
 
 class HoldsTopic:
@@ -122,23 +121,20 @@ class HoldsTopic:
 
     def __init__(self, base: Mapping[str, Any], name: str, group: str | None) -> None:
         self._base, self._name, self._group = base, name, group
-        self._partition = name, 0
         self._admin: AdminClient | None = None
         self._consumer: UpstreamConsumer | None = None
         self._id: str | None = None
-        self._position = self._end = 0
-        self._waited = self._asked_at = self._looked_at = 0.0
-        self._spoilt: Exception | None = None
+        self._progress = Progress(name)
 
     @property
     def positions(self) -> Offsets:
         """The offset below which everything was returned."""
-        return {self._partition: self._position}
+        return self._progress.offsets
 
     @property
     def is_complete(self) -> bool:
         """Whether it has read up to where the topic ended at its beginning."""
-        return self._position >= self._end
+        return self._progress.is_complete
 
     def facts(self) -> Facts:
         """Return the topic's settings; raise if it is missing or may not be read."""
@@ -169,15 +165,10 @@ class HoldsTopic:
         # 2.16 asks again after 3 s only.
         found = str(_described(admin, self._name).topic_id)
         first = int(_result(self._ask(_FIRST)).offset)
-        self._end = end = int(_result(self._ask(_LAST)).offset)
-        remade: tuple[Remade, ...] = ()
-        if end < self._position or self._id not in {None, found}:
-            remade = (Remade(self._name, self._position, end),)
-            self._position = 0
-        self._id, self._spoilt = found, None
-        self._position = max(self._position, first)
-        self._waited, self._asked_at = 0.0, time.monotonic()
-        self._looked_at = self._asked_at
+        end = int(_result(self._ask(_LAST)).offset)
+        is_other = self._id not in {None, found}
+        remade = self._progress.begin(first, end, is_other=is_other)
+        self._id = found
         self._consumer = UpstreamConsumer(
             {
                 **self._base,
@@ -189,62 +180,46 @@ class HoldsTopic:
                 "isolation.level": "read_uncommitted",
             }
         )
-        self._consumer.assign([TopicPartition(self._name, 0, self._position)])
+        self._consumer.assign([TopicPartition(self._name, 0, self._progress.at)])
         return remade
 
     def turn(self, wait_ms: float) -> Sequence[Written]:
         """Return the next records."""
         consumer = self._consumer
         if consumer is None:
-            raise _failure(_CLOSED)
+            raise TopicLostError(_CLOSED)
         began = time.monotonic()
         first = consumer.poll(min(wait_ms / 1000, _TURN_SECONDS))
         several = [] if first is None else [first, *consumer.consume(_MOST, 0)]
         found = [one for message in several if (one := self._written(message))]
-        now = time.monotonic()
-        # While its caller was busy, or this process stood still, nothing was awaited.
-        self._waited += min(now - began, _TURN_SECONDS)
-        if now - self._asked_at >= _ASK_EVERY:
-            self._asked_at = now
-            told = partial(self._told_end, self._position)
-            self._ask(_LAST).add_done_callback(lambda future: told(self._ends(future)))
-        if now - self._looked_at >= _LOOK_EVERY:
-            self._looked_at = now
-            self._look()
-        if self._spoilt is not None:
-            raise self._spoilt
-        if self._waited > _SILENCE:
-            message = f"no answer about {self._name} for {_SILENCE:.0f} s"
-            raise _failure(message)
+        if self._progress.is_time_to_ask():
+            note = partial(self._note_end, self._progress.at)
+            self._ask(_LAST).add_done_callback(note)
+        if self._progress.is_time_to_compare() and self._admin is not None:
+            _ask_about(self._admin, self._name).add_done_callback(self._note_id)
+        self._progress.note_turn(began, _TURN_SECONDS)
         return found
 
     def _written(self, message: Message) -> Written | None:
         error, offset = message.error(), int(message.offset() or 0)
         if error is None:
-            self._position = offset + 1
+            self._progress.at = offset + 1
             kind, at_ms = message.timestamp()
             at_ms = NO_TIME_MS if kind == TIMESTAMP_NOT_AVAILABLE else at_ms
             return Written(message.key(), message.value(), offset, at_ms)
         if error.code() != _EOF:
             raise KafkaException(error)
-        self._position = max(self._position, offset)  # past compacted records
+        # Past compacted records.
+        self._progress.at = max(self._progress.at, offset)
         return None
 
-    def _told_end(self, position: int, ends: Offsets | None) -> None:
-        end = None if ends is None else ends[self._partition]
-        if end is not None and end < position:
-            self._spoilt = _failure(f"{self._name} lost its end, or was made again")
-        elif end is not None and self._position >= end:
-            # Everything was read that was written before the question.
-            self._waited = 0.0
+    def _note_end(self, asked_at: int, future: Any) -> None:  # noqa: ANN401 - confluent-kafka's future
+        if future.exception() is None:
+            self._progress.note_end(asked_at, int(future.result().offset))
 
-    def _look(self) -> None:
-        if self._admin is not None:
-            _ask_about(self._admin, self._name).add_done_callback(self._looked)
-
-    def _looked(self, future: Any) -> None:  # noqa: ANN401 - confluent-kafka's future
+    def _note_id(self, future: Any) -> None:  # noqa: ANN401 - likewise
         if future.exception() is None and str(future.result().topic_id) != self._id:
-            self._spoilt = _failure(f"{self._name} was made again")
+            self._progress.lose("was made again")
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
         """Ask where the topic ends now; None, if it was made again since it is read."""
@@ -253,30 +228,26 @@ class HoldsTopic:
     def _ask(self, which: Any) -> Any:  # noqa: ANN401 - confluent-kafka's, untyped
         admin = self._admin
         if admin is None:
-            raise _failure(_CLOSED)
+            raise TopicLostError(_CLOSED)
         asked = {TopicPartition(self._name, 0): which}
         (future,) = admin.list_offsets(asked, request_timeout=_ASK_SECONDS).values()
         return future
-
-    def _ends(self, future: Any) -> Offsets | None:  # noqa: ANN401 - confluent-kafka's future
-        if future.exception() is not None:
-            return None
-        return {self._partition: int(future.result().offset)}
 
     def _answer(
         self,
         answer: Callable[[Offsets | None], object],
         future: Any,  # noqa: ANN401 - confluent-kafka's future
     ) -> None:
-        ends, admin = self._ends(future), self._admin
-        if ends is None or admin is None:
+        admin = self._admin
+        if future.exception() is not None or admin is None:
             answer(None)
             return
+        ends = {(self._name, 0): int(future.result().offset)}
 
         def described(topic: Any) -> None:  # noqa: ANN401 - likewise
             # Asked for after the end: an id is never used again.
-            self._looked(topic)
-            is_known = topic.exception() is None and self._spoilt is None
+            self._note_id(topic)
+            is_known = topic.exception() is None and not self._progress.is_lost
             answer(ends if is_known else None)
 
         _ask_about(admin, self._name).add_done_callback(described)
@@ -291,34 +262,26 @@ class HoldsTopic:
             consumer.close()
 
 
-class StatusTopic:
-    """
-    Writes a member's reports, and waits for each.
-
-    Args:
-        base: how to reach the cluster.
-        name: the topic.
-    """
+class _ReportProducer:
+    # Each report is waited for: of a missing topic a producer learns only after that.
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
-        self._base, self._name = base, name
-        self._producer: Producer | None = None
-        self._is_closed = False
+        _described(AdminClient(dict(base)), name)
+        self._name = name
+        self._producer = Producer(
+            {
+                **base,
+                "acks": "all",
+                "allow.auto.create.topics": False,
+                "compression.type": "gzip",
+                "enable.idempotence": False,
+                "linger.ms": 0,
+                "message.timeout.ms": WRITE_SECONDS * 1000,
+            }
+        )
 
-    def send(
-        self,
-        key: bytes,
-        value: bytes,
-        at_ms: int,
-        acknowledged: Callable[[int, float], object],
-        failed: Callable[[BaseException], object],
-    ) -> None:
-        """Send a report, and wait until it is acknowledged, refused or given up."""
-        del failed  # it is raised
-        if self._producer is None:
-            self._producer = self._made()
+    def write(self, key: bytes, value: bytes, at_ms: int) -> int:
         answers: list[tuple[KafkaError | None, Message]] = []
-        sent = time.monotonic()
         self._producer.produce(
             self._name,
             value,
@@ -327,50 +290,17 @@ class StatusTopic:
             timestamp=at_ms,
             on_delivery=lambda error, message: answers.append((error, message)),
         )
-        self._producer.flush(_WRITE_MS / 1000 + 1)
+        self._producer.flush(WRITE_SECONDS + 1)
         if not answers:
-            why = "no answer to a report"
-            raise _failure(why)
+            message = "no answer to a report"
+            raise TimeoutError(message)
         ((error, answered),) = answers
         if error is not None:
-            self.drop()  # the topic may be gone: the next report looks
             raise KafkaException(error)
-        acknowledged(answered.timestamp()[1], sent)
+        return int(answered.timestamp()[1])
 
-    def _made(self) -> Producer:
-        if self._is_closed:  # a report that comes late must leave no client behind
-            raise _failure(_CLOSED)
-        # A producer is told of a missing topic only after its time is over.
-        _described(AdminClient(dict(self._base)), self._name)
-        return Producer(
-            {
-                **self._base,
-                "acks": "all",
-                "allow.auto.create.topics": False,
-                "compression.type": "gzip",
-                "enable.idempotence": False,
-                "linger.ms": 0,
-                "message.timeout.ms": _WRITE_MS,
-            }
-        )
-
-    def is_missing(self, error: BaseException) -> bool:
-        """Tell whether an error says that there is no such topic."""
-        return _code(error) in _MISSING
-
-    def is_refused(self, error: BaseException) -> bool:
-        """Tell whether an error says that this client may not write it."""
-        return _code(error) in _REFUSED
-
-    def drop(self) -> None:
-        """Give up the producer, if there is one."""
-        self._producer = None
-
-    def close(self, until: float) -> None:
-        """Give up the producer: every report was waited for, or is late already."""
-        del until
-        self._is_closed = True
-        self.drop()
+    def close(self) -> None:
+        pass  # with its last reference
 
 
 def _ask_about(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - confluent-kafka's future
@@ -402,9 +332,13 @@ def _result(future: Any) -> Any:  # noqa: ANN401 - confluent-kafka's future
 
 
 def _code(error: BaseException) -> int | None:
-    told = error.args[0] if isinstance(error, KafkaException) else None
-    return told.code() if isinstance(told, KafkaError) else None
+    cause = error.args[0] if isinstance(error, KafkaException) else None
+    return cause.code() if isinstance(cause, KafkaError) else None
 
 
-def _failure(what: str) -> KafkaException:
-    return KafkaException(KafkaError(_FAILED, what))
+def _is_missing(error: BaseException) -> bool:
+    return _code(error) in _MISSING
+
+
+def _is_refused(error: BaseException) -> bool:
+    return _code(error) in _REFUSED

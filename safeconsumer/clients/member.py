@@ -1,6 +1,7 @@
-"""Keeps what members on other clients share: a ledger, what they own, and have in hand."""
+"""Keeps the holds of members on other clients, with the calls that change them."""
 
-from collections.abc import Callable, Collection, Iterable
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -55,13 +56,11 @@ class Member:
     before it gives records to the program.
 
     Args:
+        consumer: its consumer, which it does not keep.
         client_id: the consumer's name for people; None if it has none.
         group_id: the consumer group; None if there is none.
         hooks: functions that take every event.
         log: whether events are logged, too.
-        elsewhere: returns the partitions of which threads of the program have records.
-        given: returns the partitions of what its consumer gave last, if that did not
-            tell it with :meth:`gave`; on any thread.
 
     Attributes:
         ledger: has the holds.
@@ -74,15 +73,14 @@ class Member:
     thread's.
     """
 
-    def __init__(  # noqa: PLR0913 - as a consumer has settings
+    def __init__(
         self,
+        consumer: "HoldingConsumer",
         *,
         client_id: str | None,
         group_id: str | None,
         hooks: Iterable[Hook],
         log: bool,
-        elsewhere: Callable[[], Iterable[OtherPartition]],
-        given: Callable[[], Iterable[TopicPartition]] = tuple,
     ) -> None:
         if callable(hooks) or not isinstance(hooks, Iterable):
             message = (
@@ -95,12 +93,13 @@ class Member:
         self.client_id, self.group_id = client_id, group_id
         self.is_closed = False
         self.ledger = PauseLedger(hooks, client_id=client_id, group_id=group_id)
-        self._elsewhere, self._given = elsewhere, given
+        self._consumer = weakref.ref(consumer)
         self._identity = ("", -1)
         self._in_hand = _NONE
         self._polled_at: float | None = None
         self._after_joins: list[Callable[[], object]] = []
         self._control: GroupControl | None = None
+        self._dropping: weakref.finalize[Any, Any] | None = None
 
     # ------------------------------------------------------------ group control asks
 
@@ -110,12 +109,18 @@ class Member:
 
     def busy(self) -> Collection[TopicPartition]:
         """Return the partitions of the records that the last call gave to the program."""
-        # In this order: its consumer says what it gave before it ends may_give's claim.
-        return self._in_hand.union(self._given())
+        # In this order: the consumer keeps what it gave before it ends may_give's claim.
+        in_hand, consumer = self._in_hand, self._consumer()
+        if consumer is None:
+            return in_hand
+        return in_hand.union(consumer._last_given())  # noqa: SLF001 - this module's
 
     def busy_elsewhere(self) -> Iterable[TopicPartition]:
         """Return the partitions that the program's threads work on; it may raise anything."""
-        return [(one.topic, one.partition) for one in self._elsewhere()]
+        consumer = self._consumer()
+        if consumer is None or consumer.busy is None:
+            return ()
+        return [(one.topic, one.partition) for one in consumer.busy()]
 
     def recreated(self) -> Collection[str]:
         """Return nothing: only kafka-python's members find out about recreated topics."""
@@ -124,6 +129,9 @@ class Member:
     def call_after_joins(self, call: Callable[[], object]) -> None:
         """Have a function called after each change of the membership."""
         self._after_joins.append(call)
+
+    def note_broker_time(self, at: float, sent: float, received: float) -> None:
+        """Do nothing: only kafka-python's members keep journals."""
 
     def carry_out(self, _resets: object) -> bool:
         """Return False: only kafka-python's members move to the offsets of a reset."""
@@ -175,6 +183,10 @@ class Member:
         attached = self.control_of(control, clients)
         attached.start()
         self._control = attached
+        if (consumer := self._consumer()) is not None:
+            # If it is dropped and never closed, the threads end all the same.
+            self._dropping = weakref.finalize(consumer, attached.abandon)
+            self._dropping.atexit = False
 
     @property
     def obeys(self) -> bool:
@@ -251,65 +263,6 @@ class Member:
         """Note of which partitions the program was given records."""
         self._in_hand = frozenset(partitions)
 
-    # ------------------------------------------------------------ the program's calls
-
-    def place(
-        self,
-        targets: Iterable[Target],
-        *,
-        owner: str = APP,
-        reason: str | None = None,
-        for_: float | timedelta | None = None,
-        lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
-    ) -> None:
-        """
-        Hold the targets, all or none.
-
-        Raises:
-            TargetTypeError, ScopeSyntaxError, HoldSettingError: as ``SafeConsumer.pause``.
-        """
-        found = [_scope_of(one) for one in targets]
-        owner, reason = checked_placer(owner), checked_reason(reason)
-        seconds = checked_duration(for_)
-        if found:
-            self.ledger.place(
-                found, owner=owner, reason=reason, for_=seconds, lifetime=lifetime
-            )
-
-    def lift(self, targets: Iterable[Target], owner: str) -> tuple[Hold, ...]:
-        """
-        Lift an owner's holds of the targets; return those that still cover them.
-
-        Raises:
-            TargetTypeError, ScopeSyntaxError, HoldSettingError: as
-                ``SafeConsumer.resume``.
-        """
-        checked_owner(owner)
-        keys = [(_scope_of(one), owner) for one in targets]
-        return self.ledger.remove(keys, by_application=owner == APP)
-
-    def holds(self) -> tuple[Hold, ...]:
-        """Return every hold, those of what is not assigned here, too."""
-        return tuple(
-            sorted(
-                self.ledger.view().holds, key=lambda one: (str(one.scope), one.owner)
-            )
-        )
-
-    def explain(self, target: Target) -> tuple[str, ...]:
-        """
-        Return why a partition is quiet, one line per hold; none if it flows.
-
-        Raises:
-            HoldSettingError: the target is not one partition.
-            TargetTypeError, ScopeSyntaxError: as ``SafeConsumer.explain``.
-        """
-        scope = _scope_of(target)
-        if not isinstance(scope, Partition):
-            message = f"explain() takes a partition, like 'orders:3', not {target!r}"
-            raise HoldSettingError(message)
-        return explain_lines(self.ledger.view(), (scope.topic, scope.partition))
-
     # ------------------------------------------------------------ the end
 
     def end_control(self) -> None:
@@ -320,21 +273,144 @@ class Member:
         """
         self.is_closed = True
         self._in_hand = _NONE
-        if self._control is not None:
-            self._control.close()
+        self._close_control()
 
     def give_up_control(self) -> None:
         """End group control of a member that could not start; it may :meth:`obey` again."""
-        control, self._control = self._control, None
+        self._close_control()
+        self._control = None
         self._after_joins.clear()
-        if control is not None:
-            control.close()
+
+    def _close_control(self) -> None:
+        if self._dropping is not None:
+            self._dropping.detach()  # it keeps the hooks, which may keep the consumer
+        if self._control is not None:
+            self._control.close()
 
     def close(self) -> None:
         """End the assignment, and all holds but those of operators."""
         self._in_hand = _NONE
         self.ledger.close()
         self.ledger.deliver()
+
+
+class HoldingConsumer:
+    """
+    The calls about holds that consumers on other clients have beside their library's.
+
+    Thread rules: any thread.
+    """
+
+    busy: Callable[[], Iterable[OtherPartition]] | None = None
+    """
+    Returns the partitions of whose records threads or tasks of the program have some.
+
+    With ``control=`` a held partition is not reported quiet while it is among them, nor
+    before the call for records after the one that returned some of it. It is asked on
+    another thread, with each report; if it raises, all assigned ones count.
+    """
+
+    _member: Member
+
+    @property
+    def hook_failures(self) -> Mapping[str, int]:
+        """How often each hook raised, by its ``repr``; empty if none did."""
+        return dict(self._member.ledger.dispatcher.failures)
+
+    def hold(
+        self,
+        *targets: Target,
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+    ) -> None:
+        """
+        Hold the targets: once this has returned, none of their records is delivered.
+
+        A hold lasts through rebalances, lost membership and changed subscriptions until
+        its owner lifts it. It covers what is assigned later, too, and never moves a
+        position. With no targets nothing is held; after an exception nothing has
+        changed.
+
+        Args:
+            targets: partitions, scopes as text (``orders:3``, ``orders``,
+                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
+                holds, :data:`safeconsumer.ALL`.
+            owner: whose hold it is; only the same owner's :meth:`lift` lifts it.
+            reason: text for people, up to 1,024 bytes.
+            for_: seconds, or a timedelta, until it ends by itself: never early, and at
+                the latest when records are next asked for.
+
+        Raises:
+            TargetTypeError: a target is of another type.
+            ScopeSyntaxError: a text or pattern is not acceptable.
+            HoldSettingError: owner, reason or duration is not acceptable.
+        """
+        self._place(targets, owner=owner, reason=reason, for_=for_)
+
+    def lift(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
+        """
+        Lift this owner's holds of exactly these targets.
+
+        A hold of a wider scope, or of another owner, stays. Lifting what is not held is
+        no error. A call that waits returns records of what flows now; those that were
+        fetched as the hold arrived come first.
+
+        Returns:
+            The holds that still cover the targets or parts of them.
+
+        Raises:
+            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
+            HoldSettingError: the owner is not acceptable, or is an operator.
+        """
+        checked_owner(owner)
+        keys = [(_scope_of(one), owner) for one in targets]
+        return self._member.ledger.remove(keys, by_application=owner == APP)
+
+    def holds(self) -> tuple[Hold, ...]:
+        """Return every hold, also those that cover nothing assigned here now."""
+        found = self._member.ledger.view().holds
+        return tuple(sorted(found, key=lambda one: (str(one.scope), one.owner)))
+
+    def explain(self, tp: Target) -> tuple[str, ...]:
+        """
+        Return why a partition is quiet: one line per hold, and no line if it flows.
+
+        Raises:
+            HoldSettingError: it is not one partition.
+            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
+        """
+        scope = _scope_of(tp)
+        if not isinstance(scope, Partition):
+            message = f"explain() takes a partition, like 'orders:3', not {tp!r}"
+            raise HoldSettingError(message)
+        view = self._member.ledger.view()
+        return explain_lines(view, (scope.topic, scope.partition))
+
+    def _place(
+        self,
+        targets: Iterable[Target],
+        *,
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+        lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
+    ) -> None:
+        found = [_scope_of(one) for one in targets]
+        owner, reason = checked_placer(owner), checked_reason(reason)
+        seconds = checked_duration(for_)
+        if found:
+            self._member.ledger.place(
+                found, owner=owner, reason=reason, for_=seconds, lifetime=lifetime
+            )
+
+    def _pause(self, partitions: Iterable[OtherPartition]) -> None:
+        """Pause as the library does, but through rebalances that give them back."""
+        self._place(partitions, lifetime=Lifetime.PLAIN)
+
+    def _last_given(self) -> Iterable[TopicPartition]:
+        """Return the partitions of what was given without :meth:`Member.gave`."""
+        return ()
 
 
 def _scope_of(target: Any) -> Scope:  # noqa: ANN401 - whatever the program gives

@@ -186,6 +186,8 @@ def wish_to_move(state: State, owner: str, given: Given) -> Wish:
     view = _view(state, state.snapshot(), group)
     try:
         with state.questions.lend(_PATIENCE) as operator:
+            # The snapshot is up to a second old, and the group may have gone on.
+            view = evolve(view, facts=operator.group(group))
             return wish_to_reset(
                 operator.admin, view, owner=owner, scopes=scopes, to=to
             )

@@ -22,7 +22,7 @@ from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.verdicts import gone_text
-from safeconsumer.holds.explain import utc
+from safeconsumer.holds.explain import printable, utc
 
 STATIC = Path(__file__).parent / "static"
 _JUST_NOW = 2.0
@@ -131,13 +131,7 @@ def _asset(name: str) -> str:
 def _shown(value: object) -> object:
     # Names come from other people, whose invisible characters could mislead a reader.
     is_text = isinstance(value, str) and not isinstance(value, Markup)
-    return _printable(str(value)) if is_text else value
-
-
-def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return printable(str(value)) if is_text else value
 
 
 # A link shows where it goes: neither what is invisible nor what looks alike is part of it.
@@ -150,9 +144,9 @@ def _linked(text: str) -> Markup:
     for found in _URL.finditer(text):
         url = escape(found[0])
         link = Markup('<a href="{0}" rel="noreferrer">{0}</a>').format(url)
-        parts += [escape(_printable(text[at : found.start()])), link]
+        parts += [escape(printable(text[at : found.start()])), link]
         at = found.end()
-    return Markup().join([*parts, escape(_printable(text[at:]))])
+    return Markup().join([*parts, escape(printable(text[at:]))])
 
 
 def ago(seconds: float) -> str:

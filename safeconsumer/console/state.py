@@ -11,9 +11,11 @@ from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.rendering import SharedPages
+from safeconsumer.group.facts import NO_GROUP
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.reset_to import ResetTo
+from safeconsumer.group.scopes import unknown_group
 from safeconsumer.group.settings import Control
 from safeconsumer.group.view import View
 
@@ -113,12 +115,10 @@ class State:
             if snapshot.unread:
                 title = f"whether there is a group {group!r} is not known"
                 raise Problem(503, title, "; ".join(snapshot.unread))
-            unless = "" if snapshot.is_complete else ", as far as is known yet"
-            raise Problem(
-                404,
-                f"no group {group!r} here, and no hold for it{unless}",
-                "check the spelling",
-            )
+            names = (name for name, one in snapshot.views.items() if one.is_known)
+            unknown = unknown_group(View(group=group, facts=NO_GROUP, ends={}), names)
+            unless = "" if snapshot.is_complete else "; not everything is read yet"
+            raise Problem(404, unknown, f"check the spelling{unless}")
         self.follower.watch(group)
         view = snapshot.views[group]
         return view.aged(snapshot.age) if snapshot.is_old else view

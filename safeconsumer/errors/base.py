@@ -168,8 +168,16 @@ class MetricsSourceError(SafeConsumerError, TypeError):
     """
 
 
-class HeldDataLostError(SafeConsumerError, RuntimeError):
+class DataLostError(SafeConsumerError, RuntimeError):
+    """Records that a stream was to read are gone; the message says which."""
+
+
+class HeldDataLostError(DataLostError):
     """The next records of held partitions are gone; the message names the partitions."""
+
+
+class StreamStalledError(SafeConsumerError, TimeoutError):
+    """Records that a batch was planned with did not come; the message says from where."""
 
 
 class JournalError(SafeConsumerError, ValueError):

@@ -22,16 +22,24 @@ class BrokerClock:
     time is to be had, because there are no reports, reports are refused or their topic
     keeps producers' times, this machine's own clock is used.
 
-    Thread rules: any thread; ``on_change`` is called under no lock.
+    Thread rules: any thread; ``on_change`` and ``on_measure`` are called under no
+    lock.
 
     Args:
         is_told: whether this member will write reports.
+        on_measure: gets each time as :meth:`told` does.
 
     Attributes:
         is_settled: whether it is decided by which clock holds expire.
     """
 
-    def __init__(self, *, is_told: bool) -> None:
+    def __init__(
+        self,
+        *,
+        is_told: bool,
+        on_measure: Callable[[float, float, float], object] = lambda *_: None,
+    ) -> None:
+        self._on_measure = on_measure
         self.on_change: Callable[[], object] = lambda: None
         self._lock = threading.Lock()
         self.is_settled = not is_told
@@ -62,6 +70,7 @@ class BrokerClock:
             sent: when the report was sent, by our monotonic clock.
             heard: when the acknowledgement came, by our monotonic clock.
         """
+        self._on_measure(at, sent, heard)
         least, most = at - heard, at - sent
         with self._lock:
             ahead = self._ahead

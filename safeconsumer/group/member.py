@@ -35,7 +35,10 @@ class GroupControl:
         self._client, self._ledger = client, client.ledger
         self._is_closed = False
         self._group = str(group)
-        self._clock = BrokerClock(is_told=settings.status_topic is not None)
+        self._clock = BrokerClock(
+            is_told=settings.status_topic is not None,
+            on_measure=client.note_broker_time,
+        )
         run_after = settings.run_after if settings.unavailable == "run" else None
         self._barrier = Barrier(client.ledger, run_after)
         self._resets: Resets | None = None
@@ -99,6 +102,17 @@ class GroupControl:
             self._reporter.stop(until)
         if self._status is not None:
             self._status.close(until)
+
+    def abandon(self) -> None:
+        """
+        Let all threads and clients end, after a last report, and wait for nothing.
+
+        The garbage collector calls it, on whatever thread it runs: it takes no lock.
+        """
+        self._is_closed = True
+        self._reader.ask_to_stop()
+        if self._reporter is not None:
+            self._reporter.abandon()
 
     # ------------------------------------------------------------ reports
 

@@ -7,7 +7,7 @@ from attrs import frozen
 from kafka import TopicPartition
 
 from safeconsumer.group.facts import HoldRecord, targets_of
-from safeconsumer.group.partitions import covered, partitions_text
+from safeconsumer.group.partitions import covered, name_of, partitions_text
 from safeconsumer.group.report_wire import MOST_KEPT
 from safeconsumer.group.view import Member, View
 from safeconsumer.holds.explain import counted
@@ -50,7 +50,7 @@ class Movement:
     @property
     def name(self) -> str:
         """The partition, as ``orders:3``."""
-        return f"{self.tp.topic}:{self.tp.partition}"
+        return name_of(self.tp)
 
     def sentence(self) -> str:
         """Say it for people."""
@@ -159,7 +159,7 @@ def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:
     report = one.report
     if report is None:
         return ""
-    begins = f"{tp.topic}:{tp.partition} "
+    begins = f"{name_of(tp)} "
     for line in report.resets or ():
         if line.startswith(begins):
             return f"at {one.name} it {line.removeprefix(begins)}"
@@ -171,14 +171,14 @@ def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:
     return ""
 
 
-def reasons(several: Iterable[Movement]) -> Iterator[str]:
+def reasons(several: Iterable[Movement], state: str = "not moved yet") -> Iterator[str]:
     """Yield a sentence for each reason why some were not moved, with the partitions."""
     found: dict[str, list[TopicPartition]] = {}
     for one in several:
         found.setdefault(one.why, []).append(one.tp)
     for why, tps in tuple(found.items())[:_MOST_REASONS]:
         verb = "is" if len(tps) == 1 else "are"
-        yield f"{partitions_text(tps)} {verb} not moved yet: {why}"
+        yield f"{partitions_text(tps)} {verb} {state}: {why}"
     if (more := len(found) - _MOST_REASONS) > 0:
         yield f"and {counted(more, 'other reason')}"
 

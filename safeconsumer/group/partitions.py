@@ -110,9 +110,14 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
     return " ".join(parts)
 
 
+def name_of(tp: TopicPartition) -> str:
+    """Return the name of a partition, as ``orders:3``."""
+    return f"{tp.topic}:{tp.partition}"
+
+
 def names(partitions: Iterable[TopicPartition]) -> list[str]:
-    """Return the name of each partition, as ``orders:3``."""
-    return [f"{tp.topic}:{tp.partition}" for tp in partitions]
+    """Return the name of each partition."""
+    return list(map(name_of, partitions))
 
 
 def scopes_text(several: Sequence[Scope]) -> str:

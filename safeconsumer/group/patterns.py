@@ -113,6 +113,9 @@ def _compiled(text: str) -> CompiledPattern:
     options.log_errors = False
     try:
         compiled: CompiledPattern = re2.compile(text, options)
+    except UnicodeEncodeError as error:
+        message = f"a pattern must be Unicode text, not {text[:60]!a}"
+        raise ScopeSyntaxError(message) from error
     except re2.error as error:
         why = error.args[0] if error.args else error
         why = why.decode(errors="replace") if isinstance(why, bytes) else why

@@ -486,23 +486,22 @@ class Extend(Timed):
 
     def decide(self, plan: Plan, _cluster: Cluster, /) -> Plan:
         """Return the plan; it is refused if one hold cannot be extended."""
-        view = plan.view
+        view, shown = plan.view, self.offset
         own = {one.key: one for one in plan.own}
         keys = self.keys(view)
-        if self.offset is not None and any(
-            key not in own or own[key].offset != self.offset for key in keys
+        if shown is not None and any(
+            key not in own or own[key].offset != shown for key in keys
         ):
-            return self._changed_since(plan, is_all=len(own) == len(keys))
+            return self._changed_since(plan, shown, is_all=len(own) == len(keys))
         every = (next(self._refusals(one, own.get(one), plan), None) for one in keys)
         needs = tuple(one for one in every if one is not None)
         longer = () if needs else tuple(self._longer(own[key], view) for key in keys)
         lost = tuple(one for one in plan.own if view.is_outlived(one))
         return evolve(plan, needs=needs, changes=longer, renewed=lost)
 
-    def _changed_since(self, plan: Plan, *, is_all: bool) -> Plan:
+    def _changed_since(self, plan: Plan, shown: int, *, is_all: bool) -> Plan:
         """Return the plan if another record stands where the one that was shown stood."""
         ttl_ms = new_hold(None, self.seconds).ttl_ms
-        shown = -1 if self.offset is None else self.offset
         is_done = is_all and all(
             one.hold is not None
             and one.offset > shown

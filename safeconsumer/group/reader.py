@@ -78,6 +78,10 @@ class Reader:
             self.stop()
             raise self._refused
 
+    def ask_to_stop(self) -> None:
+        """Let the thread and the client end, without waiting for it; it takes no lock."""
+        self._stopping.set()
+
     def stop(self, until: float | None = None) -> None:
         """
         End the thread, and wait for it until then, on the monotonic clock.
@@ -86,7 +90,7 @@ class Reader:
         """
         if until is None:
             until = time.monotonic() + _END_SECONDS
-        self._stopping.set()
+        self.ask_to_stop()
         self._barrier.disconnect()
         self._topic.wake()
         if self._thread is not threading.current_thread():

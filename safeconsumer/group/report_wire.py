@@ -22,6 +22,7 @@ from safeconsumer.group.wire import (
     version_of,
     within,
 )
+from safeconsumer.holds.explain import printable
 from safeconsumer.holds.scope import TopicPartition
 
 _NUL = "\0"
@@ -172,8 +173,7 @@ def for_people(name: str) -> str:
 
     Such are names that an application has chosen, with a tab or a line end in them.
     """
-    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name)
-    return shown[:MAX_GROUP_LENGTH]
+    return printable(name)[:MAX_GROUP_LENGTH]
 
 
 def cut(line: str) -> str:

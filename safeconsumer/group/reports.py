@@ -35,6 +35,8 @@ _SETTLE = 0.05
 _REST = 20.0
 # The year 2011; earlier times are not taken for a clock's.
 _KAFKA_MS = 1_293_840_000_000
+# Seconds for the client of a member that nobody closes.
+_END_SECONDS = 2.0
 # Seconds between reports until the broker's time is known: holds cannot expire before.
 _RETRY = 3.0
 # The host that reports name, for people.
@@ -107,6 +109,9 @@ class Client(InHand, Protocol):
     def call_after_joins(self, call: Callable[[], object]) -> None:
         """Have a function called after each completed join; it must be quick."""
 
+    def note_broker_time(self, at: float, sent: float, received: float) -> None:
+        """Note that the broker's clock showed a time between two monotonic moments."""
+
     def carry_out(self, resets: Resets) -> bool:
         """Move owned partitions to the targets of resets from now on; False: it cannot."""
 
@@ -141,6 +146,7 @@ class Reporter:
         self._stopping = InterruptibleEvent()
         self._is_missing = False
         self._is_given_up = False
+        self._is_abandoned = False
         self._thread = threading.Thread(
             target=self._run, name="safeconsumer-status", daemon=True
         )
@@ -157,6 +163,11 @@ class Reporter:
         """Let it send a last report and end, without waiting for it."""
         self._stopping.set()
         self._changes.put(None)
+
+    def abandon(self) -> None:
+        """Let it send a last report, close its client, and end; it takes no lock."""
+        self._is_abandoned = True
+        self.ask_to_stop()
 
     def stop(self, until: float) -> None:
         """
@@ -181,6 +192,8 @@ class Reporter:
                 while True:
                     self._changes.get_nowait()
         self._say(state="stopped")
+        if self._is_abandoned:
+            self._topic.close(time.monotonic() + _END_SECONDS)
 
     def _say(self, state: str | None = None) -> None:
         if self._is_given_up:  # the program may have taken down what busy asks

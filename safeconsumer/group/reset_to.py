@@ -7,7 +7,6 @@ by that. What stands is in :mod:`safeconsumer.group.movements`.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -19,9 +18,23 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer.errors.base import HoldSettingError
+from safeconsumer.group.durations import moment_of
 from safeconsumer.group.facts import HoldRecord, targets_of
-from safeconsumer.group.movements import movements, obstacle, owners_of, readers
-from safeconsumer.group.partitions import Coverage, covered, partitions_text
+from safeconsumer.group.movements import (
+    Movement,
+    movements,
+    obstacle,
+    owners_of,
+    readers,
+    reasons,
+)
+from safeconsumer.group.partitions import (
+    Coverage,
+    covered,
+    name_of,
+    names,
+    partitions_text,
+)
 from safeconsumer.group.plan import (
     Cluster,
     Consent,
@@ -85,16 +98,15 @@ def read_to(text: str) -> To:
         value = int(number[2])
         return To(text=typed, back=value) if number[1] else To(text=typed, offset=value)
     try:
-        at = datetime.fromisoformat(typed)
+        return To(text=typed, at_ms=int(moment_of(typed) * 1000))
     except ValueError:
         message = (
             f"to: not {text[:60]!r}: write earliest, latest, an offset such as 1200, "
             "-100 for a hundred offsets before what is committed, or a time such as "
-            "2026-11-27T10:00, which is UTC unless it says otherwise"
+            "2026-11-27T10:00, which is UTC unless it says otherwise, or 2h for two "
+            "hours ago"
         )
         raise HoldSettingError(message) from None
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return To(text=typed, at_ms=int(at.timestamp() * 1000))
 
 
 # ---------------------------------------------------------------- what brokers know
@@ -108,11 +120,13 @@ class Place:
     Attributes:
         start: the first offset of its log.
         end: the offset behind its last record.
+        committed: what the group had committed then; None if nothing.
         offset: the target; None if nothing is committed to count from.
     """
 
     start: int
     end: int
+    committed: int | None
     offset: int | None
 
     @property
@@ -134,7 +148,7 @@ def wish_to_reset(
 
     Args:
         admin: the client to ask brokers with.
-        view: the group.
+        view: the group, with what it has committed by now.
         owner: the owner of the holds.
         scopes: what shall be moved.
         to: where to. ``latest`` is the end of ended transactions, as a group that reads
@@ -172,7 +186,12 @@ def wish_to_reset(
         scopes=scopes,
         asked=to.text,
         places={
-            tp: Place(start=starts[tp], end=ends[tp], offset=wanted.get(tp))
+            tp: Place(
+                start=starts[tp],
+                end=ends[tp],
+                committed=committed.get(tp),
+                offset=wanted.get(tp),
+            )
             for tp in several
         },
         topic_ids=_topic_ids(admin, {tp.topic for tp in several}),
@@ -237,7 +256,7 @@ def move_what_nobody_owns(
     answers = admin.alter_group_offsets(view.group, left) if left else {}
     for tp, error in answers.items():
         if issubclass(error, kafka_errors.AuthorizationError):
-            what = f"{tp.topic}:{tp.partition} of {view.group}: no right to commit it"
+            what = f"{name_of(tp)} of {view.group}: no right to commit it"
             raise error(what)
 
 
@@ -333,22 +352,29 @@ class ResetTo:
         if unset := [tp for tp, at in self.places.items() if at.offset is None]:
             why = f"nothing is committed of {partitions_text(unset)} to count from"
             yield refusal(why, "give an offset, or a time")
-        for tp, at in self.places.items():
-            if at.is_outside:
-                why = (
-                    f"{tp.topic}:{tp.partition} has offsets {at.start:,} to {at.end:,}"
-                )
-                yield refusal(why, f"not {at.offset:,}")
-        for one in movements(plan.view, self.scopes):
-            if one.by != OPERATOR + self.owner and not one.is_moved:
-                why = f"{one.name} is still moved by {one.by}: {one.why}"
-                yield refusal(why, "wait until it is moved")
+        if outside := [tp for tp, at in self.places.items() if at.is_outside]:
+            tp, *others = outside
+            at = self.places[tp]
+            why = f"{name_of(tp)} has offsets {at.start:,} to {at.end:,}"
+            rest = f"those of {partitions_text(others)} are outside of the log, too"
+            also = f", and {rest}" if others else ""
+            yield refusal(why, f"not {at.offset:,}{also}")
+        if why := "; ".join(self._moved_by_others(plan.view)):
+            yield refusal(why, "wait until it is moved")
         if later := [one.key.scope for one in plan.own if is_later(one)]:
             yield refusal(f"a later version holds {', '.join(later)}", "upgrade first")
         written = (one.hold for one in plan.changes if one.hold is not None)
         if any(len(encode_hold(one)) > MAX_VALUE_BYTES for one in written):
             why = "so many partitions do not fit into the record of one hold"
             yield refusal(why, "place a hold for each topic")
+
+    def _moved_by_others(self, view: View) -> Iterator[str]:
+        found: dict[str, list[Movement]] = {}
+        for one in movements(view, self.scopes):
+            if one.by != OPERATOR + self.owner and not one.is_moved:
+                found.setdefault(one.by, []).append(one)
+        for by, several in found.items():
+            yield from reasons(several, f"still moved by {by}")
 
     def _not_moving(self, plan: Plan) -> Iterator[Need]:
         found: dict[str, list[TopicPartition]] = {}
@@ -363,13 +389,13 @@ class ResetTo:
                 consent=Consent.FORCE,
                 why=f"{shown} would not be moved: {why}",
                 ask=f"--force moves the others, and leaves {shown} where it is",
-                about=tuple(f"{tp.topic}:{tp.partition}" for tp in tps),
+                about=tuple(names(tps)),
             )
 
-    def rows(self, view: View) -> Iterator[str]:
+    def rows(self) -> Iterator[str]:
         """Yield from where to where each partition is moved, as text."""
         for tp, at in self.places.items():
-            known, more = view.facts.committed.get(tp), ""
+            known, more = at.committed, ""
             before = "nothing committed" if known is None else f"{known:,}"
             after = "nowhere" if at.offset is None else f"{at.offset:,}"
             if known is not None and at.offset is not None:
@@ -378,11 +404,11 @@ class ResetTo:
                 more = f"   {count:,} {kind}" if count else "   stays"
             if at.is_outside:
                 more = "   outside of the log"
-            yield f"{tp.topic}:{tp.partition}  {before} -> {after}{more}"
+            yield f"{name_of(tp)}  {before} -> {after}{more}"
 
     def says(self, plan: Plan, /) -> Iterator[Point]:
         """Yield each movement, ends of holds that are taken away, and who stays."""
-        yield from (("note", row) for row in self.rows(plan.view))
+        yield from (("note", row) for row in self.rows())
         for one in plan.own:
             if one.expires_at is not None:
                 end = f"your hold of {one.key.scope} ends at {utc(one.expires_at)}"
@@ -407,11 +433,10 @@ class ResetTo:
 
     def document(self, plan: Plan, /) -> dict[str, Any]:
         """Return each movement as plain JSON values."""
-        committed = plan.view.facts.committed
         moves = [
             {
-                "partition": f"{tp.topic}:{tp.partition}",
-                "from": committed.get(tp),
+                "partition": name_of(tp),
+                "from": at.committed,
                 "to": at.offset,
                 "start": at.start,
                 "end": at.end,

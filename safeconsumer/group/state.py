@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Collection, Iterable
 
+from attrs import evolve
+
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.broker_clock import BrokerClock
@@ -71,16 +73,24 @@ class ControlState:
             self._follow(())
 
     def kept(self) -> tuple[Hold, ...]:
-        """Return the holds in force that were on the topic before it was created again."""
+        """
+        Return the holds in force that were on the topic before it was created again.
+
+        The reason of one says so if offsets were to be moved under it.
+        """
         with self._lock:
-            keys = {
-                self._key(one)
+            lost = {
+                self._key(one): one.hold is not None and one.hold.reset is not None
                 for one in self._fold.holds()
                 if self._fold.is_outlived(one)
             }
-        if not keys:
+        if not lost:
             return ()
-        return tuple(one for one in self._ledger.view().holds if one.key in keys)
+        return tuple(
+            evolve(one, reason=_forgotten(one.reason)) if lost[one.key] else one
+            for one in self._ledger.view().holds
+            if one.key in lost
+        )
 
     def count(self) -> int:
         """Return how many holds of the group are in force."""
@@ -201,6 +211,11 @@ class ControlState:
             # hold.
             owner = f"{owner} {key.scope} of version {key.version}"
         return read.scope, owner
+
+
+def _forgotten(reason: str | None) -> str:
+    # In front: reports cut what is long.
+    return f"(its reset is forgotten: ask for it again) {reason or ''}".rstrip()
 
 
 def is_over(hold: Hold, moment: tuple[float, float]) -> bool:

@@ -53,6 +53,18 @@ def _until(hold: Hold) -> str:
     return f"{lasts}, at most {limit}" if lasts else limit
 
 
+def printable(text: str) -> str:
+    """
+    Return text with every invisible character shown as an escape.
+
+    Names come from other programs and other people: an escape sequence would control
+    a terminal, a line end would forge a line.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def utc(seconds: float) -> str:
     """Return a moment, in seconds since the epoch, as text for people."""
     if seconds >= _END_OF_CALENDAR:

@@ -111,7 +111,8 @@ class Resets:
         """Let partitions flow again, as far as this member's own holds of them go."""
         pending = self.pending()
         keys = [(Partition(*tp), RESET) for tp in partitions if tuple(tp) in pending]
-        self._ledger.follow((), keys)
+        if keys:
+            self._ledger.follow((), keys)
 
     def pending(self) -> frozenset[TopicPartition]:
         """Return the partitions that this member holds until it has moved them."""

@@ -30,10 +30,7 @@ class Deliveries:
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self.next: dict[str, int] = {}
-        # Where a poll that is under way may still read from, though a seek has left it.
-        self._left: dict[str, list[int | None]] = {}
-        self._sought: set[str] = set()  # whose seeks have returned
-        self._targets: dict[str, int | None] = {}
+        self._sought: set[str] = set()  # since the latest poll began
 
     def begins_at(self, tp: tuple[str, int], offset: int) -> None:
         """Note the position from which reading begins or continues."""
@@ -43,42 +40,29 @@ class Deliveries:
         """Forget the positions of partitions whose ownership begins or ends."""
         for name in map(tp_text, partitions):
             self.next.pop(name, None)
-            self._left.pop(name, None)
-            self._targets.pop(name, None)
+            self._sought.discard(name)
 
     def began(self) -> None:
         """Note that a poll or step begins: seeks that have returned bind it."""
-        while self._sought:
-            self._left.pop(self._sought.pop(), None)
+        self._sought.clear()
 
     def is_sought(self, tp: tuple[str, int]) -> bool:
         """Return whether a seek came since the latest poll began."""
-        return tp_text(tp) in self._left
+        return tp_text(tp) in self._sought
 
     @contextmanager
     def seeking(self, offsets: Mapping[str, int | None]) -> Iterator[None]:
-        """Note a seek; a poll under way on another thread may come before or after it."""
-        for name, offset in offsets.items():
-            self._sought.discard(name)
-            self._targets[name] = offset
-            self._left.setdefault(name, []).append(self.next.get(name))
-            if offset is not None:
-                self.next[name] = offset
-        known = {name for name, offset in offsets.items() if offset is not None}
+        """Note a seek; None: the position is unknown then, as if a poll is under way."""
+        before = {name: self.next.pop(name, None) for name in offsets}
+        self._sought.update(offsets)
+        then: Mapping[str, int | None] = before
         try:
             yield
-            for name in known:
-                if offsets[name] is None:  # another one has come meanwhile
-                    self.next.pop(name, None)
-        except BaseException:
-            for name in offsets:
-                before = self._left.get(name, [None])[-1]
-                self.next.pop(name, None)
-                if before is not None:
-                    self.next[name] = before
-            raise
+            then = offsets
         finally:
-            self._sought.update(offsets)
+            self._sought.update(offsets)  # a poll may have begun meanwhile
+            known = ((name, at) for name, at in then.items() if at is not None)
+            self.next.update(known)
 
     def write(
         self,
@@ -104,45 +88,21 @@ class Deliveries:
             JournalError: it could not be written.
         """
         name, time = tp_text(tp), _time_of(records[0])
-        seeks = len(self._left.get(name, ()))
-        position, is_left = None if is_peek else self.next.get(name), False
-        if not is_peek and name in self._left:
-            position, is_left = self._begun_at(name, records, end)
+        is_sought = name in self._sought
+        position = None if is_peek or is_sought else self.next.get(name)
         for offsets in (runs := _rising([one.offset for one in records])):
             after = offsets[-1] + 1
-            if is_left:
-                self._left[name].append(after)
-                seeks += 1
-            elif not is_peek:
-                if offsets is runs[-1]:
+            if not is_peek:
+                if offsets is runs[-1] and not is_sought:
                     after = max(after, end or 0)
                 self.next[name] = after  # first: a signal handler may raise below
-                self._keep_sought(name, seeks)
+                if name in self._sought:
+                    self.next.pop(name, None)
             start = offsets[0] if position is None else position
             run = {"tp": name, "from": start, "next": after, **_run_of(offsets)}
             how = {"peek": True} if is_peek else {}
             self._journal.write("deliver", {**run, **how, **began, **time})
             position = None
-
-    def _keep_sought(self, name: str, seeks: int) -> None:
-        # A seek on another thread, or in a signal handler, may just have come.
-        target = self._targets.get(name)
-        if len(self._left.get(name, ())) > seeks and target is not None:
-            self.next[name] = target
-
-    def _begun_at(
-        self, name: str, records: Sequence[Any], end: int | None
-    ) -> tuple[int | None, bool]:
-        # Returns where the records were read from, and whether a seek has left that.
-        first, last = records[0].offset, records[-1].offset
-        now, left = self.next.get(name), self._left[name]
-        known = [one for one in left if one is not None and one <= first]
-        has_moved_on = end is None or end > last
-        if now is not None and max(known, default=now) <= now <= first and has_moved_on:
-            return now, False
-        if not known and None not in left:
-            return now, False
-        return max(known, default=None), True
 
 
 def _time_of(record: Any) -> dict[str, float]:  # noqa: ANN401 - any client's

@@ -1,7 +1,7 @@
 """
 Defines the delivery journal: what one process did, in JSON lines.
 
-This is version 4. The first line, ``{"journal": 4, "member": ..., "group": ..., "at":
+This is version 5. The first line, ``{"journal": 5, "member": ..., "group": ..., "at":
 ...}``, names the member. Each further line has ``n``, counted up by one, ``at``, the
 seconds since the epoch on a clock that never goes back, ``e``, the event, and its
 fields. A partition is written ``topic:number``, a time as seconds since the epoch. What
@@ -16,6 +16,13 @@ Of every consumer:
 - ``unseen``: from here on commits may be made for this member that the journal lacks: a
   producer was given ``group_metadata()`` for its transactions, or the client, which is
   not ours, commits by itself;
+- ``committed``: ``offsets``: what the broker answered that the group has committed, where
+  ownerships begin, by partition, or null if nothing is committed; ``notes``: the
+  metadata of these commits. The metadata of a commit that a member with a journal made,
+  and that the program gave none, are ``name#n``: the ``member`` of that journal's head,
+  and its newest entry when the commit was asked for, which is the ``call`` or follows it;
+- ``clock``: ``least``, ``most``: the broker's clock shows this journal's time and at
+  least, at most so many seconds; with ``control=``, once a minute and when it is set;
 - ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the
   committed offset, or the one that the client's reset rule gives;
 - ``reset``: ``tp``, ``offset``, ``owner``: the ownership that has just begun stands where
@@ -83,7 +90,7 @@ counted up by one from 1, ``after``, the number of the last entry before it, and
 ``n``: ``part`` and ``after`` of the next one.
 """
 
-VERSION = 4
+VERSION = 5
 
 # The reasons why a hold that nobody elsewhere lifted is over.
 EXPIRED, ENDED, RESUMED = "expired", "ended", "resume"

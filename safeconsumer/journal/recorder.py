@@ -2,13 +2,15 @@
 
 import itertools
 import logging
+import math
 import os
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from kafka.consumer.fetcher import ConsumerRecord
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
 from safeconsumer._kafka.handover import ARRIVED
@@ -23,6 +25,11 @@ from safeconsumer.journal.format import ENDED, EXPIRED, RESUMED, scope_text, tp_
 from safeconsumer.journal.writer import JournalWriter, Running
 
 log = logging.getLogger("safeconsumer.journal")
+
+# Seconds between two entries of the broker's clock.
+_CLOCK_SECONDS = 60.0
+# A time of the broker's is cut to milliseconds.
+_MS = 0.001
 
 
 class Recorder:
@@ -76,6 +83,9 @@ class Recorder:
         self._again: dict[TopicPartition, int] = {}
         self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
         self._committed: object = None  # what, and the number of its answer's entry
+        # What the broker answered in the present ownerships.
+        self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        self._clock = -math.inf, 0.0, 0.0  # when, and the bounds that were written
         self._transactional: set[TopicPartition] = set()  # which were written down
         self._is_blind = False
         self._is_behind = False
@@ -279,13 +289,19 @@ class Recorder:
         for tp in offsets:
             self._again.pop(tp, None)
 
-    def committing(self, offsets: Mapping[TopicPartition, int]) -> Callable[..., None]:
+    def committing(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> tuple[str, Callable[..., None]]:
         """
-        Write that a commit is asked for; return what writes its result.
+        Write that a commit is asked for.
 
         Before it stands how far positions moved without records. If the same was
         committed, and nothing was written since, it proves nothing new and is left out:
         a client with nothing to do commits every five seconds.
+
+        Returns:
+            The text by which the commit names this journal and its newest entry, ""
+            once this has ended, and the function that writes the result.
 
         Raises:
             JournalError: it could not be written.
@@ -296,16 +312,61 @@ class Recorder:
         if not self._has_ended:
             self.writer.flush()  # what waits is something new
         if self._committed == (by_name, self.writer.number):
-            return lambda **_: None
+            return self._note, lambda **_: None
         answer = self._called("commit", {"offsets": by_name})
-        asked = self.writer.number
+        note, asked = self._note, self.writer.number
 
         def answered(*, is_done: bool) -> None:
             self._quietly(lambda: answer(is_done=is_done))
             if is_done and self.writer.number == asked + 1:
                 self._committed = by_name, self.writer.number
 
-        return answered
+        return note, answered
+
+    @property
+    def _note(self) -> str:
+        return "" if self._has_ended else f"{self.writer.name}#{self.writer.number}"
+
+    def committed(
+        self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
+    ) -> None:
+        """
+        Write what the broker says is committed, where an ownership begins there.
+
+        Args:
+            answers: the answer by partition; None: nothing is committed.
+        """
+        new = {
+            tp_text(tp): one
+            for tp, one in answers.items()
+            if tp not in self._answers or self._answers[tp] != one
+        }
+        self._answers.update(answers)
+        if new:
+            offsets = {name: one and one.offset for name, one in new.items()}
+            notes = {name: one.metadata for name, one in new.items() if one}
+            notes = {name: note for name, note in notes.items() if note}
+            self._tell_quietly("committed", {"offsets": offsets, "notes": notes})
+
+    def clock(self, at: float, sent: float, received: float) -> None:
+        """
+        Write how far the broker's clock is from the journal's.
+
+        Once a minute, and when the new bounds exclude those that were written last.
+
+        Args:
+            at: a time that the broker's clock showed, in whole milliseconds.
+            sent: the latest moment that certainly came before it, monotonic seconds.
+            received: the earliest moment that certainly came after it.
+        """
+        before, now, after = time.monotonic(), self.writer.now(), time.monotonic()
+        least, most = at - received - now + before, at + _MS - sent - now + after
+        written, low, high = self._clock
+        if now - written < _CLOCK_SECONDS and least <= high and low <= most:
+            return
+        self._clock = now, least, most
+        bounds = {"least": round(least, 6), "most": round(most, 6)}
+        self._tell_quietly("clock", bounds)
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before, now = self._came.next.get(tp_text(tp)), self._position(tp)
@@ -393,6 +454,7 @@ class Recorder:
         self._transactional.difference_update(changed)
         for tp in changed:
             self._again.pop(tp, None)
+            self._answers.pop(tp, None)
         member = self._membership
         generation = -1 if member is None else member.generation()
         lost = member is not None and generation < 0

@@ -102,6 +102,11 @@ class JournalWriter:
         return self._end.part.path
 
     @property
+    def name(self) -> str:
+        """The name of this process's journal, which its head has as the member."""
+        return self._name
+
+    @property
     def number(self) -> int:
         """The number of the last entry; 0 before the first."""
         return self._end.number
@@ -339,7 +344,7 @@ def _created(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
-    file = os.open(unfinished, flags, 0o644)
+    file = os.open(unfinished, flags, 0o600)  # it may hold the keys of records
     try:
         size = _append(file, unfinished, _json(head))
         unfinished.rename(path)

@@ -19,7 +19,7 @@ from attrs import evolve
 
 from safeconsumer.audit import distributed
 from safeconsumer.audit.control import history_in
-from safeconsumer.audit.distributed import ENTRIES, NEEDS, REPORT
+from safeconsumer.audit.distributed import FACTS, NEEDS, REPORT
 from safeconsumer.audit.entries import End, Entry, Other, decoded
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row
@@ -29,7 +29,7 @@ from safeconsumer.errors.base import JournalError, MissingExtraError, SparkSetup
 from safeconsumer.spark.platforms import is_of_spark
 from safeconsumer.spark.reading import Frame, lines, listed
 
-_TYPES = {"string": "string", "int64": "bigint", "binary": "binary", "bool_": "boolean"}
+_TYPES = {"string": "string", "int32": "int", "int64": "bigint", "bool_": "boolean"}
 
 FINDINGS = (
     "`group` string, `check` string, topic string, partition int, violations bigint, "
@@ -78,7 +78,7 @@ def findings(
             message = f"there is no journal in {path}"
             raise JournalError(message)
         _try(spark)
-        answers = _answers(spark, _entries(spark, [path]), assumed)
+        answers = _answers(spark, facts_of(spark, [path]), assumed)
         rows = f"explode(from_json(rows, 'array<struct<{FINDINGS}>>')) as row"
         return answers.selectExpr(rows).select("row.*")
 
@@ -113,7 +113,7 @@ class SparkJournals:
             self._read = (
                 self._paths if len(files) == len({*files}) else sorted({*files})
             )
-            self._entries = _entries(spark, self._read).persist(_on_disk())
+            self._facts = facts_of(spark, self._read).persist(_on_disk())
 
     def __enter__(self) -> Self:
         """Return it."""
@@ -121,7 +121,7 @@ class SparkJournals:
 
     def __exit__(self, *_: object) -> None:
         """Free the executors' disks."""
-        self._entries.unpersist()
+        self._facts.unpersist()
 
     def __len__(self) -> int:
         """How many journals can be read, at least in part."""
@@ -130,7 +130,7 @@ class SparkJournals:
     def partitions(self) -> set[TopicPartition]:
         """Return every partition that the journals name."""
         with _translated(self._paths):
-            found = self._entries.select("address").distinct().collect()
+            found = self._facts.select("address").distinct().collect()
         named = [json.loads(row.address)[1:] for row in found if row.address != REPORT]
         return {(topic, number) for topic, number in named if topic}
 
@@ -163,10 +163,10 @@ class SparkJournals:
             SparkSetupError: an executor lacks what judging needs.
         """
         troubles = list(self._empty)
-        told = self._entries
+        told = self._facts
         for journal in more:
             own = list(distributed.rows_about(journal, troubles.append))
-            told = told.unionByName(self._spark.createDataFrame(own, _ddl(ENTRIES)))
+            told = told.unionByName(self._spark.createDataFrame(own, _ddl(FACTS)))
         answers = _answers(self._spark, told, settings)
         with _translated(self._paths):
             found = answers.where("rows <> '[]'").select("rows").collect()
@@ -179,14 +179,12 @@ class SparkJournals:
     @cached_property
     def _reports(self) -> list[Mapping[str, Any]]:
         with _translated(self._paths):
-            found = (
-                self._entries.where(f"address = '{REPORT}'").select("entries").collect()
-            )
-        return [json.loads(row.entries) for row in found]
+            found = self._facts.where(f"address = '{REPORT}'").select("fact").collect()
+        return [json.loads(row.fact) for row in found]
 
 
-def _entries(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
-    """Return the entries of all journals, each process's taken apart by one task."""
+def facts_of(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
+    """Return the facts of all journals, each process's made by one task."""
     process = (
         "if(head.member is null, file, to_json(struct(head.member, head.`group`)))"
     )
@@ -196,7 +194,7 @@ def _entries(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspa
     texts = texts.repartition(_tasks(spark), "process")
     texts = texts.sortWithinPartitions("process", "file", "block", "line")
     texts = texts.selectExpr("process", "file", "size", "cast(text as binary) as line")
-    return texts.mapInArrow(distributed.take_apart, _ddl(ENTRIES))
+    return texts.mapInArrow(distributed.take_apart, _ddl(FACTS))
 
 
 def _answers(spark: Any, told: Frame, settings: Settings) -> Frame:  # noqa: ANN401 - pyspark is optional
@@ -205,9 +203,9 @@ def _answers(spark: Any, told: Frame, settings: Settings) -> Frame:  # noqa: ANN
     addresses = told.select("address").distinct().coalesce(1)
     needs = addresses.mapInArrow(distributed.tell_needs, _ddl(NEEDS))
     sent = told.join(broadcast(needs), "address").repartition(_tasks(spark), "case")
-    sent = sent.sortWithinPartitions("case", "member", "n")
+    sent = sent.sortWithinPartitions("case", "member", "place")
     judging = partial(distributed.judge_cases, settings=settings)
-    sent = sent.select("case", "is_written", "member", "n", "entries")
+    sent = sent.select("case", "is_written", "address", "member", "fact")
     return sent.mapInArrow(judging, _ddl(distributed.ANSWERS))
 
 

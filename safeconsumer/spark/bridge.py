@@ -29,12 +29,12 @@ log = logging.getLogger("safeconsumer.spark")
 
 # Both sides must have the same protocol: something that one side does not know must
 # never be taken for consent.
-PROTOCOL = "5"
+PROTOCOL = "6"
 
 # The option that a session's configuration gives to its streams.
 DECIDER = "holds.decider"
 
-Opener = Callable[[str, SourceOptions], Stream]
+Opener = Callable[[str, SourceOptions, str], Stream]
 Facts = Mapping[str, str]
 
 # Errors that end a query with their own text. All others are defects, and hold.
@@ -51,7 +51,8 @@ class Bridge:
     Thread rules: any thread; Java's threads call it.
 
     Args:
-        open_stream: makes a stream from a name and its options.
+        open_stream: makes a stream from a name, its options, and the folder that Spark
+            gives the source in the checkpoint.
         ends: returns whether the query with an id ends by itself.
 
     Attributes:
@@ -119,7 +120,7 @@ class Bridge:
                 return self._open(facts)
             case "close":
                 return self._close(facts)
-            case "again" | "plan" | "share" | "freeze" | "ended":
+            case "again" | "plan" | "freeze" | "ended":
                 stream = self._streams[facts["stream"]]
                 return getattr(stream, question)(facts)  # type: ignore[no-any-return]  # by name
         message = f"there is no question {question!r}"
@@ -141,7 +142,9 @@ class Bridge:
             stream not in self._streams
         ):  # asked again after an answer that came too late
             name = str(next(self._numbers))
-            opened = self._open_stream(name, options.parse(_options(facts)))
+            opened = self._open_stream(
+                name, options.parse(_options(facts)), facts.get("checkpoint", "")
+            )
             self._streams[stream] = opened
             self._made.pop(stream, None)  # in this order: it is always in one of them
         return {}

@@ -31,6 +31,7 @@ from safeconsumer.holds.view import Holds
 from safeconsumer.spark import offsets
 from safeconsumer.spark.bridge import Bridge, Opener
 from safeconsumer.spark.queries import SparkQueries
+from safeconsumer.spark.skipping import Wanted, checked_skip
 
 _LOOK_SECONDS = 0.05
 _STARTING = "it is starting; what it reads is not known yet"
@@ -54,8 +55,14 @@ class Controller:
     """
 
     def __init__(
-        self, open_stream: Opener, ledger: PauseLedger, queries: SparkQueries
+        self,
+        open_stream: Opener,
+        ledger: PauseLedger,
+        queries: SparkQueries,
+        *,
+        wanted: Wanted,
     ) -> None:
+        self._wanted = wanted
         self._ledger = ledger
         self._queries = queries
         self._bridge = Bridge(open_stream, queries.ends)
@@ -115,6 +122,45 @@ class Controller:
         whose = checked_owner(owner)
         self._ledger.remove((scope, whose) for scope in found)
         return self._overlapping(found)
+
+    def skip(self, target: object, *, to: int, reason: str, owner: str = APP) -> None:
+        """
+        Pass over offsets of one partition, without surgery on the checkpoint.
+
+        The next planned batch ends the partition at ``to`` and reads nothing of it, held
+        or not; one that was cut off and runs again reads it from there. If no running
+        stream reads the partition, the first one that does so later skips. Progress and
+        an event say which offsets are skipped, by whom and why, or why that cannot be.
+        The checkpoint keeps it, so a batch that runs again skips the same.
+
+        Args:
+            target: one partition: ``"orders:3"``, or a ``TopicPartition``.
+            to: the offset at which reading goes on: in front of where reading is, and
+                not behind the partition's end; anything up to its end in a topic that
+                was made again, and is shorter now than what was read.
+            reason: text for people.
+            owner: who wants it.
+
+        Raises:
+            ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is skipped.
+            SparkSetupError: the session was stopped, or several streams of it read the
+                partition.
+        """
+        self._refuse_if_over()
+        skip = checked_skip(_scopes((target,)), to, reason, owner)
+        readers = [
+            one.name
+            for one in self._bridge.streams()
+            if skip.tp in one.watched.now().partitions
+        ]
+        if len(readers) > 1:
+            message = (
+                f"{len(readers)} streams of this session read {target}, and only one "
+                "would skip: stop the others, or run each in a session of its own "
+                "(spark.newSession())"
+            )
+            raise SparkSetupError(message)
+        self._wanted.add(skip)
 
     @contextmanager
     def held(self, *targets: object, reason: str | None = None) -> Iterator[None]:

@@ -38,15 +38,25 @@ class Known:
 
 @frozen(kw_only=True)
 class Plan:
-    """One batch: where it starts, where the partitions end now, and what is held."""
+    """
+    One batch.
+
+    Attributes:
+        start: where it starts.
+        latest: where the partitions end now.
+        held: the held partitions, each with its holds.
+        skips: where partitions go on that skip offsets, held or not.
+    """
 
     start: Offsets
     latest: Offsets
     held: Held = field(factory=dict)
+    skips: Offsets = field(factory=dict)
 
     def pretended(self) -> dict[TopicPartition, int]:
-        """Return starts for which a limiter gives held partitions no share."""
-        seen = {tp: self.latest[tp] for tp in self.held if tp in self.latest}
+        """Return starts for which a limiter gives the others the whole quota."""
+        none = {*self.held, *self.skips}
+        seen = {tp: self.latest[tp] for tp in none if tp in self.latest}
         return {**self.start, **seen}
 
     def frozen(self, end: Offsets) -> dict[TopicPartition, int]:
@@ -58,9 +68,12 @@ class Plan:
         official source, which refuses a batch that ends after the existing records;
         :meth:`losses` reports that as a loss. A partition that was missing in one look,
         which the query survived by ``failOnDataLoss=false``, begins at 0 like a new one
-        when it is back: it may have been created again.
+        when it is back: it may have been created again. One that skips ends where it
+        goes on.
         """
-        return {**end, **{tp: self._kept(tp) for tp in self.held if tp in end}}
+        kept = {tp: self._kept(tp) for tp in self.held if tp in end}
+        skipped = {tp: to for tp, to in self.skips.items() if tp in end}
+        return {**end, **kept, **skipped}
 
     def _kept(self, tp: TopicPartition) -> int:
         start = self.start.get(tp, 0)
@@ -69,10 +82,14 @@ class Plan:
     def lags(self) -> dict[TopicPartition, int]:
         """Return how many offsets each held partition is behind."""
         return {
-            tp: max(0, self.latest[tp] - self.start.get(tp, 0))
+            tp: max(0, self.latest[tp] - self.next_of(tp))
             for tp in self.held
             if tp in self.latest
         }
+
+    def next_of(self, tp: TopicPartition) -> int:
+        """Return the offset that is read next of a held partition."""
+        return self.skips.get(tp, self.start.get(tp, 0))
 
     def losses(self) -> dict[TopicPartition, str]:
         """
@@ -82,7 +99,7 @@ class Plan:
         before the hold is lifted.
         """
         lost = {}
-        for tp in self.held:
+        for tp in set(self.held).difference(self.skips):
             start, latest = self.start.get(tp, 0), self.latest.get(tp)
             if latest is None:
                 lost[tp] = f"it is gone; offset {start} was to be read next"

@@ -54,3 +54,53 @@ class HeldDataLost(Event):
 
     stream: str
     losses: tuple[str, ...]
+
+
+class OffsetsSkipped(Event):
+    """
+    A batch skips offsets, as was asked for by :meth:`Controller.skip`.
+
+    Attributes:
+        stream: which stream of this session.
+        skipped: one line per partition: which offsets, who, why.
+    """
+
+    name = "spark_offsets_skipped"
+    level = "warning"
+
+    stream: str
+    skipped: tuple[str, ...]
+
+
+class SkipRefused(Event):
+    """
+    A batch does not skip offsets, though that was asked for; the wish is dropped.
+
+    Attributes:
+        stream: which stream of this session.
+        reasons: one line per partition.
+    """
+
+    name = "spark_skip_refused"
+    level = "error"
+
+    stream: str
+    reasons: tuple[str, ...]
+
+
+class ProgressNotCommitted(Event):
+    """
+    A stream's progress cannot be committed to its ``commitGroup``; batches go on.
+
+    Attributes:
+        stream: which stream of this session.
+        group: the group.
+        reason: why; empty once it succeeds again.
+    """
+
+    name = "spark_progress_not_committed"
+    level = "warning"
+
+    stream: str
+    group: str
+    reason: str

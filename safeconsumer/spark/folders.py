@@ -1,4 +1,4 @@
-"""Refuses to write files into a folder that another checkpoint has written."""
+"""Reads and writes folders of Spark's, on any file system of a session."""
 
 import re
 from typing import Any
@@ -38,11 +38,53 @@ def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # 
 
 
 def _latest(spark: Any, folder: str, log: str) -> int:  # noqa: ANN401 - pyspark is optional
-    path = spark._jvm.org.apache.hadoop.fs.Path(folder, log)  # noqa: SLF001 - pyspark's way
-    state = spark._jsparkSession.sessionState()  # noqa: SLF001 - pyspark's way
-    files = path.getFileSystem(state.newHadoopConf())
+    path, files = _place(spark, folder, log)
     if not files.exists(path):
         return -1
     names = [str(one.getPath().getName()) for one in files.listStatus(path)]
     found = map(_BATCH.fullmatch, names)
     return max((int(one[1]) for one in found if one is not None), default=-1)
+
+
+class CheckpointSkips:
+    """
+    Keeps the skips of batches in a checkpoint, each batch's in a file of its number.
+
+    Spark's own Kafka source passes over that folder, so the checkpoint can go back to
+    it.
+
+    Thread rules: one thread.
+
+    Args:
+        spark: the session.
+        folder: what Spark gives the source in the checkpoint.
+    """
+
+    def __init__(self, spark: Any, folder: str) -> None:  # noqa: ANN401 - pyspark is optional
+        self._spark = spark
+        self._folder = f"{folder}/skips"
+
+    def load(self, batch: int) -> str:
+        """Return the text of a batch; empty if there is none."""
+        path, files = _place(self._spark, self._folder, str(batch))
+        if not files.exists(path):
+            return ""
+        opened = files.open(path)
+        try:
+            read = self._spark._jvm.org.apache.commons.io.IOUtils.toString  # noqa: SLF001 - pyspark's way
+            return str(read(opened, "UTF-8"))
+        finally:
+            opened.close()
+
+    def store(self, batch: int, text: str) -> None:
+        """Keep the text of a batch, in place of what is there."""
+        path, files = _place(self._spark, self._folder, str(batch))
+        opened = files.create(path, True)  # noqa: FBT003 - Java's; it overwrites
+        opened.write(text.encode())
+        opened.close()
+
+
+def _place(spark: Any, folder: str, name: str) -> tuple[Any, Any]:  # noqa: ANN401 - pyspark is optional
+    path = spark._jvm.org.apache.hadoop.fs.Path(folder, name)  # noqa: SLF001 - pyspark's way
+    state = spark._jsparkSession.sessionState()  # noqa: SLF001 - pyspark's way
+    return path, path.getFileSystem(state.newHadoopConf())

@@ -6,15 +6,24 @@ stores, Kerberos, IAM, and whatever else a login module or an engine of Java bri
 """
 
 import importlib
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
+from urllib.parse import parse_qsl
 from uuid import uuid4
 
 from safeconsumer.errors.base import ClientPropertyError
+from safeconsumer.group import topics as topic_facts
+from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.fold import Written
+from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark import platforms
+from safeconsumer.spark.offsets import Offsets
 
+_SHIM = "safeconsumer.spark.SafeKafkaProvider"
 _KAFKA = "org.apache.kafka"
 # Properties of the stream's own reading, which would be unknown to the other clients,
 # or mean something else to them.
@@ -32,6 +41,22 @@ _NOT_OURS = (
 )
 _CLOSE_MS = 500
 _LEAST_MS = 1
+# Seconds; a poll ends at the first record, so this only limits how late a read ends.
+_POLL = 0.2
+_WRITE_TIMEOUT = 5.0
+# The settings that are judged; each costs a call into the JVM.
+_SETTINGS = (
+    "cleanup.policy",
+    "message.timestamp.type",
+    "unclean.leader.election.enable",
+)
+_NO_GROUP = "GroupIdNotFoundException"  # of Kafka 4
+_MISSING = "UnknownTopicOrPartitionException"
+_REFUSED = "AuthorizationException"
+_SILENT = (
+    "no broker answered in time; does the topic exist (safeconsumer control init), and "
+    "is holds.control.kafka.* right?"
+)
 
 
 def errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
@@ -86,6 +111,23 @@ class JavaClients:
             for name, value in properties.items()
             if not name.startswith(_NOT_OURS)
         }
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What a call into the JVM raises."""
+        return errors()
+
+    def holds_topic(self, name: str) -> "JavaHoldsTopic":
+        """Return what reads the holds topic; it connects to nothing yet."""
+        return JavaHoldsTopic(self, name)
+
+    def status_topic(self, name: str) -> "JavaStatusTopic":
+        """Return what writes the status topic; it connects to nothing yet."""
+        return JavaStatusTopic(self, name)
+
+    def cluster(self) -> "JavaCluster":
+        """Return what answers questions about topics; it connects to nothing yet."""
+        return JavaCluster(self)
 
     def consumer(self) -> Any:  # noqa: ANN401 - Java's
         """
@@ -157,17 +199,17 @@ class JavaClients:
         kind = java_class(self.jvm, f"{_KAFKA}.clients.producer.ProducerRecord")
         return kind(topic, 0, at_ms, key, value)
 
-    def ends_of(self, partitions: Iterable[Any]) -> Any:  # noqa: ANN401 - Java's
-        """Return what an admin is asked for to learn where partitions end."""
-        latest = java_class(self.jvm, f"{_KAFKA}.clients.admin.OffsetSpec").latest()
+    def offsets_of(self, partitions: Iterable[Any], where: str = "latest") -> Any:  # noqa: ANN401 - Java's
+        """Return what an admin is asked for to learn where partitions end, or begin."""
+        spec = java_class(self.jvm, f"{_KAFKA}.clients.admin.OffsetSpec")
         wanted = self.jvm.java.util.HashMap()
         for one in partitions:
-            wanted.put(one, latest)
+            wanted.put(one, getattr(spec, where)())
         return wanted
 
-    def partition(self, topic: str) -> Any:  # noqa: ANN401 - Java's
-        """Return the first partition of a topic."""
-        return java_class(self.jvm, f"{_KAFKA}.common.TopicPartition")(topic, 0)
+    def partition(self, topic: str, number: int = 0) -> Any:  # noqa: ANN401 - Java's
+        """Return a partition of a topic."""
+        return java_class(self.jvm, f"{_KAFKA}.common.TopicPartition")(topic, number)
 
     def _made(self, name: str, more: Mapping[str, str], make: str = "") -> Any:  # noqa: ANN401 - Java's
         wanted = self.jvm.java.util.HashMap()
@@ -183,3 +225,228 @@ class JavaClients:
                 message = f"kafka.* or holds.control.kafka.*: {said}"
                 raise ClientPropertyError(message) from None
             raise
+
+
+class JavaHoldsTopic:
+    """A :class:`~safeconsumer.spark.clients.HoldsTopic` with Java's consumer and admin."""
+
+    def __init__(self, clients: JavaClients, name: str) -> None:
+        self._clients = clients
+        self._name = name
+        self._consumer: Any = None
+        self._admin: Any = None
+        self._partition: Any = None
+        self._to_end: Any = None  # what to ask for: made once, as each call costs
+        self._is_placed = False
+        self._id = ""
+        self._end = 0
+        self.position: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has read up to where the topic ended at the last beginning."""
+        return (self.position or 0) >= self._end
+
+    def connect(self) -> bool:
+        """Make the clients, if there are none; return whether they were made."""
+        if self._consumer is not None:
+            return False
+        self._admin = self._admin or self._clients.admin()
+        self._consumer = self._clients.consumer()
+        self._partition = self._clients.partition(self._name)
+        self._to_end = self._clients.offsets_of([self._partition])
+        self._consumer.assign([self._partition])
+        self._is_placed = False
+        return True
+
+    def facts(self, until: float) -> topic_facts.Facts:
+        """Return the topic's facts."""
+        partitions = self._described(until).partitions().size()
+        return topic_facts.Facts(self._name, partitions, self._settings(until))
+
+    def begin(self, until: float) -> Remade | None:
+        """Ask where the topic ends now; return it if it was created again, or cut."""
+        asked = self._admin.listOffsets(self._to_end).partitionResult(self._partition)
+        self._end = int(self._clients.result(asked, until).offset())
+        remade = self._remade(until)
+        if remade is not None:
+            self.close()  # its consumer knows the old one
+            self.connect()
+            self.position = None
+        if not self._is_placed:
+            if self.position is None:
+                self._consumer.seekToBeginning([self._partition])
+            else:
+                self._consumer.seek(self._partition, self.position)
+            self._note_position(until)
+            self._is_placed = True
+        return remade
+
+    def _remade(self, until: float) -> Remade | None:
+        id_ = str(self._described(until).topicId())
+        known, self._id = self._id or id_, id_
+        at = self.position or 0
+        if known == id_ and self._end >= at:
+            return None
+        return Remade(self._name, at, self._end)
+
+    def read(self, until: float) -> Sequence[Written]:
+        """Return the next records, once they have come."""
+        polled = self._consumer.poll(self._clients.duration(_POLL))
+        text = ""
+        if not polled.isEmpty():
+            text = java_class(self._clients.jvm, _SHIM).asText(polled)
+        self._note_position(until)
+        return [_record(line) for line in text.split("\n") if line]
+
+    def reason(self, error: BaseException) -> str:
+        """Return why the topic could not be read."""
+        name, said = root_cause(error)
+        if name == _MISSING:
+            return topic_facts.absent(self._name)
+        if name.endswith(_REFUSED):
+            return f"no right to read {self._name}: {topic_facts.ACLS} ({said})"
+        return _SILENT if name.startswith("Timeout") else said
+
+    def close(self) -> None:
+        """Close the clients; what was read stays known."""
+        clients = [one for one in (self._consumer, self._admin) if one is not None]
+        self._consumer = self._admin = None
+        for one in clients:
+            # The JVM may have ended, or Kafka could not say goodbye.
+            with suppress(*errors()):
+                self._clients.close(one)
+
+    def _note_position(self, until: float) -> None:
+        left = self._clients.duration(max(0.001, until - time.monotonic()))
+        self.position = int(self._consumer.position(self._partition, left))
+
+    def _described(self, until: float) -> Any:  # noqa: ANN401 - Java's
+        asked = self._admin.describeTopics([self._name]).allTopicNames()
+        return self._clients.result(asked, until)[self._name]
+
+    def _settings(self, until: float) -> dict[str, str] | None:
+        kind = java_class(self._clients.jvm, f"{_KAFKA}.common.config.ConfigResource")
+        wanted = kind(kind.Type.TOPIC, self._name)
+        try:
+            asked = self._admin.describeConfigs([wanted]).all()
+            config = self._clients.result(asked, until)[wanted]
+        except errors() as error:
+            if root_cause(error)[0].endswith(_REFUSED):
+                return None  # the right to see them is lacking
+            raise
+        return {
+            name: str(one.value())
+            for name in _SETTINGS
+            if (one := config.get(name)) is not None
+        }
+
+
+class JavaStatusTopic:
+    """A :class:`~safeconsumer.spark.clients.StatusTopic` with Java's producer."""
+
+    def __init__(self, clients: JavaClients, name: str) -> None:
+        self._clients = clients
+        self._name = name
+        self._producer: Any = None
+
+    def send(self, key: bytes, value: bytes, at_ms: int) -> None:
+        """Send a report, and wait until it is acknowledged."""
+        if self._producer is None:
+            self._producer = self._clients.producer(_WRITE_TIMEOUT)
+        record = self._clients.record(self._name, at_ms, key, value)
+        sent = self._producer.send(record)
+        self._clients.result(sent, time.monotonic() + _WRITE_TIMEOUT)
+
+    def close(self) -> None:
+        """Close the producer, if there is one; the next report makes another."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(*errors()):
+                self._clients.close(producer)
+
+
+class JavaCluster:
+    """A :class:`~safeconsumer.spark.clients.Cluster` with Java's admin client."""
+
+    def __init__(self, clients: JavaClients) -> None:
+        self._clients = clients
+        self._lock = threading.Lock()
+        self._made: Any = None
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What a call into the JVM raises."""
+        return errors(ClientPropertyError)
+
+    def firsts(
+        self, partitions: Collection[TopicPartition], until: float
+    ) -> dict[TopicPartition, int]:
+        """Return the first offsets that are there."""
+        java = {tp: self._clients.partition(*tp) for tp in partitions}
+        wanted = self._clients.offsets_of(java.values(), "earliest")
+        asked = self._admin().listOffsets(wanted)
+        return {
+            tp: int(self._clients.result(asked.partitionResult(one), until).offset())
+            for tp, one in java.items()
+        }
+
+    def topic_ids(self, names: Collection[str], until: float) -> dict[str, str]:
+        """Return the topics' ids."""
+        asked = self._admin().describeTopics([*names]).allTopicNames()
+        found = self._clients.result(asked, until)
+        return {name: str(found[name].topicId()) for name in names}
+
+    def group(self, name: str, until: float) -> tuple[int, dict[object, str]]:
+        """Return how many members a group has, and the metadata of what it committed."""
+        asked = self._admin().describeConsumerGroups([name]).describedGroups()[name]
+        try:
+            members = int(self._clients.result(asked, until).members().size())
+        except errors() as error:
+            if root_cause(error)[0] != _NO_GROUP:
+                raise
+            return 0, {}
+        offsets = self._admin().listConsumerGroupOffsets(name)
+        found = self._clients.result(offsets.partitionsToOffsetAndMetadata(), until)
+        return members, {
+            str(tp): str(one.metadata()) for tp, one in found.items() if one is not None
+        }
+
+    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
+        """Commit offsets to a group without members, with this metadata."""
+        kind = java_class(
+            self._clients.jvm, f"{_KAFKA}.clients.consumer.OffsetAndMetadata"
+        )
+        wanted = self._clients.jvm.java.util.HashMap()
+        for tp, end in ends.items():
+            wanted.put(self._clients.partition(*tp), kind(end, note))
+        asked = self._admin().alterConsumerGroupOffsets(group, wanted)
+        self._clients.result(asked.all(), until)
+
+    def reason(self, error: BaseException) -> str:
+        """Return for people why a method failed."""
+        return root_cause(error)[1]
+
+    def close(self) -> None:
+        """Close the client, if there is one."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            with suppress(*errors()):
+                self._clients.close(made)
+
+    def _admin(self) -> Any:  # noqa: ANN401 - Java's
+        with self._lock:
+            if self._made is None:
+                self._made = self._clients.admin()
+            return self._made
+
+
+def _record(line: str) -> Written:
+    facts = dict(parse_qsl(line, keep_blank_values=True))
+    key, value = (
+        facts[name].encode("latin-1") if name in facts else None
+        for name in ("key", "value")
+    )
+    at_ms = int(facts["timestamp"])
+    return Written(key, value, int(facts["offset"]), at_ms)

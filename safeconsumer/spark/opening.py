@@ -1,14 +1,21 @@
 """Builds a stream from its options: the sources of its holds, and its reports."""
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+import time
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Protocol, TypeVar, cast
 
+from safeconsumer.errors.base import SparkSettingError
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.spark import events
+from safeconsumer.spark.clients import Cluster, MakesClients
+from safeconsumer.spark.committing import Committer, require_own
 from safeconsumer.spark.control import ControlFollower
-from safeconsumer.spark.java_clients import JavaClients
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.reporting import StatusReporter, StreamReport
+from safeconsumer.spark.retention import Retention
+from safeconsumer.spark.skipping import SkipFiles, Skipping, Wanted
 from safeconsumer.spark.stream import Stream
 
 _OWNER = "option"
@@ -22,17 +29,26 @@ class Opening:
 
     Args:
         own: holds of this process; its hooks take the streams' events.
-        clients: makes clients of Java's with such properties.
+        clients: makes the clients of a stream.
+        files: makes what keeps skips beside a checkpoint, from the source's folder.
+
+    Attributes:
+        wanted: the skips that were asked for.
     """
 
     def __init__(
-        self, own: PauseLedger, clients: Callable[[Mapping[str, str]], JavaClients]
+        self,
+        own: PauseLedger,
+        clients: MakesClients,
+        files: Callable[[str], SkipFiles],
     ) -> None:
         self._own = own
         self._clients = clients
+        self._files = files
+        self.wanted = Wanted()
         self._shared = Shared()
 
-    def stream(self, name: str, options: SourceOptions) -> Stream:
+    def stream(self, name: str, options: SourceOptions, folder: str = "") -> Stream:
         """
         Return a stream that obeys this process and the sources of holds in its options.
 
@@ -41,15 +57,39 @@ class Opening:
         Args:
             name: the stream's name.
             options: the stream's options.
+            folder: what Spark gives the source in the checkpoint.
+
+        Raises:
+            SparkSettingError: the group for commits has members, or others' offsets.
         """
+        cluster = self._clients(options.client).cluster()
+        if options.commit_group is not None:
+            _require_own(cluster, options.commit_group, options.control_timeout)
         fixed = PauseLedger()
         fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
         follower, give_back = self._follower(options)
-        made = Stream(name, options, ledgers=(self._own, fixed), follower=follower)
-        made.on_close = give_back
+        made = Stream(
+            name,
+            options,
+            ledgers=(self._own, fixed),
+            follower=follower,
+            skipping=self._skipping(folder),
+            retention=Retention(cluster),
+        )
+
+        def leave() -> None:
+            give_back()
+            cluster.close()
+
+        made.on_close = leave
+        if options.commit_group is not None:
+            _commit(made, cluster, options.commit_group)
         if follower is not None and options.status is not None:
             self._report(made, follower, options, options.status)
         return made
+
+    def _skipping(self, folder: str) -> Skipping | None:
+        return Skipping(self.wanted, self._files(folder)) if folder else None
 
     def _follower(
         self, options: SourceOptions
@@ -99,6 +139,31 @@ class Opening:
             before()
 
         made.on_close = leave
+
+
+def _require_own(cluster: Cluster, group: str, timeout: float) -> None:
+    try:
+        with suppress(*cluster.errors):  # the commits will say why
+            require_own(group, *cluster.group(group, time.monotonic() + timeout))
+    except SparkSettingError:
+        cluster.close()
+        raise
+
+
+def _commit(made: Stream, cluster: Cluster, group: str) -> None:
+    committer = Committer(
+        cluster,
+        group,
+        lambda why: made.tell(events.ProgressNotCommitted, group=group, reason=why),
+    )
+    made.on_end = lambda ends: committer.commit(ends, made.watched.now().query)
+    before = made.on_close
+
+    def leave() -> None:
+        committer.close()
+        before()
+
+    made.on_close = leave
 
 
 class Closable(Protocol):

@@ -25,6 +25,10 @@ _PREFIX = "hold"
 _CONTROL_CLIENT = "holds.control.kafka."
 # Each option with its default, if any, and its meaning, for the reference.
 OPTIONS: Mapping[str, tuple[str, str]] = {
+    "commitGroup": (
+        "",
+        "A consumer group of the stream's own, to which it commits after each batch.",
+    ),
     "holds": ("", "Fixed holds, with spaces between them: `orders:0-2,5 re:tmp.*`."),
     "holds.clockSkewMs": (
         "30000",
@@ -70,6 +74,7 @@ class SourceOptions:
         clock_skew: seconds by which expired holds of the holds topic are lifted
             late: by the clock of the driver's machine, which may be ahead.
         fails_on_loss: whether lost records fail the query.
+        commit_group: the group to which progress is committed, or None.
         client: Java properties of the clients of the control topics, with secrets:
             never in a ``repr``.
     """
@@ -82,6 +87,7 @@ class SourceOptions:
     decision_timeout: float = 10.0
     clock_skew: float = 30.0
     fails_on_loss: bool = True
+    commit_group: str | None = None
     client: Mapping[str, str] = field(factory=dict, repr=False)
 
 
@@ -129,12 +135,31 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         control_timeout=patience,
         decision_timeout=decision,
         clock_skew=_seconds(given, "holds.clockSkewMs"),
+        commit_group=_commit_group(given, group),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",
         client={
             **_properties(given, "kafka."),
             **_properties(given, _CONTROL_CLIENT),
         },
     )
+
+
+def _commit_group(given: Mapping[str, str], obeyed: str) -> str | None:
+    name = given.get("commitgroup")
+    if name is None:
+        return None
+    if not wire.is_group(name):
+        message = (
+            f"commitGroup must be 1 to 1024 printable characters, not {name!r:.60}"
+        )
+        raise SparkSettingError(message)
+    if name == obeyed:
+        message = (
+            f"commitGroup and holds.group must differ: {name} has members, whose "
+            "offsets a stream must not move"
+        )
+        raise SparkSettingError(message)
+    return name
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

@@ -1,13 +1,15 @@
 """Finds out which Spark is installed: its version, its Scala, and where its jars are."""
 
+import importlib.util
 import logging
+import os
 import re
 from importlib import import_module
+from pathlib import Path
 
 from attrs import frozen
 
 from safeconsumer.errors.base import SparkSetupError
-from safeconsumer.spark import compiling
 
 log = logging.getLogger("safeconsumer.spark")
 
@@ -72,6 +74,17 @@ def spark_version() -> Version:
         raise SparkSetupError(message) from error
 
 
+def spark_homes() -> list[Path]:
+    """Return where Spark may be, as pyspark looks for it: ``SPARK_HOME``, or itself."""
+    if home := os.environ.get("SPARK_HOME"):
+        return [Path(home)]
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        return []
+    package = Path(found.origin).parent
+    return [package, package.parents[1]]  # the second: it is SPARK_HOME/python/pyspark
+
+
 def scala() -> str:
     """
     Return the Scala that the jars of this Spark were built for: ``2.12`` or ``2.13``.
@@ -83,7 +96,7 @@ def scala() -> str:
         SparkSetupError: pyspark is not installed.
     """
     version = spark_version()
-    for home in compiling.spark_homes():
+    for home in spark_homes():
         for jar in (home / "jars").glob("spark-core_*.jar"):
             return jar.name.removeprefix("spark-core_").partition("-")[0]
     return "2.12" if version.line < (4, 0) else "2.13"

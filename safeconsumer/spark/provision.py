@@ -1,6 +1,5 @@
 """Provides the jars that a session needs: our shim, and Spark's own Kafka connector."""
 
-import hashlib
 import os
 import sys
 from importlib import import_module
@@ -8,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from safeconsumer.errors.base import SparkSetupError
-from safeconsumer.spark import compiling, platforms
+from safeconsumer.spark import platforms
 
-_BUILT = compiling.JVM / "safekafka.jar"
+# The shim, compiled; tests/harness/spark/shim.py makes it.
+JAR = Path(__file__).with_name("jvm") / "safekafka.jar"
 _CONNECTOR = "spark-sql-kafka-0-10"
 _TOKENS = "spark-token-provider-kafka-0-10"
 
@@ -37,12 +37,12 @@ def jars(connector: str | os.PathLike[str] | None = None) -> str:
             returned, and ``spark.jars.packages`` must have :func:`packages`.
 
     Raises:
-        SparkSetupError: the folder lacks a jar or has that of another Spark, pyspark is
-            not installed, or there is no shim and it cannot be built.
+        SparkSetupError: the folder lacks a jar or has that of another Spark, or pyspark
+            is not installed.
     """
     platforms.spark_version()
     found = connector_jars(Path(connector)) if connector else ()
-    return ",".join(map(str, (shim(), *found)))
+    return ",".join(map(str, (JAR, *found)))
 
 
 def builder(connector: str | os.PathLike[str] | None = None) -> Any:  # noqa: ANN401 - pyspark is optional
@@ -90,42 +90,3 @@ def connector_jars(folder: Path) -> tuple[Path, ...]:
         found.append(jar)
     platforms.check_connector(found[0].name, platforms.spark_version(), scala)
     return tuple(found)
-
-
-def shim() -> Path:
-    """
-    Return the shim's jar: the wheel's, or one compiled here.
-
-    Raises:
-        SparkSetupError: it is not in the package, and there is no ``javac``, or
-            ``javac`` failed.
-    """
-    return _BUILT if _BUILT.exists() else _compiled()
-
-
-def _compiled() -> Path:
-    target = _cache() / f"safekafka-{_fingerprint()}.jar"
-    if not target.exists():
-        try:
-            compiling.make_jar(target)
-        except compiling.CompileError as error:
-            message = (
-                "this safeconsumer has no jar of its shim for Spark, as it is a "
-                "checkout, or a wheel that was built without Spark or javac; and "
-                f"{error}. Install a wheel that has it, or put javac of a JDK "
-                f"{compiling.RELEASE} or newer into PATH"
-            )
-            raise SparkSetupError(message) from error
-    return target
-
-
-def _fingerprint() -> str:
-    digest = hashlib.sha256()  # without a version: it is the same for each Spark
-    for file in compiling.java_files():
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "safeconsumer"

@@ -5,8 +5,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
-from typing import Any
 
 from attrs import evolve
 
@@ -17,14 +15,13 @@ from safeconsumer.group.reports import ControlStatus, MemberReports
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.view import View
 from safeconsumer.spark.activity import Watched
+from safeconsumer.spark.clients import Clients
 from safeconsumer.spark.control import ControlFollower
-from safeconsumer.spark.java_clients import JavaClients, errors
 
 # Seconds between two reports while nothing changes, and between two looks at the
 # control topics: a stream whose trigger is an hour away has to tell what it obeys.
 _INTERVAL = 3.0
 _LOOK = 1.0
-_WRITE_TIMEOUT = 5.0
 _CLOSE_SECONDS = 1.0
 # Seconds to wait for plans that are being made, for all streams together: a report
 # counts for fifteen seconds, and none may be late because of the others.
@@ -151,16 +148,15 @@ class StatusReporter:
 
     Args:
         topic: the status topic.
-        clients: makes the producer, which only this thread uses.
+        clients: writes the topic, only on this thread.
     """
 
-    def __init__(self, topic: str, clients: JavaClients) -> None:
-        self._topic = topic
-        self._clients = clients
+    def __init__(self, topic: str, clients: Clients) -> None:
+        self._topic = clients.status_topic(topic)
+        self._errors = clients.errors
         self._streams: tuple[StreamReport, ...] = ()
         self._leaving: tuple[StreamReport, ...] = ()
         self._lock = threading.Lock()  # of these
-        self._producer: Any = None
         self._is_told = False
         self._is_over = False
         self._changed = InterruptibleEvent()
@@ -207,7 +203,7 @@ class StatusReporter:
         with self._lock:
             self._leaving, self._streams = (*self._leaving, *self._streams), ()
         self._send_all(is_due=True)
-        self._drop()
+        self._topic.close()
 
     def _send_all(self, *, is_due: bool) -> bool:
         with self._lock:
@@ -220,9 +216,9 @@ class StatusReporter:
             for follower in {one.follower for one in streams}:
                 follower.look()
             self._send([one for one in streams if one.is_news()])
-        except errors():
+        except self._errors:
             log.debug("a report could not be sent", exc_info=True)
-            self._drop()
+            self._topic.close()
             return False
         except Exception:
             if not self._is_told:
@@ -235,19 +231,8 @@ class StatusReporter:
         self, streams: Collection[StreamReport], state: str | None = None
     ) -> None:
         for report in reports(streams, state):
-            if self._producer is None:
-                self._producer = self._clients.producer(_WRITE_TIMEOUT)
             key = report_wire.encode_report_key(report.group, report.member)
-            value = report_wire.encode_report(report)
-            record = self._clients.record(self._topic, report.at_ms, key, value)
-            sent = self._producer.send(record)
-            self._clients.result(sent, time.monotonic() + _WRITE_TIMEOUT)
-
-    def _drop(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(*errors()):
-                self._clients.close(producer)
+            self._topic.send(key, report_wire.encode_report(report), report.at_ms)
 
 
 def reports(

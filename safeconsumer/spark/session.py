@@ -14,6 +14,7 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.bridge import DECIDER, PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
+from safeconsumer.spark.folders import CheckpointSkips
 from safeconsumer.spark.java_clients import (
     JavaClients,
     errors,
@@ -64,8 +65,12 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     _refuse_a_second(spark, gateway)
     _forget_stopped()
     own = ledger(hooks)
-    opening = Opening(own, partial(JavaClients, gateway.jvm))
-    controller = Controller(opening.stream, own, SparkQueries(spark))
+    opening = Opening(
+        own, partial(JavaClients, gateway.jvm), partial(CheckpointSkips, spark)
+    )
+    controller = Controller(
+        opening.stream, own, SparkQueries(spark), wanted=opening.wanted
+    )
     decider = controller.bridge.decider
     line = _line(gateway, controller.bridge)
     java_class(gateway.jvm, _SHIM).register(decider, line.function)
@@ -178,8 +183,10 @@ def _gateway(spark: Any) -> Any:  # noqa: ANN401 - py4j is untyped
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         message = (
             "safekafka cannot run over Spark Connect: the server cannot call back into "
-            "this client. Use a classic session (SparkSession.builder.master(...), "
-            "spark-submit), or place holds by safeconsumer pause on a job that does"
+            "this client. On Spark 4.2 and newer register the source in pure Python, "
+            "spark.dataSource.register(safeconsumer.spark.python.SafeKafkaSource), and "
+            "place holds by safeconsumer pause; else use a classic session "
+            "(SparkSession.builder.master(...), spark-submit)"
         )
         raise SparkSetupError(message)
     context = getattr(spark, "sparkContext", None)

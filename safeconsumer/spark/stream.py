@@ -1,9 +1,8 @@
 """Answers the questions of one running stream's plans, and remembers the last plan."""
 
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
-
-from attrs import evolve
 
 from safeconsumer.errors.base import HeldDataLostError, HoldsUnreadableError
 from safeconsumer.events.base import Event, sorted_partitions
@@ -17,19 +16,24 @@ from safeconsumer.spark.activity import Watched, query_name
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.retention import Retention
+from safeconsumer.spark.skipping import Skipping, Skips
 
 Facts = Mapping[str, str]
 
 # The owner, with the stream's name, of holds that stand for unreadable ones.
 UNREADABLE = "unreadable:"
 _UNTOLD = "it is held only for as long as it cannot be told what is held"
+_MADE_AGAIN = "its topic was deleted and made again while it was held"
+# Spark's description of a batch has its number.
+_BATCH = re.compile(r"^batch = (\d+)", re.MULTILINE)
 
 
 class Stream:
     """
     Answers the questions of each plan, in the words of ``design/spark.md``.
 
-    Thread rules: :meth:`plan`, :meth:`share` and :meth:`freeze` on one thread at a
+    Thread rules: :meth:`plan`, :meth:`freeze` and :meth:`again` on one thread at a
     time; the others on any.
 
     Args:
@@ -37,103 +41,170 @@ class Stream:
         options: the stream's options.
         ledgers: holds that are kept in this process, the notebook's first.
         follower: reads the control topics, or None.
+        skipping: decides which offsets are skipped, or None.
+        retention: watches held partitions, or None.
         wall: returns seconds since the epoch.
 
     Attributes:
         watched: the stream's present activity.
         on_change: called after the activity may have changed.
+        on_end: called with the ends of a batch that has run.
         on_close: called when the stream closes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a stream is made of
         self,
         name: str,
         options: SourceOptions,
         *,
         ledgers: tuple[PauseLedger, ...],
         follower: ControlFollower | None = None,
+        skipping: Skipping | None = None,
+        retention: Retention | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self._options = options
         self._ledgers = ledgers
         self._follower = follower
+        self._skipping = skipping
+        self._retention = retention
         self._wall = wall
         self._plan = self._planned = Plan(start={}, latest={})
         self._known_before = Known()
         self._troubles: tuple[str, ...] = ()  # of the last plan
         self._told: tuple[object, ...] = ((), (), ())
         self._told_losses: tuple[str, ...] = ()
+        self._skips: Skips = {}
+        self._told_skips: Skips = {}
+        self._ends: offsets.Offsets = {}  # of the last planned batch
         self.watched = Watched()
         self.on_change: Callable[[], object] = _nothing
+        self.on_end: Callable[[offsets.Offsets], object] = _ignore
         self.on_close: Callable[[], object] = _nothing
 
     def plan(self, facts: Facts) -> Facts:
         """
-        Read every hold, as fresh as possible; answer whether one covers the stream.
+        Read every hold, as fresh as possible, and return the offsets where a batch ends.
 
-        Raises:
-            HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
-        """
-        start = offsets.parse(facts["start"])
-        self.watched.begin(query_name(facts.get("batch", "")), start)
-        self._known_before = self._known(lambda one: one.fresh())
-        self._troubles = self._known_before.troubles
-        _refuse_undecided(facts, self._known_before.troubles)
-        held = self._known_before.held(start)
-        self._plan = Plan(start=start, latest=start, held=held)
-        return {"held": "yes" if held else "no"}
-
-    def share(self, facts: Facts) -> Facts:
-        """Return starts for the official limiter, which ends its plan at ``latest``."""
-        latest = offsets.parse(facts["latest"])
-        held = self._known_before.held({*self._plan.start, *latest})
-        self._plan = evolve(self._plan, latest=latest, held=held)
-        return {"from": offsets.render(self._plan.pretended())}
-
-    def freeze(self, facts: Facts) -> Facts:
-        """
-        Return the offsets at which the batch ends, obeying pauses made meanwhile.
+        With a limit and something held it returns starts instead, with which the
+        limiter is to find the ends for :meth:`freeze`.
 
         Raises:
             HeldDataLostError: held partitions have lost records, and that fails the
             query.
+            HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
+        """
+        start, latest = offsets.parse(facts["start"]), _latest(facts)
+        self.watched.begin(query_name(facts.get("batch", "")), start)
+        known = self._known_before = self._known(lambda one: one.fresh())
+        self._skips = self._skipped(facts, start, latest)
+        limit = facts.get("limit", "none")
+        is_set_back = bool(self._skips) or bool(known.held({*start, *latest}))
+        if limit == "none" or (limit == "maximum" and not is_set_back):
+            return self._decided(facts, start, known)
+        self._refuse_undecided(facts, known)
+        pretended = self._planned_now(start, latest, known).pretended()
+        self._plan = Plan(start=start, latest=start)
+        return {"from": offsets.render(pretended)}
+
+    def freeze(self, facts: Facts) -> Facts:
+        """
+        Return the offsets where a batch ends, obeying pauses that were made meanwhile.
+
+        Raises:
+            HeldDataLostError: as :meth:`plan`.
             HoldsUnreadableError: as :meth:`plan`.
         """
-        end = offsets.parse(facts["end"])
-        # The latest offsets that the official source has just found may have more
-        # partitions than those that the plan began with.
-        latest = {**end, **offsets.parse(facts["latest"])}
         before, now = self._known_before, self._known(lambda one: one.state())
         # A hold that was lifted meanwhile counts for this batch, and so does a trouble.
         troubles = tuple(dict.fromkeys((*before.troubles, *now.troubles)))
-        self._troubles = troubles
-        _refuse_undecided(facts, troubles)
-        known = Known(states=now.states, troubles=troubles)
-        seen = {*self._plan.start, *latest}
-        held = {**known.held(seen), **before.held(seen)}
-        self._plan = Plan(start=self._plan.start, latest=latest, held=held)
+        states = (*now.states, *before.states)
+        known = Known(states=states, troubles=troubles)
+        return self._decided(facts, self._plan.start, known)
+
+    def _decided(self, facts: Facts, start: offsets.Offsets, known: Known) -> Facts:
+        end = offsets.parse(facts["end"])
+        self._refuse_undecided(facts, known)
+        self._plan = self._planned_now(start, _latest(facts), known)
         self._judge_losses()
         frozen = self._plan.frozen(end)
-        said = {"end": offsets.render(frozen), **self._report(troubles)}
+        said = {"end": offsets.render(frozen), **self._report(known.troubles)}
+        if self._skips:
+            said["start"] = offsets.render({**start, **self._plan.skips})
         self._planned = self._plan
-        self.watched.planned(self._plan.start, frozen)
+        self._ends = frozen
+        self.watched.planned({**start, **self._plan.skips}, frozen)
         self.on_change()
         return said
 
+    def _planned_now(
+        self, start: offsets.Offsets, latest: offsets.Offsets, known: Known
+    ) -> Plan:
+        return Plan(
+            start=start,
+            latest=latest,
+            held=known.held({*start, *latest}),
+            skips={tp: one.to for tp, one in self._skips.items()},
+        )
+
+    def _refuse_undecided(self, facts: Facts, known: Known) -> None:
+        # A running query holds everything until the holds can be read; a run that ends
+        # by itself would otherwise end successfully without having read anything.
+        self._troubles = known.troubles
+        if known.troubles and facts.get("ends") == "yes":
+            message = (
+                "the holds cannot be read, so this run may not read, and it would "
+                f"end as if there were nothing: {'; '.join(known.troubles)}"
+            )
+            raise HoldsUnreadableError(message)
+
     def again(self, facts: Facts) -> Facts:
-        """Note that a batch that was planned before a restart runs again, in full."""
+        """
+        Note that a batch that was planned before a restart runs again, in full.
+
+        Returns:
+            Where it starts, if it skips offsets.
+        """
         start, end = offsets.parse(facts["start"]), offsets.parse(facts["end"])
         self.watched.begin(query_name(facts.get("batch", "")), start)
-        self.watched.planned(start, end)
+        skips: Skips = {}
+        if self._skipping is not None and (number := _number(facts)) is not None:
+            skips = self._skipping.again(number, start, end)
+        self._tell_skips(skips)
+        starts = {**start, **{tp: one.to for tp, one in skips.items()}}
+        self._ends = end
+        self.watched.planned(starts, end)
         self.on_change()
-        return {}
+        if not skips:
+            return {}
+        return {"start": offsets.render(starts), **_skipped_metric(skips)}
 
     def ended(self, _: Facts) -> Facts:
         """Note that the last planned batch has run."""
         self.watched.ended()
         self.on_change()
+        self.on_end(self._ends)
         return {}
+
+    def _skipped(
+        self, facts: Facts, start: offsets.Offsets, latest: offsets.Offsets
+    ) -> Skips:
+        if self._skipping is None or (number := _number(facts)) is None:
+            return {}
+        skips = self._skipping.planned(number, start, latest)
+        if self._skipping.refused:
+            self.tell(events.SkipRefused, reasons=self._skipping.refused)
+        self._tell_skips(skips)
+        return skips
+
+    def _tell_skips(self, skips: Skips) -> None:
+        new = tuple(
+            str(one) for tp, one in skips.items() if one != self._told_skips.get(tp)
+        )
+        if new:
+            self.tell(events.OffsetsSkipped, skipped=new)
+        self._told_skips = skips
 
     def holds(self) -> tuple[Hold, ...]:
         """
@@ -209,18 +280,32 @@ class Stream:
         return Known(states=tuple(states), troubles=tuple(troubles))
 
     def _judge_losses(self) -> None:
-        losses = tuple(
-            f"{tp[0]}:{tp[1]}: {why}" for tp, why in sorted(self._plan.losses().items())
-        )
+        found = {**self._deleted(), **self._plan.losses()}
+        losses = tuple(f"{tp[0]}:{tp[1]}: {why}" for tp, why in sorted(found.items()))
         if losses and losses != self._told_losses:
-            self._tell(events.HeldDataLost, losses=losses)
+            self.tell(events.HeldDataLost, losses=losses)
         self._told_losses = losses
-        if losses and self._options.fails_on_loss:
+        if self._plan.losses() and self._options.fails_on_loss:
             message = (
-                f"held data is lost: {'; '.join(losses)}. Start a new checkpoint, or "
-                "set failOnDataLoss=false to go on without those records"
+                f"held data is lost: {'; '.join(losses)}. Start a new checkpoint, skip "
+                "to an offset that is there (Controller.skip), or set "
+                "failOnDataLoss=false to go on without those records"
             )
             raise HeldDataLostError(message)
+
+    def _deleted(self) -> dict[TopicPartition, str]:
+        if self._retention is None:
+            return {}
+        plan = self._plan
+        self._retention.look(plan.held)
+        starts = {tp: plan.next_of(tp) for tp in plan.held}
+        found = {
+            tp: f"the {count} records from offset {starts[tp]} on are deleted already"
+            for tp, count in self._retention.deleted(starts).items()
+        }
+        again = set(self._retention.made_again())
+        remade = {tp: _MADE_AGAIN for tp in plan.start if tp[0] in again}
+        return {**found, **remade}
 
     def _report(self, troubles: tuple[str, ...]) -> dict[str, str]:
         plan = self._plan
@@ -232,6 +317,12 @@ class Stream:
         }
         if plan.held:
             said["description"] = f"held: {said['metric.held']}, {lag} behind"
+        if self._told_losses:
+            said["metric.heldLost"] = "; ".join(self._told_losses)
+        if self._skips:
+            said.update(_skipped_metric(self._skips))
+        if self._skipping is not None and self._skipping.refused:
+            said["metric.skipRefused"] = "; ".join(self._skipping.refused)
         if troubles:
             said["metric.heldBecause"] = "; ".join(troubles)
         because = {
@@ -240,32 +331,41 @@ class Stream:
         partitions = sorted_partitions(plan.held)
         told = partitions, tuple(because.values()), troubles
         if told != self._told:
-            self._tell(
+            self.tell(
                 events.PlanChanged,
                 held=partitions,
                 lag_at_plan=lag,
                 because=told[1] + troubles,
             )
             if troubles:
-                self._tell(events.HoldsUnreadable, reasons=troubles)
+                self.tell(events.HoldsUnreadable, reasons=troubles)
         self._told = told
         return said
 
-    def _tell(self, kind: type[Event], **fields: object) -> None:
+    def tell(self, kind: type[Event], **fields: object) -> None:
+        """Emit an event of this stream."""
         ledger = self._ledgers[0]
         ledger.emit(kind, stream=self.name, **fields)
         ledger.deliver()
 
 
-def _refuse_undecided(facts: Facts, troubles: tuple[str, ...]) -> None:
-    # A running query holds everything until the holds can be read; a run that ends by
-    # itself would otherwise end successfully without having read anything.
-    if troubles and facts.get("ends") == "yes":
-        message = (
-            "the holds cannot be read, so this run may not read, and it would "
-            f"end as if there were nothing: {'; '.join(troubles)}"
-        )
-        raise HoldsUnreadableError(message)
+def _latest(facts: Facts) -> dict[TopicPartition, int]:
+    # The offsets that the official source has just found may have more partitions than
+    # those that the plan began with.
+    return {**offsets.parse(facts["end"]), **offsets.parse(facts["latest"])}
+
+
+def _skipped_metric(skips: Skips) -> dict[str, str]:
+    return {"metric.skipped": "; ".join(map(str, skips.values()))}
+
+
+def _number(facts: Facts) -> int | None:
+    found = _BATCH.search(facts.get("batch", ""))
+    return None if found is None else int(found[1])
+
+
+def _ignore(_: offsets.Offsets) -> None:
+    """Do nothing; stands in until a function is set."""
 
 
 def _nothing() -> None:

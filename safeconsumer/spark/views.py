@@ -1,90 +1,77 @@
 """Makes SQL views of delivery journals: what was delivered, owned, held and committed."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
+from attrs import frozen
+
 from safeconsumer.audit.results import Settings
-from safeconsumer.spark.auditing import findings
-from safeconsumer.spark.reading import journals
+from safeconsumer.spark.auditing import facts_of, findings
+from safeconsumer.spark.reading import Frame
 
-_ENTRIES = "journal_entries"
+_OF_PARTITION = ("`group`", "topic", "partition", "member")
 
-_DELIVERIES = """
-    select `group`, topic, partition, member, n, at, first, last, count, gaps,
-        `from`, next, asked, written, created, coalesce(peek, false) as is_peek
-    from {entries} where e = 'deliver'
+
+@frozen
+class _View:
+    # The kinds of facts that it shows, the fields of these, and its columns.
+    kinds: Sequence[str]
+    fields: str
+    columns: Sequence[str]
+
+    def of(self, facts: Frame) -> Frame:
+        """Return its rows."""
+        parsed = f"from_json(fact, 'n bigint, at double, {self.fields}') as one"
+        own = facts.where(facts.kind.isin(*self.kinds)).selectExpr("*", parsed)
+        about = own.selectExpr(*_OF_PARTITION, "place", "kind", "one.*")
+        if "left" in self.kinds:
+            about = about.selectExpr("*", _OVER).where("kind = 'owned'")
+        return about.selectExpr(*self.columns)
+
+
+# An ownership ends with the next fact of its member about one of its partition.
+_OVER = """
+    lead(if(kind = 'left', struct(at, is_lost, 'revoked' as revoked), null)) over (
+        partition by `group`, topic, partition, member order by place) as over
 """
 
-# An ownership ends with the next entry of its member about its partition, if there is one.
-_OWNERSHIPS = """
-    with moves as (
-        select `group`, member, n, at, e, generation, topics, tp,
-            lead(struct(n, at, e)) over (partition by `group`, member, tp order by n)
-                as ended
-        from {entries} lateral view explode(partitions) as tp
-        where e in ('assigned', 'revoked', 'lost')
-    )
-    select `group`, regexp_extract(tp, '^(.*):[0-9]+$', 1) as topic,
-        cast(regexp_extract(tp, ':([0-9]+)$', 1) as int) as partition,
-        member, generation,
-        try_element_at(topics, regexp_extract(tp, '^(.*):[0-9]+$', 1)) as topic_id,
-        n, at as since, ended.at as until, ended.e as end
-    from moves where e = 'assigned'
-"""
-
-# A hold that is placed again while it stands goes on: only the first of several in a row
-# begins one. An application's hold is in force once its call has returned.
-_HOLDS = """
-    with calls as (
-        select `group`, member, n, at, op = 'pause' as is_placed, one as scope,
-            owner, lifetime, until as expires, op as how
-        from {entries} lateral view explode(scopes) as one
-        where e = 'return' and op in ('pause', 'resume') and coalesce(ok, true)
+_VIEWS = {
+    "deliveries": _View(
+        ["came"],
+        "first bigint, last bigint, count bigint, gaps array<array<bigint>>, "
+        "start bigint, next bigint, asked double, written double, created double, "
+        "is_peek boolean",
+        [
+            *(*_OF_PARTITION, "n", "at", "first", "last", "count", "gaps"),
+            *("start as `from`", "next", "asked", "written", "created", "is_peek"),
+        ],
     ),
-    changes as (
-        select `group`, member, n, at, is_placed, scope, owner, lifetime, expires, how,
-            lag(is_placed, 1, false) over known as was_placed
-        from (
-            select * from calls
-            union all
-            select `group`, member, n, coalesce(since, at), e = 'hold', scope, owner,
-                null, null, coalesce(why, e)
-            from {entries} where e in ('hold', 'lift')
-        ) window known as (partition by `group`, member, scope, owner order by n)
+    "ownerships": _View(
+        ["owned", "left"],
+        "generation bigint, topic_id string, is_lost boolean",
+        [
+            *(*_OF_PARTITION, "generation", "topic_id", "n", "at as since"),
+            *("over.at as until", "if(over.is_lost, 'lost', over.revoked) as end"),
+        ],
     ),
-    turns as (
-        select *, lead(struct(at, how)) over (
-            partition by `group`, member, scope, owner order by n) as ended
-        from changes where is_placed <> was_placed
-    )
-    select `group`, member, scope, owner, lifetime, expires, n, at as since,
-        ended.at as until, ended.how as end
-    from turns where is_placed
-"""
-
-_COMMITS = """
-    with calls as (
-        select `group`, member, n, at, id, offsets from {entries}
-        where e = 'call' and op = 'commit'
+    "holds": _View(
+        ["held"],
+        "scope string, owner string, lifetime string, expires double, until double, "
+        "how string",
+        [
+            *("`group`", "member", "scope", "owner", "lifetime", "expires", "n"),
+            *("at as since", "until", "how as end"),
+        ],
     ),
-    answers as (
-        select `group`, member, id, at, coalesce(ok, true) as ok from {entries}
-        where e = 'return' and op = 'commit'
-    )
-    select calls.`group`, regexp_extract(tp, '^(.*):[0-9]+$', 1) as topic,
-        cast(regexp_extract(tp, ':([0-9]+)$', 1) as int) as partition,
-        calls.member, calls.n, calls.at, stood as offset, answers.at as answered, answers.ok
-    from calls left join answers
-        on calls.`group` = answers.`group` and calls.member = answers.member
-        and calls.id = answers.id
-    lateral view explode(offsets) as tp, stood
-"""
-
-_SQL = {
-    "deliveries": _DELIVERIES,
-    "ownerships": _OWNERSHIPS,
-    "holds": _HOLDS,
-    "commits": _COMMITS,
+    "commits": _View(
+        ["committed"],
+        "asked bigint, called double, answered double, offset bigint, is_done boolean",
+        [
+            *(*_OF_PARTITION, "coalesce(asked, n) as n", "called as at", "offset"),
+            *("answered", "if(answered is null, null, is_done) as ok"),
+        ],
+    ),
 }
 
 
@@ -117,6 +104,6 @@ def views(
     """
     found = findings(spark, path, settings, history=history)
     found.createOrReplaceTempView("findings")
-    journals(spark, path).createOrReplaceTempView(_ENTRIES)
-    for name, text in _SQL.items():
-        spark.sql(text.format(entries=_ENTRIES)).createOrReplaceTempView(name)
+    facts = facts_of(spark, [path])
+    for name, view in _VIEWS.items():
+        view.of(facts).createOrReplaceTempView(name)

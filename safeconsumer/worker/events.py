@@ -78,9 +78,8 @@ class WorkDropped(WorkerEvent):
         partitions: the partitions of the records.
         records: how many, queued and running.
         running: how many of them were handed over to handlers.
-        reason: ``revoked`` (by ``reset-offsets`` too, which begins a new ownership),
-            ``lost``, ``moved`` (by a seek, or as its offset was out of range) or
-            ``stopped``.
+        reason: ``revoked``, ``lost``, ``moved`` (by a seek or ``reset-offsets``, or as its
+            offset was out of range) or ``stopped``.
     """
 
     __match_args__ = ("partitions", "records", "reason")

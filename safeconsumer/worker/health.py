@@ -27,8 +27,8 @@ class Report:
         done: records completed: handled, acknowledged as dead letters, or skipped.
         dropped: records given up; they come again.
         dropped_by_reason: how many of these, by why: ``revoked``, ``lost``, ``moved`` by
-            a seek or an offset out of range, or ``stopped``; ``reset-offsets`` counts as
-            ``revoked``. With ``done`` and ``refetched`` it is all that polls returned.
+            a seek, ``reset-offsets`` or an offset out of range, or ``stopped``. With
+            ``done`` and ``refetched`` it is all that polls returned.
         refetched: records that were given back, to make room, and fetched again later.
         given_up: the dropped records on which a handler still worked when it stopped.
         dead_letters: records acknowledged as dead letters.
@@ -79,8 +79,7 @@ class Stats:
         dropped: records given up on a rebalance, a stop or a move of the position.
             The present or next owner gets those again that the position has not passed.
         dropped_by_reason: how many of these, by why: ``revoked``, ``lost``, ``moved`` by
-            a seek or an offset out of range, or ``stopped``; ``reset-offsets`` counts as
-            ``revoked``.
+            a seek, ``reset-offsets`` or an offset out of range, or ``stopped``.
         gone: offsets whose records were deleted before the worker read them, by
             retention for example.
         leaked: records that came in spite of a hold of the worker's; above 0 is a

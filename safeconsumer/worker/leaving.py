@@ -248,8 +248,8 @@ COOPERATIVE_DRAIN = 1.0
 # The reasons for which running work is waited for.
 REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
 # Why records are dropped: their partition left in a rebalance or with a lost membership,
-# a seek or an offset out of range moved its position, or the worker stopped. A reset of
-# the group (G10) begins a new ownership: revoked.
+# a seek, an offset out of range or a reset of the group (G10) moved its position, or the
+# worker stopped.
 LOST, MOVED, STOPPED = "lost", "moved", "stopped"
 _REASONS = (REVOKED, LOST, MOVED, STOPPED)
 
@@ -419,7 +419,10 @@ class Departures:
         losses, keeps = self._group.losses, self._group.is_cooperative
         lost = [epoch for epoch in ended if epoch.losses != losses]
         self.drop(lost, LOST)
-        revoked = [epoch for epoch in ended if epoch.losses == losses]
+        known = [one for one in ended if one.losses == losses]
+        moved = [one for one in known if self._group.was_moved(one.tp, one.ownership)]
+        self.drop(moved, MOVED)
+        revoked = [one for one in known if one not in moved]
         if not keeps:  # drained and committed before the join; others own them by now
             self.drop(revoked, REVOKED)
         elif revoked:

@@ -234,10 +234,11 @@ class Engine:
     def _open(self, tp: TopicPartition, ownership: object, start: int) -> Epoch:
         before = self.kept.epochs.get(tp)
         if before is not None:
-            has_moved = before.ownership is ownership
-            if has_moved and self._work.journal is not None:
+            goes_on = before.ownership is ownership
+            if goes_on and self._work.journal is not None:
                 self._work.journal.drops(tp, start)
-            self.departures.drop([before], MOVED if has_moved else REVOKED)
+            is_moved = goes_on or self._group.was_moved(tp, before.ownership)
+            self.departures.drop([before], MOVED if is_moved else REVOKED)
         epoch = self.kept.open(
             tp, ownership, self._group.losses, start, self._group.leader_epoch(tp)
         )

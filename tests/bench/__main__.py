@@ -4,7 +4,7 @@
 ``overhead`` tells what safety costs over the stock client; ``speed`` how fast all clients
 read, how soon and at which cost they return what comes one by one or after a pause, which
 takes some 20 minutes; ``worker`` what a worker costs over a plain poll loop, ``group`` how
-soon a whole group obeys, ``members`` what one on confluent-kafka costs, ``spark`` how the
+soon a whole group obeys, ``members`` what one on another client costs, ``spark`` how the
 Spark source stands beside the official one, and ``auditing`` how fast journals are judged.
 ``regressions`` compares this state of the
 package with the last landed one: its exit status is 1 if something got slower or larger.

@@ -30,7 +30,7 @@ def _write_one(emit, member, names, rows, run):
         entry = {"n": count, "at": round(at, 6), "e": event, **fields}
         emit(json.dumps(entry, separators=(",", ":")) + "\n")
 
-    head = {"journal": 4, "member": member, "group": "g", "at": at}
+    head = {"journal": 5, "member": member, "group": "g", "at": at}
     emit(json.dumps(head, separators=(",", ":")) + "\n")
     line("assigned", partitions=names, generation=1)
     for poll in range(rows // run):

@@ -16,7 +16,10 @@ ROWS = {
         *("holds", "import", "no-op", "resident"),
     ),
     "group": ("obeying", "starting", "reporting"),
-    "members": ("poll", "poll-held", "consume", "consume-held"),
+    "members": (
+        *("poll", "poll-held", "consume", "consume-held"),
+        *("getone", "getone-held", "getmany", "getmany-held"),
+    ),
     "spark": (
         *("read-100", "read-100-lz4", "read-1000", "read-1000-lz4"),
         *("defaults", "small"),

@@ -19,11 +19,13 @@ from attrs import frozen
 
 from safeconsumer import spark as safe
 from safeconsumer.spark.options import TUNED
+from safeconsumer.spark.python import SafeKafkaSource
 from tests.bench.figures import Figure, median, ratio
 from tests.bench.stage import Case
 from tests.harness.spark.fixtures import session_with
 from tests.harness.spark.lake import progress
 
+PYTHON = "safekafka_python"
 _PARTITIONS = 8
 _SIZE = 100
 _SMALL = 1_000
@@ -177,6 +179,49 @@ def small_batches(bench):
     yield _shortest("small", *official, *ours)
 
 
+class PythonSource(SafeKafkaSource):
+    """The source in pure Python, under a name of its own beside the shim."""
+
+    @classmethod
+    def name(cls):
+        return PYTHON
+
+
+def python(bench):
+    """Compare the source in pure Python with the official one in one big batch."""
+    with bench.topic(bench.records, _SIZE) as topic:
+        tuned, ours = bench.interleaved(
+            lambda: bench.read("kafka", topic, **TUNED),
+            lambda: bench.read(PYTHON, topic),
+        )
+    assert {one.rows for one in (*tuned, *ours)} == {bench.records}
+    arms = {"python": ours, "kafka": tuned}
+    name = "rows/s inside batches, over official tuned"
+    yield _ratio("python", name, arms, _inside, at_least=0.5)
+    name = "rows/s by wall clock, over official tuned"
+    yield _ratio("python", name, arms, lambda one: one.rows / one.wall)
+    yield median("python", "rows/s inside batches", [*map(_inside, ours)], "rows/s")
+
+
+def python_small(bench):
+    """Time triggers of 20,000 rows that few tasks read."""
+    limit = {"maxOffsetsPerTrigger": "20000"}
+    with bench.topic(bench.records, _SIZE) as topic:
+        official, single, grouped = bench.interleaved(
+            lambda: bench.read("kafka", topic, **TUNED, **limit),
+            lambda: bench.read(PYTHON, topic, **limit),
+            lambda: bench.read(PYTHON, topic, **limit, minRecordsPerTask="20000"),
+        )
+    row, name = "python-small", "median ms of a trigger of 20,000 rows: "
+    for arm, reads, most in (
+        ("official", official, None),
+        ("a task for each range", single, None),
+        ("one task", grouped, 340),
+    ):
+        of = [statistics.median(one.triggers[1:] or one.triggers) for one in reads]
+        yield median(row, name + arm, of, "ms", at_most=most)
+
+
 def _ratio(  # noqa: PLR0913 - two arms, a measure, a target
     row, name, arms, of, *, at_least=None, at_most=None
 ):
@@ -193,6 +238,7 @@ def _session():
     session = session_with(**settings)
     atexit.register(session.stop)
     safe.register(session, hooks=())
+    session.dataSource.register(PythonSource)
     return session
 
 
@@ -208,4 +254,6 @@ ROWS = {
     "read-1000-lz4": _row(throughput, "read-1000-lz4", 1000, "lz4"),
     "defaults": _row(defaults),
     "small": _row(small_batches),
+    "python": _row(python),
+    "python-small": _row(python_small),
 }

@@ -4,8 +4,9 @@ import threading
 from contextlib import suppress
 
 import pytest
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.results import Settings
@@ -48,6 +49,11 @@ def faults(folder, *, is_drained=False):
         for verdict in verdicts.values()
         for one in verdict.findings
     ]
+
+
+def unjudged(folder):
+    verdicts = check(journals(folder)).values()
+    return {name: why for verdict in verdicts for name, why in verdict.unjudged.items()}
 
 
 # ------------------------------------------------------------ what is written
@@ -113,6 +119,51 @@ def test_a_commit_is_judged_by_the_position_at_its_call(lab, tmp_path):
     calls = [one["op"] for one in of(tmp_path, "call")]
     assert calls == ["assign", *["commit", "seek"] * 3]
     assert [one["ok"] for one in of(tmp_path, "return")] == [None] * 7
+
+
+def test_a_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp_path):
+    (tp,) = lab.topic("t", records=5)
+    first = Reader(lab, SafeConsumer, "t", journal=tmp_path / "first")
+    first.take(5)
+    assert [one["offsets"] for one in of(tmp_path / "first", "committed")] == [
+        {"t:0": None}
+    ]
+    sent = {tp: at(5)}
+    first.consumer.commit(sent)
+    assert sent == {tp: at(5)}
+    first.consumer.close()
+    second = Reader(lab, SafeConsumer, "t", journal=tmp_path / "second")
+    second.until(lambda: of(tmp_path / "second", "begins"))
+    second.consumer.close()
+    (maker,) = journals(tmp_path / "first")
+    (call,) = of(tmp_path / "first", "call")
+    found = of(tmp_path / "second", "committed", "begins")
+    assert [one.event for one in found] == ["committed", "begins"]
+    assert found[0]["offsets"] == {"t:0": 5}
+    assert found[0]["notes"] == {"t:0": f"{maker.member}#{call.number}"}
+
+
+def test_metadata_of_the_program_are_not_replaced_by_the_note(lab, tmp_path):
+    (tp,) = lab.topic("t", records=5)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
+    reader.take(5)
+    reader.consumer.commit({tp: OffsetAndMetadata(5, "mine", -1)})
+    assert reader.consumer.committed(tp, metadata=True).metadata == "mine"
+    reader.consumer.close()
+
+
+def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(lab, tmp_path):
+    """``offset.metadata.max.bytes`` of the broker may be smaller than a journal's name."""
+    (tp,) = lab.topic("t", records=5)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
+    reader.take(5)
+    lab.cluster.fail("OffsetCommit", error=12, count=1)  # the metadata are too large
+    for offset in (4, 5):
+        reader.consumer.commit({tp: at(offset)})
+        found = reader.consumer.committed(tp, metadata=True)
+        assert (found.offset, found.metadata) == (offset, "")
+    assert [one["ok"] for one in of(tmp_path, "return")] == [None, None]
+    reader.consumer.close()
 
 
 def test_a_commit_that_is_refused_is_none(lab, tmp_path):
@@ -291,8 +342,53 @@ def test_what_a_producer_commits_is_not_called_wrong(lab, tmp_path):
     assert lab.committed(tp) == 15
     assert faults(tmp_path) == []
     (verdict,) = check(journals(tmp_path)).values()
-    assert verdict.unjudged.keys() == {"A4", "A5", "A6"}
+    assert verdict.unjudged == {}
     assert len(of(tmp_path, "unseen")) == 2
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"group_instance_id": "one"}, id="static"),
+        pytest.param({}, id="dynamic"),
+        pytest.param({"assignor": COOPERATIVE}, id="cooperative"),
+        pytest.param({"enable_auto_commit": True}, id="by itself"),
+        pytest.param(None, id="assign"),
+    ],
+)
+def test_members_that_start_again_and_again_are_judged_wholly(lab, tmp_path, settings):
+    """Each takes the place of the one before, which is killed, or ends in order."""
+    (tp,) = lab.topic("t", records=40)
+    where = {"tps": [tp], "group_id": GROUP} if settings is None else settings
+    topics = () if settings is None else ("t",)
+    for number in range(4):
+        reader = Reader(lab, SafeConsumer, *topics, journal=tmp_path, **where)
+        reader.take(10 if number % 2 else 7)
+        reader.consumer.commit()
+        reader.take(3)
+        reader.consumer.close(autocommit=number == 2)
+    found = [one for one in of(tmp_path, "committed") if one["offsets"]["t:0"]]
+    assert len(found) == 3
+    assert (faults(tmp_path), unjudged(tmp_path)) == ([], {})
+
+
+@pytest.mark.contract("S5")
+def test_offsets_that_others_moved_are_named(lab, tmp_path):
+    """By kafka-consumer-groups, say; what lies between may be lost or not."""
+    (tp,) = lab.topic("t", records=40)
+    for offset in (None, 30):
+        if offset is not None:
+            mover = Reader(lab, KafkaConsumer, tps=[tp], group_id=GROUP)
+            mover.consumer.commit({tp: at(offset)})
+            mover.consumer.close()
+        reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
+        reader.take(10)
+        reader.consumer.commit()
+        reader.consumer.close()
+    assert faults(tmp_path) == []
+    assert set(unjudged(tmp_path)) == {"A2", "A4", "A6"}
+    assert "moved to 30 by a commit that no journal has" in unjudged(tmp_path)["A2"]
 
 
 @both_ways
@@ -538,6 +634,7 @@ def test_right_programs_are_judged_right(lab, tmp_path, assignor, *, commits):
     for tp in tps:
         producer.write("acked", {"tp": f"t:{tp.partition}", "first": 0, "last": 99})
     assert faults(tmp_path, is_drained=True) == []
+    assert unjudged(tmp_path) == {}
 
 
 def _strike(lab, there):

@@ -51,6 +51,11 @@ class ConsumerClient:
         """Have a function called after each join, under upstream's locks: be quick."""
         self._subscription.on_joined = call
 
+    def note_broker_time(self, at: float, sent: float, received: float) -> None:
+        """Write to the journal that the broker's clock showed a time between two moments."""
+        if self._subscription.journal is not None:
+            self._subscription.journal.clock(at, sent, received)
+
     def carry_out(self, resets: Resets) -> bool:
         """Move owned partitions to the targets of resets from now on."""
         consumer = self._consumer()

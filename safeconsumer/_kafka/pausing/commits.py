@@ -1,6 +1,7 @@
 """Keeps of each commit in which ownerships it was asked for."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -52,6 +53,7 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         is_implicit: whether the consumer has collected it, for a commit without offsets;
             then it leaves out what it may not commit any more of recreated topics.
         is_journaled: whether a journal has it.
+        note: names that journal, for the metadata of the commit; "" without one.
         answered: tells the journal, if there is one, the result.
 
     Args:
@@ -78,7 +80,19 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         self._generation = generation
         self.is_given_up = self.is_journaled = self.is_of_worker = False
         self.is_implicit = False
+        self.note = ""
         self.answered: Callable[..., None] = _told_to_nobody
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Carry the note in the block where the program gives no metadata of its own."""
+        bare = {tp: one for tp, one in self.items() if not one.metadata}
+        for tp, one in bare.items():
+            self[tp] = OffsetAndMetadata(one.offset, self.note, one.leader_epoch)
+        try:
+            yield
+        finally:
+            self.update(bare)
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Copy it as a plain dict: callbacks get it."""

@@ -21,6 +21,7 @@ from kafka.errors import (
     InconsistentGroupProtocolError,
     KafkaError,
     KafkaTimeoutError,
+    OffsetMetadataTooLargeError,
     RebalanceInProgressError,
     RetriableError,
     UnknownMemberIdError,
@@ -132,6 +133,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._join_task: Any  # upstream's
         self._applied: int | None = None  # the generation whose assignment was applied
         self._fenced: FencedInstanceIdError | None = None
+        self._takes_notes = True  # unless the broker has refused one
         self._raised_by_callback: RetriableError | None = None
         self._held: States = {}  # before it was given up, and was not told of
         self._owned: States = {}  # before a join was prepared, or completed
@@ -782,7 +784,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             state.commits_sent += 1
         kind, member = self._subscription.subscription_type, self._generation.member_id
         try:
-            return await super()._send_offset_commit_request(offsets)
+            return await self._send_noted(offsets)
         except FencedInstanceIdError as error:
             is_over = member != self._generation.member_id
             if is_over or kind == SubscriptionType.NONE:
@@ -790,6 +792,25 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 # at every later poll that this member is fenced.
                 raise CommitFailedError from error
             raise
+
+    async def _send_noted(self, offsets: OwnedOffsets) -> Any:  # noqa: ANN401 - upstream's
+        # A broker whose offset.metadata.max.bytes is small refuses the journal's note: no
+        # commit fails for that reason.
+        if offsets.note and self._takes_notes:
+            try:
+                with offsets.noted():
+                    return await super()._send_offset_commit_request(offsets)
+            except OffsetMetadataTooLargeError:
+                sent = await super()._send_offset_commit_request(offsets)
+                self._takes_notes = False
+                log.warning(
+                    "the broker refuses the note by which commits name the journal, "
+                    "since its offset.metadata.max.bytes is below %d: commits have none "
+                    "from now on, and audit cannot judge where the next owner begins",
+                    len(offsets.note.encode()),
+                )
+                return sent
+        return await super()._send_offset_commit_request(offsets)
 
     async def _ask_for_ids(self, commit: OwnedOffsets) -> None:
         # Of what has moved: under a subscription nothing else of a hold is in here.
@@ -823,7 +844,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
-        commit.answered = journal.committing(offsets)
+        commit.note, commit.answered = journal.committing(offsets)
 
     def _handle_offset_commit_response(
         self,
@@ -891,6 +912,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
         with subscription._lock:  # one step against a seek on another thread
             now, moved = self._uncommitted_states(), self._moved()
+            if subscription.journal is not None:
+                still = [tp for tp in missing if moved.get(tp, 0) == before.get(tp)]
+                subscription.journal.committed({tp: offsets.get(tp) for tp in still})
             for tp, committed in offsets.items():
                 if tp in moved and moved[tp] == before.get(tp):
                     begin = OffsetAndMetadata(

@@ -47,13 +47,27 @@ class Journal(Protocol):
     def transactional(self, tp: TopicPartition) -> None:
         """Note that a batch of a transaction was read, before its records are returned."""
 
-    def committing(self, offsets: Mapping[TopicPartition, int]) -> Callable[..., None]:
+    def committing(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> tuple[str, Callable[..., None]]:
         """
-        Note a commit that is asked for; return what notes its result, ``is_done=``.
+        Note a commit that is asked for.
+
+        Returns:
+            The text by which the commit names the journal, and the function that notes
+            its result, ``is_done=``.
 
         Raises:
             JournalError: it cannot be written.
         """
+
+    def committed(
+        self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
+    ) -> None:
+        """Note the commits, as the broker answered, at which ownerships begin."""
+
+    def clock(self, at: float, sent: float, received: float) -> None:
+        """Note that the broker's clock showed a time between two moments."""
 
     def unseen(self) -> None:
         """Note that a producer may commit for this member from now on."""
@@ -530,6 +544,7 @@ class LedgerSubscription(SubscriptionState):
         self._adopt(tp, state, None)
         state.topic_id, state.is_presumed = old.topic_id, old.is_presumed
         state.named_at, state.earlier_ids = old.named_at, old.earlier_ids
+        state.tenure = old.tenure = old.tenure or object()
         state.read_to, state.asks_commit = old.read_to, target is None
         state.lacks_commit, state.committed = old.lacks_commit, old.committed
         state.mark_pending_revocation(old._pending_revocation)

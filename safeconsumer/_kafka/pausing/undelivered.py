@@ -140,6 +140,12 @@ class OwnedPartitionState(TopicPartitionState):
     where it likes.
     """
 
+    tenure: object = None
+    """
+    The object that ownerships share of which resets of the group began one from another;
+    None: no reset began one.
+    """
+
     read_to: int | None = None
     """
     The end of what was read of a topic that was recreated; None: nothing was.

@@ -1,5 +1,5 @@
 """Fixtures that tests of several folders share."""
 
-from tests.harness.group.fixtures import team
+from tests.harness.group.fixtures import secured, story, team
 
-__all__ = ["team"]
+__all__ = ["secured", "story", "team"]

@@ -20,16 +20,24 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer import ALL
 from safeconsumer.cli.errors import Status
-from safeconsumer.clients import aiokafka_control
+from safeconsumer.clients import aiokafka_control, control_topics
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
 from safeconsumer.clients.aiokafka_control import AiokafkaClients, LoopCalls
 from safeconsumer.errors import (
     ControlSettingError,
     ControlTopicError,
+    HoldSettingError,
     HookTypeError,
+    ScopeSyntaxError,
+    TargetTypeError,
     UnsupportedAiokafkaError,
 )
-from safeconsumer.events import ControlTopicReset, ControlUnavailable
+from safeconsumer.events import (
+    ControlTopicReset,
+    ControlUnavailable,
+    GatesChanged,
+    RebalanceCompleted,
+)
 from safeconsumer.group import topics
 from tests.harness.group.aiokafka import (
     ASSIGNORS,
@@ -189,11 +197,11 @@ class Naive(AIOKafkaConsumer):
 
     before = ()
 
-    def _look(self):
+    def _apply(self):
         self._notice_assignment()
         if (holds := self.holds()) != self.before:
             self.before = holds
-            super()._look()
+            super()._apply()
 
     def _may_give(self, found):
         self._member.gave(found)
@@ -232,7 +240,20 @@ def test_a_member_is_busy_until_it_asks_for_records_again(team, member):
     assert quiet.exit_code == 0, quiet.output
 
 
-@pytest.mark.contract("G9")
+@pytest.mark.contract("P14", "G9")
+def test_hooks_get_the_rebalance_and_the_gates_of_what_is_gained(team, member):
+    came = []
+    one = member(team.topic, control=team.quick, hooks=[came.append])
+    one.taken(count(20))
+    opened = [event for event in came if isinstance(event, GatesChanged)]
+    assert sum(len(event.flowing) for event in opened) == 4
+    gained = [len(e.gained) for e in came if isinstance(e, RebalanceCompleted)]
+    assert gained == [4]
+    assert {event.client_id for event in came} == {"a"}
+    assert one.consumer.hook_failures == {}
+
+
+@pytest.mark.contract("P14", "G9")
 def test_a_collector_shows_what_is_known_of_a_member(team, member):
     """What aiokafka does not tell is left out."""
     one = member(team.topic, control=team.quick)
@@ -245,7 +266,7 @@ def test_a_collector_shows_what_is_known_of_a_member(team, member):
     assert found["consumer_quiet_partitions"] == found['holds{kind="local"}'] == 1
 
 
-@pytest.mark.contract("G6")
+@pytest.mark.contract("G9", "G10")
 def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(team, loop):
     """It obeys the hold, and its offsets stay where they are."""
     with AiokafkaMember(loop, team, "a", control=team.quick) as one:
@@ -258,6 +279,7 @@ def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(team, loo
     assert "moves nothing" in refused.output
 
 
+@pytest.mark.contract("G6", "G9")
 def test_an_operator_s_hold_ends_by_the_brokers_time(team, member):
     team.operator_holds(f"{team.topic}:0", for_=1.0)
     one = member(team.topic, control=team.quick)
@@ -309,7 +331,7 @@ def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, member):
 @pytest.mark.embedded_broker
 def test_a_holds_topic_that_is_made_again_lifts_nothing(team, member, monkeypatch):
     """Neither by what it lacks, nor by offsets that are others' now."""
-    monkeypatch.setattr(aiokafka_control, "_LOOK_EVERY", 0.1)  # not 30 s
+    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # not 30 s
     told, name = [], team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
     one = member(team.topic, control=team.quick, hooks=[told.append])
@@ -358,7 +380,7 @@ def test_the_last_record_is_read_again_and_nothing_is_said_of_it(
     team, member, monkeypatch
 ):
     """So a topic that was made again is found; nobody sees it where it was not."""
-    monkeypatch.setattr(aiokafka_control, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.0)
     told = []
     team.operator_holds(f"{team.topic}:0")
     one = member(team.topic, control=team.quick, hooks=[told.append])
@@ -372,7 +394,7 @@ def test_the_last_record_is_read_again_and_nothing_is_said_of_it(
 # ---------------------------------------------------------------- its own pauses
 
 
-@pytest.mark.contract("G9")
+@pytest.mark.contract("P6", "G9")
 @ALL_ASSIGNORS
 def test_a_pause_lasts_through_rebalances_that_give_its_partition_back(
     team, loop, member, assignor
@@ -482,6 +504,7 @@ def test_a_hold_ends_by_itself_while_a_call_waits(team, member):
     assert one.one(20)
 
 
+@pytest.mark.contract("P10", "G9")
 def test_a_lift_on_another_thread_ends_a_wait(team, member):
     one = member(starts=False)
     one.consumer.hold(ALL)
@@ -489,6 +512,25 @@ def test_a_lift_on_another_thread_ends_a_wait(team, member):
     asked = asyncio.run_coroutine_threadsafe(one.consumer.getone(), one.loop.loop)
     one.consumer.lift(ALL)
     assert asked.result(20).offset == 0
+
+
+@pytest.mark.contract("P2", "P5", "G9")
+def test_holds_have_owners_reasons_and_ends(team, member):
+    one = member(starts=False)
+    one.consumer.hold("re:.*", owner="db", reason="migration")
+    one.consumer.hold(ALL, for_=3600)
+    one.join(team.topic)
+    one.taken(is_assigned(team, one))
+    assert len(one.consumer.quiet()) == len(one.consumer.paused()) == 4
+    first, second = one.consumer.explain(f"{team.topic}:0")
+    assert "re:.* held by db" in first
+    assert "because migration" in first
+    assert "@all held by app" in second
+    assert one.many(0.2) == []
+    assert [hold.owner for hold in one.consumer.lift(ALL)] == ["db"]
+    assert one.consumer.paused() == set()
+    one.consumer.lift("re:.*", owner="db")
+    assert len(one.taken(count(20))) == 20
 
 
 class HoldingAtTheEnd(AIOKafkaConsumer):
@@ -502,7 +544,7 @@ class HoldingAtTheEnd(AIOKafkaConsumer):
         return super()._may_give(found)
 
 
-@pytest.mark.contract("G9")
+@pytest.mark.contract("P1", "P8", "G9")
 def test_what_was_taken_as_a_hold_arrived_is_first_after_it(team, member):
     """Neither committed meanwhile, nor counted as given, nor in the position."""
     one = member(kind=HoldingAtTheEnd, starts=False)
@@ -553,6 +595,7 @@ def test_what_is_put_back_is_not_committed_by_itself(team, member):
     assert other.run("committed", TopicPartition(team.topic, 0)) == 1
 
 
+@pytest.mark.contract("P6", "P7", "G9")
 def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
     """Aiokafka's paused flags are gone each time."""
     one = member()
@@ -562,6 +605,8 @@ def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
         one.call("assign", theirs)
         one.run("seek_to_beginning")
         assert of(one.taken(count(15)), 0) == []
+        paused = one.loop.call(upstream.AIOKafkaConsumer.paused, one.consumer)
+        assert paused == {theirs[0]}  # or it would be fetched, and put back, on and on
     one.call("assign", theirs[:1])
     one.run("seek_to_beginning")
     assert one.many(0.2) == []
@@ -607,6 +652,7 @@ class Noting(ConsumerRebalanceListener):
         self.called.append(("assigned", len(assigned), len(self.consumer.quiet())))
 
 
+@pytest.mark.contract("P7", "G9")
 def test_listeners_are_the_programs_and_find_held_partitions_quiet(team, member):
     listener = Noting()
     one = member(starts=False)
@@ -796,6 +842,30 @@ def test_a_consumer_that_is_never_stopped_can_be_collected(team, loop):
     assert loop.complaints.pop().startswith("Unclosed AIOKafkaConsumer")
 
 
+@pytest.mark.contract("G9")
+def test_a_member_that_is_dropped_without_stop_ends_its_control(team, loop):
+    """Its threads and tasks do not keep it, and end with a last report, as its clients."""
+    consumer = loop.call(aiokafka, team, team.topic, control=team.quick)
+    loop.run(consumer.start())
+    member, calls = consumer._member, consumer._calls
+    wait_for(lambda: member.is_caught_up, "the holds")
+    assert control_threads() == [CONTROL, STATUS]
+    left = consumer._coordinator, consumer._fetcher, consumer._client
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        del consumer
+        loop.call(gc.collect)
+    assert loop.complaints.pop().startswith("Unclosed AIOKafkaConsumer")
+    wait_for(lambda: control_threads() == [], "the end of its threads")
+    wait_for(
+        lambda: (calls._clients, calls._running) == ({}, set()), "that of its tasks"
+    )
+    status = run(team, "status", "--group", team.group)
+    for one in left:  # by aiokafka itself
+        loop.run(one.close())
+    assert "stopped" in status.output, status.output
+
+
 # ---------------------------------------------------------------- refusals, settings
 
 
@@ -810,6 +880,22 @@ def test_a_consumer_that_is_never_stopped_can_be_collected(team, loop):
 def test_settings_that_cannot_be_meant_are_refused(team, loop, more, error):
     with pytest.raises(error):
         loop.call(AIOKafkaConsumer, **{**settings_of(team), **more})
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [("or:ders:x", ScopeSyntaxError), (7, TargetTypeError), ("*", ScopeSyntaxError)],
+)
+@pytest.mark.contract("P4", "G9")
+def test_a_bad_target_changes_nothing(team, member, target, error):
+    consumer = member(starts=False).consumer
+    with pytest.raises(error):
+        consumer.hold(team.topic, target)
+    assert consumer.holds() == ()
+    with pytest.raises(HoldSettingError):
+        consumer.explain(team.topic)
+    with pytest.raises(HoldSettingError):
+        consumer.hold(team.topic, owner="operator:alice")
 
 
 def test_control_needs_a_group_and_its_own_client_s_settings(team, loop):
@@ -886,23 +972,6 @@ def test_without_aiokafka_the_import_says_what_to_install():
     code = "import sys; sys.modules['aiokafka'] = None; import safeconsumer.clients.aiokafka"
     done = ran_python("-c", code)
     assert "pip install 'safeconsumer[aiokafka]'" in done.stderr
-
-
-@pytest.mark.nightly
-@pytest.mark.java_brokers
-def test_a_member_needs_its_own_login_and_the_rights_of_a_member(story, loop):
-    """Its control clients have its login, by aiokafka's names, and ask for no more."""
-    login = story.team.broker.client_of("member")
-    names = ("security_protocol", "sasl_mechanism")
-    names += ("sasl_plain_username", "sasl_plain_password")
-    more = {name: login[name] for name in names}
-    with AiokafkaMember(
-        loop, story.team, "a", control=story.team.settings, **more
-    ) as one:
-        wait_for(lambda: len(one.came) == 20, "the records")
-        told = story.alice("pause", story.team.topic, "--reason", "x", "--wait", "30s")
-        assert len(one.consumer.quiet()) == 4
-    assert told.exit_code == 0, told.output
 
 
 class Token(AbstractTokenProvider):

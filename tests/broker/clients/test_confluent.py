@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from safeconsumer import ALL
 from safeconsumer.cli.errors import Status
 from safeconsumer.clients import confluent as module
-from safeconsumer.clients import librdkafka
+from safeconsumer.clients import control_topics, librdkafka
 from safeconsumer.clients.confluent import Consumer
 from safeconsumer.clients.librdkafka import LibrdkafkaClients
 from safeconsumer.errors import (
@@ -29,7 +29,12 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
     TargetTypeError,
 )
-from safeconsumer.events import ControlTopicReset, ControlUnavailable, GatesChanged
+from safeconsumer.events import (
+    ControlTopicReset,
+    ControlUnavailable,
+    GatesChanged,
+    RebalanceCompleted,
+)
 from safeconsumer.group import topics
 from tests.harness.group.confluent import (
     NEWER,
@@ -159,7 +164,7 @@ def test_a_group_that_was_held_before_its_first_member_delivers_nothing(
     assert taken(consumer, count(5)) == [(0, n) for n in range(5)]
 
 
-@pytest.mark.contract("G6")
+@pytest.mark.contract("G9", "G10")
 def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(
     team, subscribed
 ):
@@ -189,6 +194,7 @@ def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(
     assert not {*came} & {*later}
 
 
+@pytest.mark.contract("G6", "G9")
 def test_an_operator_s_hold_ends_by_the_brokers_time(team, subscribed):
     team.operator_holds(f"{team.topic}:0", for_=1.0)
     consumer = subscribed(control=team.quick)
@@ -236,7 +242,7 @@ def test_a_holds_topic_whose_last_offset_is_no_record_is_read(team, subscribed):
 @pytest.mark.embedded_broker
 def test_a_holds_topic_that_is_made_again_lifts_nothing(team, subscribed, monkeypatch):
     """Neither by what it lacks, nor by offsets that are others' now."""
-    monkeypatch.setattr(librdkafka, "_LOOK_EVERY", 0.1)  # not 30 s
+    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # not 30 s
     told, name = [], team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
     consumer = subscribed(control=team.quick, hooks=[told.append])
@@ -553,7 +559,7 @@ def test_what_is_handed_over_is_busy_before_the_last_look(team, member, upstream
     alone(team, consumer)
     taken(consumer, count(2))
     upstream.handed = handed.append
-    consumer._hand = consumer._stored = None  # as if what it has were another's
+    consumer._in_hand = consumer._stored = None  # as if what it has were another's
     consumer._ledger = Looking(consumer._ledger)
     wait_for(partial(one, consumer), "a record")
     assert said[0] == {(team.topic, 0)}
@@ -676,7 +682,7 @@ def test_a_poll_never_waits_longer_than_a_lift_may(team, member, monkeypatch):
     consumer.subscribe([team.topic])
     threading.Timer(0.5, partial(consumer.lift, ALL)).start()
     assert consumer.poll() is not None
-    assert max(asked) <= module._SLICE == 0.1
+    assert max(asked) <= module._STEP == 0.1
     assert consumer.poll(0) is not None
 
 
@@ -746,13 +752,15 @@ def test_a_member_that_closes_as_it_is_assigned_is_closed(team, member):
 
 
 @pytest.mark.contract("P14", "G9")
-def test_what_a_hook_hears(team, subscribed):
-    told = []
-    consumer = subscribed(control=team.quick, hooks=[told.append])
+def test_hooks_get_the_rebalance_and_the_gates_of_what_is_gained(team, subscribed):
+    came = []
+    consumer = subscribed(control=team.quick, hooks=[came.append])
     taken(consumer, count(20))
-    opened = [one for one in told if isinstance(one, GatesChanged)]
+    opened = [one for one in came if isinstance(one, GatesChanged)]
     assert sum(len(one.flowing) for one in opened) == 4
-    assert {one.client_id for one in told} == {"a"}
+    gained = [len(one.gained) for one in came if isinstance(one, RebalanceCompleted)]
+    assert gained == [4]
+    assert {one.client_id for one in came} == {"a"}
     assert consumer.hook_failures == {}
 
 
@@ -884,3 +892,31 @@ def test_control_clients_have_the_members_connection_and_nothing_of_its_group():
     clients = LibrdkafkaClients({**connection, **of_the_group})
     assert (clients.group_id, clients.client_id) == ("g", "billing")
     assert clients._base == {**connection, "client.id": "billing-control"}
+
+
+def control_threads():
+    names = {"safeconsumer-control", "safeconsumer-status"}
+    return [one for one in threading.enumerate() if one.name in names]
+
+
+def clients_of(kind):
+    return [one for one in gc.get_objects() if isinstance(one, kind)]
+
+
+@pytest.mark.contract("G9")
+def test_a_member_that_is_dropped_without_close_ends_its_control(team):
+    """Its threads do not keep it, and end with a last report; their clients go, too."""
+    kinds = (AdminClient, confluent_kafka.Consumer, confluent_kafka.Producer)
+    gc.collect()
+    before, threads = len(clients_of(kinds)), control_threads()
+    consumer = confluent(team, control=team.quick)
+    consumer.subscribe([team.topic])
+    taken(consumer, count(20))
+    assert len(control_threads()) == len(threads) + 2
+    del consumer
+    gc.collect()
+    wait_for(lambda: control_threads() == threads, "the end of its threads")
+    gc.collect()
+    assert len(clients_of(kinds)) == before
+    status = run(team, "status", "--group", team.group)
+    assert "stopped" in status.output, status.output

@@ -20,15 +20,19 @@ from tests.harness.waiting import wait_for
 pytestmark = [pytest.mark.nightly, pytest.mark.any_broker]
 
 ROUNDS, MINUTES = 100, 20  # of each protocol: so many, or as many as there is time for
-WAIT = "120s"  # of a member that was killed nothing is known for a minute
+WAIT = "60s"
+REMEMBERED = 70.0  # seconds in which commands still await a member that was killed
 
 # Each writes a record down before it asks for the next, and ends at SIGTERM.
 CONFLUENT = """
 import ast, signal, sys, time
 from safeconsumer import Control
 from safeconsumer.clients.confluent import Consumer
+from tests.harness.group.naive import plant_a_fault
 
-settings, prefix, topic, path = sys.argv[1:]
+settings, prefix, topic, path, is_right = sys.argv[1:]
+if not ast.literal_eval(is_right):
+    plant_a_fault()
 over = []
 signal.signal(signal.SIGTERM, lambda *_: over.append(True))
 control = Control.prefixed(prefix, status_interval=0.5)
@@ -48,8 +52,11 @@ import ast, asyncio, importlib, signal, sys, time
 from safeconsumer import Control
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
 from tests.harness.group.aiokafka import ASSIGNORS
+from tests.harness.group.naive import plant_a_fault
 
-settings, prefix, topic, path = sys.argv[1:]
+settings, prefix, topic, path, is_right = sys.argv[1:]
+if not ast.literal_eval(is_right):
+    plant_a_fault()
 
 async def main():
     over = asyncio.Event()
@@ -105,17 +112,31 @@ def aiokafka_of(team, assignor, name):
 
 
 class Rounds:
-    """Members of a team as processes, a producer, and what the members wrote down."""
+    """
+    Members of a team as processes, a producer, and what the members wrote down.
 
-    def __init__(self, team, program, settings_of, folder, closing):
-        self.team, self._program, self._settings_of = team, program, settings_of
+    Args:
+        team: the cluster, the group and the topic.
+        game: the members' program, what makes their settings, and their protocol.
+        folder: where they write.
+        closing: ends the members.
+        is_right: False plants a fault in each member.
+    """
+
+    def __init__(self, team, game, folder, closing, *, is_right=True):
+        self._program, settings_of, protocol = game
+        self._settings_of = partial(settings_of, team, protocol)
+        self.team, self._is_right = team, is_right
         self._folder, self._closing = folder, closing
         self._over = threading.Event()
-        self.sent = 5
+        self.sent, self._killed_at = 5, -REMEMBERED
         self._thread = threading.Thread(target=self._produce, daemon=True)
 
     def __enter__(self):
         self._thread.start()
+        for name in "ab":
+            self.member(name)
+        wait_for(lambda: len(self.written()) >= 20, "some records")
         return self
 
     def __exit__(self, *_):
@@ -133,8 +154,8 @@ class Rounds:
     def member(self, name):
         settings = self._settings_of(name)
         command = [sys.executable, "-c", self._program, repr(settings)]
-        command += [self.team.prefix]
-        command += [self.team.topic, str(self._folder / name)]
+        command += [self.team.prefix, self.team.topic, str(self._folder / name)]
+        command += [repr(self._is_right)]
         process = subprocess.Popen(command)  # noqa: S603 - our own code
         self._closing.callback(process.wait)
         self._closing.callback(process.kill)
@@ -153,30 +174,53 @@ class Rounds:
         return run(self.team, *arguments, "--group", self.team.group)
 
     def play(self, scope, number, *, is_killed):
-        """Hold a scope while another member joins, and ends."""
-        held = {1} if scope.endswith(":1") else {0, 1, 2, 3}
+        """Hold a scope while another member joins, and ends; return what leaked."""
+        numbers = {1} if scope.endswith(":1") else {0, 1, 2, 3}
+        held = {tp for tp in self.team.partitions if tp.partition in numbers}
         owner = ("--owner", "alice")
-        asked = ("pause", scope, *owner, "--reason", f"{number}", "--future")
-        placed = self.command(*asked, "--wait", WAIT)
+        placed = self.command(
+            "pause", scope, *owner, "--reason", f"{number}", "--future"
+        )
         assert placed.exit_code == 0, placed.output
-        quiet_at = time.time()
-        third = self.member(f"c{number}")
+        self._wait_until_quiet(scope, held)
+        quiet_at, name = time.time(), f"c{number}"
+        third = self.member(name)
         wait_for(
-            lambda: f"c{number}" in self.command("status").output, "the third member"
+            lambda: self._has_come(name, has_share=number % 4 > 1),
+            "the third member",
+            pause=0.1,
         )
         third.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
-        quiet = self.command("wait", "quiet", scope, "--timeout", WAIT)
-        assert quiet.exit_code == 0, quiet.output
+        if is_killed:
+            self._killed_at = time.monotonic()
+        self._wait_until_quiet(scope, held)
         until = time.time()
         leaked = [
             one
             for one in self.written()
-            if quiet_at < one[0] < until and one[1] in held
+            if quiet_at < one[0] < until and one[1] in numbers
         ]
-        assert leaked == []
         assert self.command("resume", scope, *owner).exit_code == 0
-        flowing = self.command("wait", "flowing", scope, "--timeout", "60s")
-        assert flowing.exit_code == 0, flowing.output
+        lifted = time.time()
+        wait_for(
+            lambda: numbers <= {one[1] for one in self.written() if one[0] > lifted},
+            "records of all that was held",
+            pause=0.1,
+        )
+        return leaked
+
+    def _has_come(self, name, *, has_share):
+        """Tell whether a member reports; and, if so asked, whether it owns something."""
+        found = [one for one in self.team.look().members if one.name == name]
+        return any((one.is_listed and one.claimed) or not has_share for one in found)
+
+    def _wait_until_quiet(self, scope, partitions):
+        """Await it by a command, or by the reports of those that live."""
+        if time.monotonic() - self._killed_at < REMEMBERED:
+            wait_for(lambda: self.team.are_quiet("ab", partitions), "quiet", pause=0.2)
+            return
+        quiet = self.command("wait", "quiet", scope, "--timeout", WAIT)
+        assert quiet.exit_code == 0, quiet.output
 
 
 GAMES = [
@@ -195,16 +239,11 @@ IDS = [
 @pytest.mark.parametrize("game", GAMES, ids=IDS)
 def test_nothing_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_property):
     """Also across those that leave: by then each has committed what it wrote down."""
-    program, settings, protocol = game
-    chance = random.Random(protocol)  # noqa: S311 - a game
+    chance = random.Random(game[-1])  # noqa: S311 - a game
     scopes = [team.topic, f"{team.topic}:1", f"re:{team.topic[:-1]}.*", "@all"]
     killed = 0
     with ExitStack() as closing:
-        of = partial(settings, team, protocol)
-        rounds = closing.enter_context(Rounds(team, program, of, tmp_path, closing))
-        for name in "ab":
-            rounds.member(name)
-        wait_for(lambda: len(rounds.written()) >= 20, "some records")
+        rounds = closing.enter_context(Rounds(team, game, tmp_path, closing))
         began, number = time.monotonic(), 0
         while number < ROUNDS and time.monotonic() - began < MINUTES * 60:
             number += 1
@@ -212,7 +251,7 @@ def test_nothing_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_prope
             is_killed = number % 6 == 5
             killed += is_killed
             scope = "@all" if is_killed else chance.choice(scopes)
-            rounds.play(scope, number, is_killed=is_killed)
+            assert rounds.play(scope, number, is_killed=is_killed) == []
         record_property("rounds", f"{number}, {killed} killed")
         rounds.end_producing()
         everything = {(p, n) for p in range(4) for n in range(rounds.sent)}
@@ -226,3 +265,15 @@ def test_nothing_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_prope
             if times > 1
         }
     assert again == {}, f"{number} rounds, {killed} killed"
+
+
+@pytest.mark.parametrize("game", GAMES[::3], ids=IDS[::3])
+def test_members_that_look_only_when_holds_change_are_found(team, game, tmp_path):
+    """A negative control: they deliver what a rebalance gives them under a hold."""
+    with (
+        ExitStack() as closing,
+        Rounds(team, game, tmp_path, closing, is_right=False) as rounds,
+    ):
+        assert any(
+            rounds.play("@all", number, is_killed=False) for number in (2, 3, 6, 7)
+        )

@@ -71,6 +71,13 @@ def _do(told, verb, values, named):  # noqa: C901, PLR0912 - one verb each
             told.call("seek", named, offsets={TP: values[0]})
         case "commit":
             told.commit(TP, values[0], **named)
+        case "unmeasured":
+            told.ahead = None
+        case "measures":
+            told.then("clock", least=values[0], most=values[-1])
+            told.ahead = None
+        case "asks":
+            told.asks(TP, *values)
         case "acked":
             told.then("acked", tp=TP, first=values[0], last=values[1])
         case "begins":

@@ -4,8 +4,8 @@ import io
 import json
 import math
 
-from safeconsumer.audit.checker import Checker
 from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Joined, Part
 
@@ -15,7 +15,8 @@ class Telling:
 
     def __init__(self, member="a", group="g", at=1000.0):
         self.at = at
-        head = {"journal": 4, "member": member, "group": group, "at": at}
+        self.ahead = 0.0  # the broker's clock, as it is measured in the end
+        head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
         self._calls = 0
         self._polling = None
@@ -46,6 +47,10 @@ class Telling:
 
     def assigned(self, *tps, generation=1, **more):
         return self.then("assigned", partitions=tps, generation=generation, **more)
+
+    def asks(self, tp, offset, note=""):
+        """Write the commit with which the broker answered; None: there is none."""
+        return self.then("committed", offsets={tp: offset}, notes={tp: note})
 
     def revoked(self, *tps, generation=1):
         return self.then("revoked", partitions=tps, generation=generation)
@@ -105,7 +110,14 @@ class Telling:
         return parsed("by hand", self.text())
 
     def text(self):
-        return "\n".join([*self.lines, ""])
+        clock = {
+            "n": len(self.lines),
+            "at": json.loads(self.lines[-1])["at"],
+            "e": "clock",
+        }
+        bounds = {"least": self.ahead, "most": self.ahead}
+        last = [] if self.ahead is None else [json.dumps(clock | bounds)]
+        return "\n".join([*self.lines, *last, ""])
 
 
 class Operator(Telling):
@@ -175,10 +187,10 @@ def read(path):
 
 def check(journals, settings=None):
     """Judge all journals together."""
-    checker = Checker(settings or Settings())
+    judge = Judge(settings or Settings())
     for journal in journals:
-        checker.read(journal)
-    return checker.results()
+        judge.read(journal)
+    return judge.results()
 
 
 def verdict_on(*fleet, **assumed):

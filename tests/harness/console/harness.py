@@ -21,6 +21,7 @@ from safeconsumer.console.app import create
 from safeconsumer.console.guard import LOGIN, Auth
 from safeconsumer.console.state import Setup, State
 from safeconsumer.group.board import Board
+from safeconsumer.group.facts import NO_GROUP
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.publisher import Change
 from safeconsumer.group.settings import Control
@@ -221,6 +222,7 @@ class Writer:
     written: list[Change] = field(factory=list)
     before: Callable[[], object] = lambda: None  # called before it says what stands
     board: Board = field(factory=lambda: Board(Control()))
+    committed: int | None = None  # by now; None: as the console knows it
 
     def __enter__(self):
         return self
@@ -252,6 +254,13 @@ class Writer:
 
     def look(self, group, **_):
         return self.still.known.views[group]
+
+    def group(self, group):
+        view = self.still.known.views.get(group)
+        facts = NO_GROUP if view is None else view.facts
+        if self.committed is None:
+            return facts
+        return evolve(facts, committed=dict.fromkeys(facts.committed, self.committed))
 
     def holds(self, group):
         self.before()

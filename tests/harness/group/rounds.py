@@ -19,7 +19,6 @@ from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli.errors import Status
-from safeconsumer.group.operator import Operator
 from tests.harness.group.team import Team, run
 from tests.harness.processes import Process, module
 from tests.harness.waiting import LIMIT, wait_for
@@ -43,6 +42,10 @@ KINDS = (
 )
 """
 What is done to a group while it is moved.
+"""
+OF_A_CLUSTER = ("coordinator", "coordinator-freeze")
+"""
+More of them, where there are several brokers.
 """
 TARGETS = ("earliest", "latest", "back", "offset", "time")
 _SESSION = 6.0
@@ -73,7 +76,8 @@ class Rounds:
     A group of processes, its topics and its broker; a context manager.
 
     Args:
-        broker: the broker; one that can be killed, for the kind ``broker``.
+        broker: the broker; one that can be killed, for the kind ``broker``; a cluster for
+            the kinds of a cluster.
         chance: draws.
         assignor: ``eager`` or ``cooperative``.
         is_static: whether members are static.
@@ -154,8 +158,7 @@ class Rounds:
         wait_for(self._is_empty, "the end of their sessions", pause=0.5)
 
     def _is_empty(self):
-        with Operator(self._broker.client_config, self._team.settings) as operator:
-            return not operator.look(self._team.group).facts.members
+        return not self._team.look().facts.members
 
     def _replace(self):
         """Start what is missing, and let those leave that are too many."""
@@ -248,7 +251,10 @@ class Rounds:
         if self._chance.random() < 0.5:
             covered, scope = [*self._team.partitions], self._team.topic
         self._operate("pause", scope, "--reason", "x")
-        wait_for(lambda: self._is_quiet(covered), "quiet", pause=0.2)
+        # Commands also await those that were killed.
+        wait_for(
+            lambda: self._team.are_quiet(self._members, covered), "quiet", pause=0.2
+        )
         self._produce(covered)
         typed, targets = self._targets(target, covered, committed)
         before = time.monotonic()
@@ -276,12 +282,13 @@ class Rounds:
     def _move(self, kind, typed, targets):
         """Move partitions while somebody hurts the group; return what is wrong."""
         topics, faults = sorted({tp.topic for tp in targets}), []
-        frozen_one = self._members[self._any()] if kind == "freeze" else None
-        if kind == "freeze":
+        is_frozen = kind.endswith("freeze")
+        frozen_one = self._members[self._any()] if is_frozen else None
+        if is_frozen:
             frozen_one.freeze()
         if kind == "all-down":
             self._let_all_leave()
-        forced = ["--force"] * (kind == "freeze")
+        forced = ["--force"] * is_frozen
         self._operate("reset-offsets", *topics, "--to", typed, *forced)
         if kind == "all-down" and not self._has_committed(targets):
             faults.append(f"not by the command itself: {self.committed()}")
@@ -307,18 +314,6 @@ class Rounds:
         if not self._has_committed(targets):
             faults.append(f"committed {self.committed()}, not {targets}")
         return faults
-
-    def _is_quiet(self, partitions):
-        """Tell whether those that live report it; commands also await those killed."""
-        with Operator(self._broker.client_config, self._team.settings) as operator:
-            view = operator.look(self._team.group)
-        members = [
-            one for one in view.members if one.is_listed and one.name in self._members
-        ]
-        is_obeyed = all(one.claimed & {*partitions} <= one.quiet for one in members)
-        return is_obeyed and set().union(*(one.quiet for one in members)) >= {
-            *partitions
-        }
 
     def _resume(self, scope):
         """Lift the hold; while the group rebalances it is refused, with that reason."""
@@ -351,11 +346,27 @@ class Rounds:
         elif kind == "broker":
             self._broker.kill()
             self._broker.restart()
+        elif kind in OF_A_CLUSTER:
+            self._move_coordinator(frozen_one)
         elif kind == "freeze":
             time.sleep(_SESSION + 2)
             frozen_one.thaw()
         if kind != "join":
             self._replace()
+
+    def _move_coordinator(self, frozen_one):
+        """Kill the coordinator's broker; it comes back when another one coordinates."""
+        cluster, group = self._broker, self._team.group
+        fallen = cluster.coordinator_of(group)
+        fallen.kill()
+        wait_for(
+            lambda: cluster.coordinator_of(group) not in {None, fallen},
+            "another coordinator",
+        )
+        if frozen_one is not None:
+            frozen_one.thaw()
+        fallen.restart()
+        wait_for(cluster.are_in_sync, "replicas in sync", pause=0.5)
 
     def _wait_until_moved(self):
         ended = run(

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from functools import cached_property
 from uuid import uuid4
 
 from attrs import evolve
@@ -13,6 +14,7 @@ from kafka.errors import TopicAlreadyExistsError
 from safeconsumer import Control, SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.group import clients, topics
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.harness.holds.lab import Told
 from tests.harness.members import Polled, has_positions, is_shared_out
@@ -75,7 +77,11 @@ class Team:
         if not self.is_real:
             self.broker.create_topic(name, 1, settings)
             return
-        wish = {"num_partitions": 1, "replication_factor": 1, "configs": dict(settings)}
+        wish = {
+            "num_partitions": 1,
+            "replication_factor": -1,
+            "configs": dict(settings),
+        }
         with KafkaAdminClient(**self.broker.client_config) as admin:
             admin.create_topics({name: wish}, wait_for_metadata=True)
 
@@ -152,6 +158,24 @@ class Team:
         return {tp.partition: one.offset for tp, one in sorted(found.items())}
 
     # ------------------------------------------------------------ the operator
+
+    @cached_property
+    def _operator(self):
+        made = Operator(self.broker.client_config, self.settings)
+        return self._closing.enter_context(made)
+
+    def look(self):
+        """Return what can be known of the group now, by a connection that stays open."""
+        return self._operator.look(self.group)
+
+    def are_quiet(self, names, partitions):
+        """Tell whether those members report partitions as quiet, and own all of them."""
+        members = [
+            one for one in self.look().members if one.is_listed and one.name in names
+        ]
+        is_obeyed = all(one.claimed & {*partitions} <= one.quiet for one in members)
+        quiet = set().union(*(one.quiet for one in members))
+        return is_obeyed and quiet >= {*partitions}
 
     def operator_holds(self, *scopes, for_=None, owner="alice", reason="test"):
         return self._write(scopes, owner, new_hold(reason, for_))

@@ -32,11 +32,19 @@ class Lake:
 
     def produce(self, topic, count):
         """Write so many records into each partition of a topic."""
+        self._write(numbered(topic, *[count] * self.partitions))
+
+    def produce_values(self, topic, partition, *values):
+        """Write these values into a partition."""
+        self._write(
+            {"topic": topic, "partition": partition, "value": one} for one in values
+        )
+
+    def _write(self, records):
         producer = KafkaProducer(**self.broker.client_config, linger_ms=20)
         try:
-            records = numbered(topic, *[count] * self.partitions)
             for written in write(producer, records):
-                self.expected[topic, written.partition, written.offset] += 1
+                self.expected[written.topic, written.partition, written.offset] += 1
         finally:
             producer.close()
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.harness.spark import connector
 
-_MEANING = "spark: needs pyspark, Java and Spark's Kafka connector"
+_MEANING = "spark(since): needs pyspark, at least that one, Java and Spark's connector"
 
 
 def pytest_configure(config):
@@ -15,7 +15,12 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Skip what needs Spark where it is not to be had, and say what is missing."""
+    """
+    Skip what needs Spark where it is not to be had, and say what is missing.
+
+    A test of newer Sparks than the installed one is left out: its Spark has another turn.
+    """
+    _leave_out(config, items)
     marked = [item for item in items if item.get_closest_marker("spark")]
     missing = _missing() if marked else None
     if missing is None:
@@ -25,6 +30,26 @@ def pytest_collection_modifyitems(config, items):
         raise pytest.UsageError(msg)
     for item in marked:
         item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _leave_out(config, items):
+    if find_spec("pyspark") is None:
+        return
+    installed = _line(connector.version())
+    early = [one for one in items if _line(_since(one)) > installed]
+    if early:
+        config.hook.pytest_deselected(items=early)
+        items[:] = [one for one in items if one not in early]
+
+
+def _since(item):
+    mark = item.get_closest_marker("spark")
+    return "0.0" if mark is None else mark.kwargs.get("since", "0.0")
+
+
+def _line(version):
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
 
 
 def _missing():

@@ -30,6 +30,15 @@ def folder_rows(folder):
     return _rows_of(file for one in whole for file in one.glob("*.parquet"))
 
 
+def count(folder):
+    """Count the rows of folders that Spark has written as a whole, anywhere below."""
+    from pyarrow import parquet  # noqa: PLC0415  only where Spark is tested
+
+    whole = [one.parent for one in folder.rglob("_SUCCESS")]
+    files = [file for one in whole for file in one.glob("*.parquet")]
+    return sum(parquet.read_metadata(file).num_rows for file in files)
+
+
 def _rows_of(files):
     from pyarrow import parquet  # noqa: PLC0415  only where Spark is tested
 

@@ -28,6 +28,10 @@ def by_alice(team, command, *arguments):
     return run(team, command, "--group", team.group, "--owner", "alice", *arguments)
 
 
+def by(team, owner):
+    return ("--group", team.group, "--owner", owner)
+
+
 def pause(team, *arguments):
     return by_alice(team, "pause", "--reason", "x", *arguments)
 
@@ -211,7 +215,8 @@ def test_the_audit_finds_whoever_does_not_obey(team, tmp_path):
     """
     G2: what a group was told stands in the control topics, live or as history.
 
-    Of a topic with its producers' times nothing shows whose clock is right.
+    A member without control= does not measure the broker's clock: of a topic with its
+    producers' times nothing is judged.
     """
     logged = f"{team.topic}-logged"
     team.create(logged, {"message.timestamp.type": "LogAppendTime"})
@@ -235,7 +240,7 @@ def test_the_audit_finds_whoever_does_not_obey(team, tmp_path):
         assert ended.exit_code == 1, ended.output
         assert f"G2  {logged}:0 of {team.group}  1 x, first by b" in ended.stdout
         assert "delivered though @all was held for the group before" in ended.stdout
-        why = "and 3 more  could not be judged: nothing shows that the clock of b"
+        why = "and 3 more  could not be judged: the journal of b"
         assert ended.stdout.count(why) == 1
 
 
@@ -419,6 +424,22 @@ def test_a_history_is_not_followed_if_the_broker_is_away_at_first(team):
         "If no broker answers at first it ends with 3. Once it has begun it waits"
         in told
     )
+
+
+@played(work)
+def test_resume_waits_until_it_flows(team):
+    """Or says who else holds it, with the status of a wait in vain."""
+    for owner in ("alice", "bob"):
+        run(team, "pause", "--reason", "x", team.topic, *by(team, owner))
+    ended = by_alice(team, "resume", team.topic, "--wait", "1s")
+    assert (ended.exit_code, f"lifted {team.topic}" in ended.stdout) == (1, True)
+    assert f"not flowing in 1 s: held: {team.topic} by bob" in ended.stderr
+    bob = by(team, "bob")
+    ended = run(team, "resume", team.topic, "--wait", "30s", "-o", "json", *bob)
+    wait = json.loads(ended.stdout)["wait"]
+    assert (ended.exit_code, wait["is_reached"]) == (Status.DONE, True)
+    again = run(team, "resume", team.topic, "--wait", "30s", *bob)
+    assert f"was not held: {team.topic}" in again.stdout
 
 
 @played(work)

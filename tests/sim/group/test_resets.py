@@ -9,6 +9,7 @@ from kafka.errors import CommitFailedError
 from kafka.structs import TopicPartition
 
 from safeconsumer import Control, Pump, SafeConsumer, Worker
+from safeconsumer._kafka import resetting
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer._kafka.resetting import RECREATED
 from safeconsumer._kafka.resetting import Resetting as Resets
@@ -18,12 +19,13 @@ from safeconsumer.events import PartitionReset, WorkDropped
 from safeconsumer.group import clients, topics
 from safeconsumer.group.publisher import Change, publish
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
+from safeconsumer.holds.ledger import PauseLedger
 from tests.harness.audit.telling import check, read
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.group.test_members import QUICK, member
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.reading import at, both_protocols
+from tests.sim.reading import COOPERATIVE, EAGER, at, both_protocols
 
 pytestmark = pytest.mark.contract("G10")
 
@@ -276,17 +278,18 @@ def test_it_waits_until_the_program_has_nothing_in_hand(lab):
 
 
 @pytest.mark.parametrize(
-    ("order", "executor"),
+    ("order", "executor", "assignor"),
     [
-        ("partition", "thread"),
-        ("key", "thread"),
-        ("unordered", "thread"),
-        ("key", "asyncio"),
+        ("partition", "thread", EAGER),
+        ("partition", "thread", COOPERATIVE),
+        ("key", "thread", EAGER),
+        ("unordered", "thread", EAGER),
+        ("key", "asyncio", EAGER),
     ],
 )
 @simulated(seeds=1, nightly=4)
 def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(
-    lab, order, executor
+    lab, order, executor, assignor
 ):
     """A handler that runs is waited for, and what it has done is not committed over it."""
     operator = Resetting(lab)
@@ -305,7 +308,11 @@ def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(
         consumer = SafeConsumer(
             "t",
             **lab.settings(
-                group_id=GROUP, client_id="a", control=CONTROL, hooks=[resets(told)]
+                group_id=GROUP,
+                client_id="a",
+                control=CONTROL,
+                hooks=[resets(told)],
+                partition_assignment_strategy=[assignor],
             ),
         )
         made.append(
@@ -328,9 +335,7 @@ def test_a_worker_drops_what_it_has_queued_and_goes_on_at_the_target(
     count = len(done)
     assert count < 10
     lab.sleep(10)
-    assert [one.reason for one in dropped if isinstance(one, WorkDropped)] == [
-        "revoked"
-    ]
+    assert [one.reason for one in dropped if isinstance(one, WorkDropped)] == ["moved"]
     assert (lab.committed(T), len(done)) == (2, count)
     operator.end("t")
     lab.until(lambda: len(done) == count + 8)
@@ -538,26 +543,54 @@ def test_a_listener_that_commits_what_it_had_undoes_nothing(lab):
     one.stop()
 
 
+def counted(monkeypatch, where, name):
+    """Return a list that grows by one with each call of a method."""
+    calls, call = [], getattr(where, name)
+
+    def counting(*given):
+        calls.append(given)
+        return call(*given)
+
+    monkeypatch.setattr(where, name, counting)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(250, range(10, 26)), (0.1, range(2, 9))],
+    ids=["few", "many"],
+)
 @simulated(seeds=1)
-def test_what_was_moved_costs_next_to_nothing_while_the_hold_stands(lab, monkeypatch):
-    """Thousands of partitions were looked at five times a second."""
-    operator = Resetting(lab)
-    lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True)
-    lab.until(lambda: len(one.records) == 10)
+def test_what_was_moved_costs_next_to_nothing_while_the_hold_stands(
+    lab, monkeypatch, most, expected
+):
+    """Thousands of partitions were looked at five times a second, then asked about often."""
+    monkeypatch.setattr(resetting, "_MOST_PER_SECOND", most)
+    operator, one = at_work(lab)
     operator.hold("t")
     operator.reset({T: 4})
     lab.until(lambda: lab.committed(T) == 4)
-    lab.sleep(5)
-    looks, look = [], Resets._due
-
-    def counting(self, troubles):
-        looks.append(lab.now)
-        return look(self, troubles)
-
-    monkeypatch.setattr(Resets, "_due", counting)
+    lab.sleep(11)
+    looks = counted(monkeypatch, Resets, "_due")
     lab.sleep(30)
-    assert 10 <= len(looks) <= 25
+    assert len(looks) in expected
+    elsewhere(lab, 7)
+    lab.until(lambda: lab.committed(T) == 4, 11)
+    one.stop()
+
+
+@simulated(seeds=1)
+def test_partitions_that_were_moved_begin_to_flow_in_one_change(lab, monkeypatch):
+    """Each changed all holds alone: 3,000 kept the thread of heartbeats busy for seconds."""
+    operator = Resetting(lab)
+    tps = lab.topic("t", 20, records=2)
+    one = member(lab, "a", enable_auto_commit=True)
+    lab.until(lambda: len(one.records) == 40)
+    changes = counted(monkeypatch, PauseLedger, "follow")
+    operator.reset(dict.fromkeys(tps, 1))
+    lab.until(lambda: moved(lab, dict.fromkeys(tps, 1)))
+    lab.sleep(5)
+    assert len(changes) < 10
     one.stop()
 
 
@@ -622,17 +655,17 @@ def test_a_topic_recreated_since_is_left_alone_and_the_report_says_so(lab):
     operator.reset({T: 4}, topic_ids=[("t", old_id)])
     lab.sleep(30)
     assert lab.committed(T) != 4
-    assert unmoved(operator) == (f"t:0 {RECREATED}",)
+    assert reported(operator).resets == (f"t:0 {RECREATED}",)
     operator.end("t")
     lab.until(lambda: len(one.records) == 30)
     one.stop()
 
 
-def unmoved(operator):
-    """Return why partitions are not moved, as the only member reports it."""
+def reported(operator):
+    """Return the report of the only member."""
     with operator.looking() as looking:
         (one,) = looking.look(GROUP).members
-    return one.report.resets
+    return one.report
 
 
 @simulated(seeds=1)
@@ -649,6 +682,8 @@ def test_a_holds_topic_made_again_keeps_the_hold_and_moves_nothing(lab):
     away.end()
     lab.sleep(20)
     assert (lab.committed(T), quiet(one)) == (10, True)
+    (kept,) = reported(operator).kept
+    assert "because (its reset is forgotten: ask for it again) test" in kept.line
     one.stop()
 
 

@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from safeconsumer.audit.checker import Checker
+from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import sources
 from tests.bench import auditing
@@ -29,7 +29,7 @@ def test_memory_does_not_grow_with_the_journal(tmp_path):
         auditing.write(folder, 500 * polls, 500)
         tracemalloc.start()
         for journal in sources(folder.iterdir())[0]:
-            Checker(Settings()).read(journal)
+            Judge(Settings()).read(journal)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.3 * peaks[0]

@@ -1,13 +1,18 @@
 """G10 where a broker dies in the middle; each night plays many such rounds, of all kinds."""
 
+import itertools
 import random
+import time
 
 import pytest
 
+from tests.harness.brokers.cluster import Cluster
 from tests.harness.brokers.java import JavaBroker
-from tests.harness.group.rounds import Rounds
+from tests.harness.group.rounds import OF_A_CLUSTER, TARGETS, Rounds
 
 pytestmark = pytest.mark.java_brokers
+
+MINUTES = 5
 
 
 @pytest.mark.contract("G10")
@@ -21,3 +26,26 @@ def test_a_group_is_moved_once_while_its_broker_is_killed_and_started_again(tmp_
     ):
         result = rounds.play("broker", "offset")
     assert result.faults == []
+
+
+@pytest.mark.nightly
+@pytest.mark.contract("G10")
+@pytest.mark.timeout(60 * MINUTES + 900)
+@pytest.mark.usefixtures("time_to_look")
+@pytest.mark.parametrize("assignor", ["eager", "cooperative"])
+def test_a_group_is_moved_once_while_its_coordinator_moves(
+    tmp_path, assignor, record_property
+):
+    """The coordinator's broker is killed in the middle, and another one takes over."""
+    chance = random.Random(assignor)  # noqa: S311 - a test draws
+    end = time.monotonic() + 60 * MINUTES
+    with (
+        Cluster() as cluster,
+        Rounds(cluster, chance, assignor, tmp_path / "log") as rounds,
+    ):
+        for number, kind in enumerate(itertools.cycle(OF_A_CLUSTER)):
+            if number >= len(OF_A_CLUSTER) and time.monotonic() > end:
+                break
+            result = rounds.play(kind, chance.choice(TARGETS))
+            record_property("round", str(result))
+            assert result.faults == [], result

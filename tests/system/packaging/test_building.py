@@ -12,7 +12,6 @@ import pytest
 from tests.harness.processes import ran_python
 
 ROOT = Path(__file__).parents[3]
-JAR = "safeconsumer/spark/jvm/safekafka.jar"
 DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
 
 
@@ -50,22 +49,6 @@ def package_in(wheel):
     with zipfile.ZipFile(wheel) as opened:
         names = set(opened.namelist())
     return {name for name in names if ".dist-info/" not in name}
-
-
-@pytest.mark.parametrize("why", ["there is no javac", "failed: "])
-def test_a_wheel_that_cannot_have_the_shim(tmp_path, why):
-    path = tmp_path / "bin"
-    path.mkdir()
-    (tmp_path / "jars").mkdir()
-    if "failed" in why:
-        (path / "javac").write_text("#!/bin/sh\nexit 2\n")
-        (path / "javac").chmod(0o700)
-    wheel, said = build(
-        tmp_path / "dist", "wheel", PATH=str(path), SPARK_HOME=str(tmp_path)
-    )
-    assert package_in(wheel) == files_below("safeconsumer")
-    assert why in said
-    assert "this wheel is without the shim for Spark" in said
 
 
 @pytest.mark.parametrize("why", ["it is wanted", "there is no compiler"])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from attrs import field, frozen
 
-from tests.system.soak.cluster import Cluster
+from tests.harness.brokers.cluster import Cluster
 from tests.system.soak.fleet import Fleet
 from tests.system.soak.topics import Topics
 
@@ -41,7 +41,7 @@ class Stage:
     def _free_brokers(self):
         """Return the brokers that may be hurt: none while another one is."""
         names = [node.name for node in self.cluster.nodes]
-        if self.busy & set(names) or not self.topics.are_in_sync():
+        if self.busy & set(names) or not self.cluster.are_in_sync():
             return []
         return names
 

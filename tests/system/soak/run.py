@@ -12,8 +12,8 @@ from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED
 from safeconsumer.audit.results import Settings as Assumptions
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.journal.writer import JournalWriter
+from tests.harness.brokers.cluster import Cluster
 from tests.system.soak import verdict
-from tests.system.soak.cluster import Cluster
 from tests.system.soak.faults import Stage
 from tests.system.soak.fleet import Fleet, Program
 from tests.system.soak.nemesis import Nemesis

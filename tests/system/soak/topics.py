@@ -10,7 +10,7 @@ from kafka.errors import KafkaError
 
 from safeconsumer.group.settings import Control
 from safeconsumer.group.topics import HOLDS_SETTINGS
-from tests.system.soak.cluster import BROKERS
+from tests.harness.brokers.cluster import BROKERS
 from tests.system.soak.settings import GROUP, PARTITIONS, TOPICS
 
 _LIMIT = 5
@@ -47,18 +47,6 @@ class Topics:
 
     def _metadata(self):
         return self._admin.list_topics(timeout=5)
-
-    def are_in_sync(self):
-        """Tell whether every partition has all its replicas, so that one broker may go."""
-        try:
-            topics = self._metadata().topics.values()
-        except _TROUBLE:
-            return False
-        return all(
-            len(one.isrs) == len(one.replicas)
-            for topic in topics
-            for one in topic.partitions.values()
-        )
 
     def wait_until_drained(self, limit):
         """

@@ -148,7 +148,7 @@ def test_journals_are_tables(tmp_path, spark):
     assert [(one.name, one.dataType) for one in entries.schema] == [
         (one.name, one.dataType) for one in expected
     ]
-    assert entries.count() == len(told.lines) - 1
+    assert entries.count() == told.text().count("\n") - 1
     assert {row.group for row in entries.collect()} == {"g"}
     safe.views(spark, str(tmp_path))
 
@@ -173,7 +173,7 @@ def test_journals_are_tables(tmp_path, spark):
     assert ask(wrong) == [("A1", 1, 5)]
     told = Telling("b").begin_all(TP, 0, 2).end(TP, 0, ok=False, done=[0])
     own = written(tmp_path / "worker", [told.then("dropped", tp=TP, before=5)])
-    handled = safe.journals(spark, str(own)).orderBy("n")
+    handled = safe.journals(spark, str(own)).where("e != 'clock'").orderBy("n")
     assert [
         tuple(row) for row in handled.select("batch", "done", "before").collect()
     ] == [

@@ -10,11 +10,11 @@ import pytest
 
 from safeconsumer import spark as safe
 from safeconsumer.errors import SparkSetupError
-from safeconsumer.spark import compiling, provision
 from safeconsumer.spark.bridge import Bridge
 from safeconsumer.spark.java_clients import java_class
 from safeconsumer.spark.session import _SHIM
 from tests.harness.processes import ROOT, ran_python
+from tests.harness.spark import shim
 from tests.harness.spark.lake import LIMIT, metrics, progress, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
@@ -141,9 +141,9 @@ def test_a_handle_that_is_closed_frees_what_its_session_had(lake):
     own.close()
     own.close()
     assert line.server.thread is None
-    shim = java_class(lake.spark.sparkContext._gateway.jvm, _SHIM)
+    java = java_class(lake.spark.sparkContext._gateway.jvm, _SHIM)
     with pytest.raises(Exception, match="NullPointerException"):
-        shim.hello(own.bridge.decider)
+        java.hello(own.bridge.decider)
     with pytest.raises(SparkSetupError, match="or the handle closed"):
         own.pause(lake.orders)
     with pytest.raises(Exception, match=r"safeconsumer\.spark\.register\(spark\)"):
@@ -155,17 +155,15 @@ def test_a_handle_that_is_closed_frees_what_its_session_had(lake):
 
 
 @pytest.mark.nightly
-def test_an_older_shim_is_refused_by_this_wheel(tmp_path, monkeypatch):
+def test_an_older_shim_is_refused_by_this_wheel(tmp_path):
     """Before anything can be read with it."""
-    shutil.copytree(compiling.SOURCES / "resources", tmp_path / "resources")
+    shutil.copytree(shim.SOURCES / "resources", tmp_path / "resources")
     source = tmp_path / "java" / "SafeKafkaProvider.java"
     source.parent.mkdir()
     source.write_text(OLD)
-    monkeypatch.setattr(compiling, "SOURCES", tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    jar = provision._compiled()
+    jar = shim.compiled(tmp_path / "old.jar", tmp_path)
     done = ran_python("-c", OLD_PROGRAM, jar, cwd=ROOT, timeout=LIMIT)
-    assert "speaks protocol 1, the installed safeconsumer 5" in done.stdout, done
+    assert "speaks protocol 1, the installed safeconsumer 6" in done.stdout, done
 
 
 def test_what_is_refused_in_words(lake, controller):

@@ -5,6 +5,8 @@ import pytest
 from safeconsumer.errors import SparkSettingError
 from safeconsumer.testing._ports import free_port
 from tests.harness.docs.pages import blocks, printed_after, spark_examples
+from tests.harness.spark import sink
+from tests.harness.spark.lake import until
 from tests.system.spark.test_checkpoint import judged_rows
 from tests.system.spark.test_control import operator
 
@@ -39,6 +41,7 @@ def held_by(operator, code):
 PORT = "port=9092"
 STREAM = [one for one in spark_examples() if one.page.name == "spark.md"]
 (ARCHIVE,) = [one for one in spark_examples() if one.page.name == "archive.md"]
+(ASIDE,) = [one for one in spark_examples() if one.page.name == "failed-batches.md"]
 
 
 def test_the_tutorial_shows_what_its_page_says(
@@ -87,3 +90,30 @@ def test_the_archive_writes_a_folder_with_one_checkpoint(lake, operator):
             exec(compile(another, "page", "exec"), {})  # noqa: S102 - our own text
     exec(compile(code, "page", "exec"), {})  # noqa: S102 - our own text
     assert lake.rows() == lake.produced()
+
+
+def test_a_batch_that_fails_holds_its_partition_and_the_query_lives_on(
+    lake, controller
+):
+    """With the error as the reason; what came is set aside, in order, and nothing is lost."""
+    for number in range(lake.partitions):
+        lake.produce_values(lake.orders, number, *[b'{"amount": 1}'] * 5)
+    lake.produce_values(lake.orders, 2, b"no JSON")
+    names = {}
+    exec(compile(adapted(ASIDE, lake), "page", "exec"), names)  # noqa: S102 - our own text
+    query, bad = names["query"], f"{lake.orders}:2"
+    until(lambda: controller.explain(bad) != (), query)
+    (line,) = controller.explain(bad)
+    assert "batch 0: " in line
+    assert "Unrecognized token 'no'" in line
+    for number in range(lake.partitions):
+        lake.produce_values(lake.orders, number, *[b'{"amount": 1}'] * 5)
+    until(lambda: controller.lag() == {(lake.orders, 2): 5}, query)
+    good, aside = lake.data.parent / "good", lake.data.parent / "aside"
+    assert [one.name for one in aside.iterdir()] == [f"{lake.orders}-2"]
+    assert sink.count(aside) == 6
+    until(lambda: sink.count(good) == 30, query)
+    controller.resume(bad, owner="failed")
+    until((good / f"{lake.orders}-2").exists, query)
+    assert query.exception() is None
+    query.stop()

@@ -30,25 +30,19 @@ class Log:
         self.topic = topic
         self.toggle = None  # set once pause() returned, until resume()
         self.plans = []
-        self._began = None
-        plan, freeze = Stream.plan, Stream.freeze
+        plan = Stream.plan
 
         def on_plan(stream, facts):
             began = self.toggle
             answer = plan(stream, facts)
             # Else it may have looked for holds after resume() was called.
-            self._began = began if self.toggle == began else None
-            return answer
-
-        def on_freeze(stream, facts):
-            answer = freeze(stream, facts)
+            toggle = began if self.toggle == began else None
             start, latest = self._of(stream._plan.start), self._of(stream._plan.latest)
             end = self._sum(answer["end"])
-            self.plans.append(Planned(self._began, end - start, latest - start))
+            self.plans.append(Planned(toggle, end - start, latest - start))
             return answer
 
         monkeypatch.setattr(Stream, "plan", on_plan)
-        monkeypatch.setattr(Stream, "freeze", on_freeze)
 
     def _sum(self, text):
         return self._of(offsets.parse(text))

@@ -9,7 +9,7 @@ from safeconsumer.journal import format as journal_format
 from tests.harness.audit.telling import Telling, parsed
 from tests.harness.listing import short
 
-HEAD = '{"journal": 4, "member": "a", "group": "g", "at": 1.0}\n'
+HEAD = '{"journal": 5, "member": "a", "group": "g", "at": 1.0}\n'
 ENTRY = '{"n": 1, "at": 1, "e": "revoked", "partitions": []}\n'
 
 
@@ -22,12 +22,12 @@ def test_a_journal_is_read_as_it_was_written():
     journal = journal.journal()
     assert (journal.member, journal.group) == ("a", "billing")
     entries = [*journal.entries]
-    assert [one.event for one in entries] == ["assigned", "call", "return"]
+    assert [one.event for one in entries] == ["assigned", "call", "return", "clock"]
     assert entries[0] == Assigned(n=1, at=1000.1, partitions=["orders:0"], generation=1)
 
 
 def test_of_a_journal_cut_in_the_middle_of_a_line_the_whole_lines_count():
-    text = Telling().assigned("orders:0").revoked("orders:0").text()
+    text = Telling().assigned("orders:0").text()
     assert [one.n for one in entries_of(text[:-9])] == [1]
 
 
@@ -50,9 +50,9 @@ def test_every_event_of_the_format_is_known():
     [
         ("", "no whole line"),
         ('{"journal": 1', "no whole line"),
-        ('{"journal": 1}\n', "version 1; this program reads 4"),
+        ('{"journal": 1}\n', "version 1; this program reads 5"),
         ("[]\n", "no journal: its first line has no version"),
-        ('{"journal": 4, "member": "a", "at": "x"}\n', r"line 1: .*float.*`\$\.at`"),
+        ('{"journal": 5, "member": "a", "at": "x"}\n', r"line 1: .*float.*`\$\.at`"),
         (HEAD + "{\n" + "{}\n", "line 2: not JSON"),
         (HEAD + "\n" + ENTRY, "line 2: not JSON"),
         (HEAD + "[]\n", "line 2: Expected `object`"),

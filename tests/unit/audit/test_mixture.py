@@ -1,15 +1,15 @@
 """Several groups, hosts whose clocks differ, clusters, a producer: each fault is found."""
 
 import json
-from itertools import cycle, groupby, permutations
-from operator import itemgetter
+from itertools import cycle, permutations
 
 import pytest
 
-from safeconsumer.audit.checker import Checker, needs_of, written_to
 from safeconsumer.audit.control import Control
+from safeconsumer.audit.distributed import address_of, rows_about
+from safeconsumer.audit.facts import decoded
 from safeconsumer.audit.findings import Address
-from safeconsumer.audit.members import split
+from safeconsumer.audit.judge import Judge, needs_of, written_to
 from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import BAD, GOOD, TP
 from tests.harness.audit.telling import Telling, check, control_in, parsed, verdict_on
@@ -32,6 +32,8 @@ def shifted(told, ahead):
         for name in ("at", "since", "until"):
             if line.get(name) is not None:
                 line[name] = round(line[name] + ahead, 3)
+    last = {"n": len(lines), "at": lines[-1]["at"], "e": "clock"}
+    lines.append({**last, "least": -ahead, "most": -ahead})
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     return parsed(f"{told.lines[0]}", text)
 
@@ -86,20 +88,20 @@ def test_each_fault_is_found_in_a_mixture_and_no_other(make, clocks, faults):
     [*BAD, *(pytest.param(make, marks=pytest.mark.nightly) for make in GOOD)],
     ids=short,
 )
-def test_one_case_is_judged_by_its_entries_alone(make):
-    """As on Spark, where no task has the whole of a journal."""
+def test_one_case_is_judged_by_its_facts_alone(make):
+    """As on Spark, where a task has the facts of one case, as text."""
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     journals = mixed(fleet, CLOCKS[0])
-    entries = [(one.member, *two) for one in journals for two in split(one)]
-    known = {about for _, about, _ in entries}
+    rows = [row for one in journals for row in rows_about(one, pytest.fail)]
+    known = {address_of(about) for about, *_ in rows}
     results = {}
     for case, needed in needs_of(known).items():
-        checker = Checker(settings, only=case)
-        own = {(name, one.n): one for name, about, one in entries if about in needed}
-        for name, several in groupby(own, itemgetter(0)):
-            checker.follow(name, case.group or "", (own[key] for key in several))
-        results[case] = checker.result(case, written_to(known))
+        judge = Judge(settings)
+        for about, *_, member, _, _, fact in rows:
+            if (address := address_of(about)) in needed:
+                judge.takes(address, member)(decoded(fact))
+        results[case] = judge.result(case, is_written=case.topic in written_to(known))
     assert results == check(journals, settings)
 
 
@@ -148,25 +150,25 @@ def test_a_member_that_hides_its_group_is_not_judged_by_others():
 # ------------------------------------------------------------ clocks
 
 
-def test_without_generations_nothing_is_compared():
-    """Clocks would have to say which ownership was earlier."""
+def test_without_generations_the_commit_says_which_ownership_was_earlier():
     one = Telling("a").assigned(TP, generation=-1).poll(TP, 0, 50).commit(TP, 50)
-    two = Telling("b", at=2000).assigned(TP, generation=-1).poll(TP, 50, 60)
+    two = Telling("b", at=2000).assigned(TP, generation=-1)
+    two.asks(TP, 50, "a#3").poll(TP, 50, 60)
     journals = [one.revoked(TP, generation=-1).journal(), two.journal()]
     (result,) = check(journals).values()
-    assert (result.findings, set(result.unjudged)) == ((), {"A4", "A5", "A6"})
-    assert "does not name the group's generations" in result.unjudged["A4"]
+    assert (result.findings, result.unjudged) == ((), {})
 
 
-def test_a_wrong_clock_or_a_group_made_again_is_not_guessed_at():
-    """A smaller generation that commits after all larger ones may be either."""
-    one = Telling("b").assigned(TP).poll(TP, 0, 10).commit(TP, 10).revoked(TP)
-    two = Telling("a", at=1010).assigned(TP, generation=2).poll(TP, 10, 20)
-    two.commit(TP, 20).revoked(TP, generation=2)
-    one.until(1020).assigned(TP, generation=3).poll(TP, 20, 30).commit(TP, 30)
-    for ahead, mixed in ((0.0, set()), (-1000.0, set()), (1000.0, {"A4", "A5", "A6"})):
+def test_a_wrong_clock_changes_nothing_of_where_ownerships_begin():
+    one = Telling("b").assigned(TP).asks(TP, None)
+    one.poll(TP, 0, 10).commit(TP, 10).revoked(TP)
+    two = Telling("a", at=1010).assigned(TP, generation=2)
+    two.asks(TP, 10, "b#4").poll(TP, 10, 20).commit(TP, 20).revoked(TP, generation=2)
+    one.until(1020).assigned(TP, generation=3).asks(TP, 20, "a#4").poll(TP, 20, 30)
+    one.commit(TP, 30)
+    for ahead in (0.0, -1000.0, 1000.0):
         (result,) = check([one.journal(), shifted(two, ahead)]).values()
-        assert (result.findings, set(result.unjudged)) == ((), mixed)
+        assert (result.findings, result.unjudged) == ((), {})
 
 
 # ------------------------------------------------------------ clusters

@@ -82,7 +82,8 @@ def test_an_owner_that_may_have_begun_before_the_topics_are_complete_is_not_judg
 )
 def test_a_history_is_to_cover_the_ownerships_of_all_members(control):
     first = Telling("a").assigned(TP).poll(TP, 0, 1).commit(TP, 1).revoked(TP)
-    second = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 1, 2)
+    second = Telling("b", at=2000).assigned(TP, generation=2)
+    second.asks(TP, 1, "a#3").poll(TP, 1, 2)
     result = verdict_on(first, second, control=control)
     assert (result.findings, {*result.unjudged}) == ((), {"G2"})
 

@@ -35,7 +35,7 @@ def spans(lane):
 def test_a_hold_has_the_scope_that_was_paused(scope):
     told = Telling(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
     lane = only_lane(told)
-    assert [(one.scope, one.owner) for one in lane.held] == [(scope, "app")]
+    assert [one.name for one in lane.held] == [f"{scope} by app"]
     assert spans(lane) == [(0.3, 0.5)]
 
 
@@ -44,7 +44,7 @@ def test_what_an_operator_holds_is_a_hold_of_the_group():
     member.then("hold", scope="orders", owner="operator:eve").pause("returns")
     operator = Operator().held(0.1, 0.3, owner="eve")
     lane = only_lane(operator, member)
-    assert [one.owner for one in lane.held] == ["operator:eve"]
+    assert [one.name for one in lane.held] == ["orders by operator:eve"]
 
 
 def test_records_of_a_held_partition_are_wrong():

@@ -106,6 +106,18 @@ def test_a_journal_that_cannot_be_read(tmp_path, text, said):
     assert "could not tell" in done.output
 
 
+@pytest.mark.contract("S5")
+def test_a_journal_of_an_earlier_version_excuses_what_it_may_have(tmp_path):
+    """After a rolling restart both lie side by side; A2 might be in the other one."""
+    folder = written(tmp_path, bad.FLEETS["a2"]())
+    assert run(folder).exit_code == 1
+    (folder / "old.journal").write_text('{"journal": 4, "member": "x", "at": 1}\n')
+    done = run(folder)
+    assert done.exit_code == 2
+    assert "old.journal is a journal of version 4; this program reads 5" in done.output
+    assert "violations" not in done.output
+
+
 def test_the_help_explains_the_journals_by_their_name_in_the_usage():
     usage, *text = run("--help").stdout.split("\n")
     assert usage.endswith("[OPTIONS] JOURNAL...")
@@ -163,6 +175,17 @@ def test_an_allowance_is_a_number_of_seconds(tmp_path, seconds):
     for option in ("--clock-skew", "--patience"):
         done = run(tmp_path, option, seconds)
         assert (done.exit_code, "0 or more" in done.output) == (2, True)
+
+
+def test_an_allowance_may_be_a_duration(tmp_path):
+    """Every other option of time takes one; a number of seconds as before."""
+    written(tmp_path, bad.FLEETS["a1"]())
+    same = [
+        run(tmp_path, "--patience", patience, "--clock-skew", skew).output
+        for patience, skew in (("5", "60.0"), ("5s", "1m"))
+    ]
+    assert same[0] == same[1]
+    assert "A1" in same[0]
 
 
 def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path):

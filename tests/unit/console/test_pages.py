@@ -441,6 +441,20 @@ def test_a_hold_that_only_members_keep_is_lifted():
     assert [one.hold for one in writer.written] == [None, None]
 
 
+def test_a_group_that_is_mistyped_has_near_names():
+    """Commands said so, the page did not."""
+    served = console_of(groups())
+    for accept in ("text/html", "application/json"):
+        with served.client(accept=accept) as client:
+            answer = client.get("/group", params={"group": "group-0055"})
+            assert answer.status_code == 404
+            said = unescape(answer.text)
+            assert (
+                "no group 'group-0055' here, and no hold for it; did you mean" in said
+            )
+            assert HELD in said
+
+
 # ---------------------------------------------------------------- moving offsets
 
 
@@ -473,7 +487,8 @@ def test_offsets_are_moved_by_a_form():
         form = carried(asked)
         edited = client.post("/reset", data={**form, "to": "-200"})
         assert (edited.status_code, writer.written) == (409, [])
-        assert "This is not what was previewed." in edited.text
+        assert "previewed. Look at what it would do now." in edited.text
+        assert "Agree first" not in edited.text
         assert client.post("/reset", data=form).status_code == 303
         moved = {one.key.scope: one.hold.reset.to for one in writer.written}
         assert moved == {
@@ -500,6 +515,18 @@ def test_offsets_are_moved_by_a_program_that_agrees_to_them():
     done = served.post("/reset", **BACK, agreed=told["agreement"])
     assert (done.status_code, done.json()["is_done_already"]) == (200, False)
     assert len(writer.written) == 2
+
+
+def test_offsets_are_counted_from_what_brokers_say_and_not_from_the_last_look():
+    """A group that goes on had committed more by then, and moved further back."""
+    served, writer = writing(resetting("alice", "alice"))
+    writer.committed = 1500
+    told = served.get("/reset", **BACK)
+    assert [(one["from"], one["to"]) for one in told["moves"]] == [(1500, 1400)] * 2
+    writer.committed = 1600  # the preview is what is agreed to
+    done = served.post("/reset", **BACK, agreed=told["agreement"])
+    assert done.status_code == 200
+    assert [one.hold.reset.to[0][2] for one in writer.written] == [1400, 1400]
 
 
 @pytest.mark.parametrize(

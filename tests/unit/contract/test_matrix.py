@@ -91,9 +91,12 @@ def test_a_member_on_another_client_proves_what_the_table_says_it_keeps():
 
 
 KEPT = {
-    "on confluent-kafka": r"tests/(broker/clients|system/group)/test_confluent\.py",
+    "on confluent-kafka": r"tests/broker/clients/test_confluent\.py"
+    r"|tests/system/group/test_other_clients\.py::\w+_on_confluent_kafka",
+    "on aiokafka": r"tests/broker/clients/test_aiokafka\.py"
+    r"|tests/system/group/test_other_clients\.py::\w+_on_aiokafka",
 }
-"""By the table's column: where its tests are."""
+"""By the table's column: its tests."""
 
 
 def kept_by(client):

@@ -99,7 +99,7 @@ def journals(data):
     """A journal is refused with a reason, or judged and traced."""
     _traced(data)
     # The same with a head and numbers that are right, so that entries are reached.
-    lines = [b'{"journal":3,"member":"a","group":"g","at":1}']
+    lines = [b'{"journal":5,"member":"a","group":"g","at":1}']
     for number, line in enumerate(data.split(b"\n"), start=1):
         lines.append(b'{"n":%d,"at":%d,%s}' % (number, number, line))
     _traced(b"".join(line + b"\n" for line in lines))

@@ -602,7 +602,10 @@ def moved(to, *, view=VIEW, owner="alice", holds=("orders",), topic="orders"):
         owner=owner,
         scopes=scopes_of([topic], "billing"),
         asked="x",
-        places={tp: Place(start=0, end=100, offset=at) for tp, at in to.items()},
+        places={
+            tp: Place(start=0, end=100, committed=None, offset=at)
+            for tp, at in to.items()
+        },
         topic_ids={topic: "id"},
     )
     return plan_of(evolve(view, holds=(*view.holds, *held)), wish, Asked())
@@ -672,6 +675,31 @@ def test_more_partitions_than_a_record_holds_are_refused():
     assert moved(few, view=MOVER).needs == ()
     ((consent, why),) = against(moved(many, view=MOVER))
     assert (consent, "do not fit" in why) == (Consent.NONE, True)
+
+
+FOUR = [TopicPartition("orders", number) for number in range(4)]
+
+
+def test_what_others_still_move_is_refused_as_ranges():
+    """A thousand partitions were a thousand sentences."""
+    (change,) = moved(dict.fromkeys(FOUR, 5), view=MOVER).changes
+    standing = HoldRecord(
+        key=evolve(change.key, owner="bob"), hold=change.hold, at=NOW, offset=7
+    )
+    view = evolve(MOVER, holds=(standing,))
+    plan = moved(dict.fromkeys(FOUR, 6), view=view)
+    ((consent, why),) = against(plan)
+    assert consent is Consent.NONE
+    assert why.startswith("orders:0-1 are still moved by operator:bob: a has not read")
+    assert "; orders:2-3 are still moved by operator:bob: nobody owns it" in why
+
+
+def test_targets_outside_of_their_logs_are_refused_as_ranges():
+    ((consent, why),) = against(moved(dict.fromkeys(FOUR, 101), view=MOVER))
+    assert consent is Consent.NONE
+    assert why.startswith("orders:0 has offsets 0 to 100")
+    (need,) = moved(dict.fromkeys(FOUR, 101), view=MOVER).needs
+    assert need.ask == "not 101, and those of orders:1-3 are outside of the log, too"
 
 
 def test_a_digest_is_of_where_it_goes():

@@ -47,6 +47,17 @@ def test_what_a_handler_works_on_is_not_reported_quiet():
     assert (report.quiet, report.busy) == ({"orders": ((0, 1),)}, {})
 
 
+def test_a_member_that_has_stopped_owns_nothing():
+    """Its last partitions would count as quiet until the next owner has reported."""
+    client = Member()
+    assign_to(client.ledger, [ZERO, ONE])
+    client.ledger.place((ALL,), owner="app")
+    made = reports(client)
+    for state, owned in (("stopped", {}), (None, {"orders": ((0, 1),)})):
+        report = made.report(state)
+        assert (report.assigned, report.quiet) == (owned, owned)
+
+
 def busy_elsewhere(answer):
     client = Member()
     client.busy_elsewhere = answer

@@ -126,6 +126,14 @@ def test_targets_of_a_group(target, expected):
     assert str(patterns.target(target)) == expected
 
 
+def test_a_pattern_that_is_no_unicode_text_covers_everything_and_says_so():
+    """It raised, and only topic names were read without that."""
+    found = patterns.read("re:a\ud800")
+    assert found.scope.covers(TopicPartition("orders", 0))
+    assert "must be Unicode text" in found.trouble
+    assert patterns.read("a\ud800") is None
+
+
 @pytest.mark.parametrize(
     ("target", "error"),
     [

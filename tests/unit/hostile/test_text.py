@@ -4,10 +4,10 @@ import pytest
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.cli.saying import printable
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import patterns
 from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.explain import printable
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import short
 

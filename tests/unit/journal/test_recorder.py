@@ -1,5 +1,8 @@
 """What a consumer that keeps a journal writes unasked."""
 
+import stat
+import time
+
 import pytest
 from kafka.structs import TopicPartition
 
@@ -86,3 +89,31 @@ def test_that_a_transaction_was_read_is_written_once_in_an_ownership(tmp_path):
         ("revoked", None),
         ("transactional", "orders:0"),
     ]
+
+
+def test_the_brokers_clock_is_written_once_a_minute_and_when_it_is_set(tmp_path):
+    """Both bounds are of the journal's own time; the broker cuts its to milliseconds."""
+    now = [50.0]
+    journal = JournalWriter(tmp_path, clock=lambda: now[0], wall=lambda: 1000.0)
+    recorder = Recorder(journal, "a", "")
+
+    def hear(ahead, took):
+        moment = time.monotonic()
+        at = journal.now() + ahead - took
+        recorder.clock(at, moment - took, moment)
+
+    for passed, ahead, took in (
+        *((0, 5.0, 0.5), (1, 5.0, 0.1), (59, 5.0, 0.1)),
+        *((1, 9.0, 0.1), (1, 5.0, 0.1)),
+    ):
+        now[0] += passed
+        hear(ahead, took)
+    bounds = [(one["least"], one["most"]) for one in read(journal.path).lines]
+    rounded = [(round(least, 1), round(most, 1)) for least, most in bounds]
+    assert rounded == [(4.5, 5.0), (4.9, 5.0), (8.9, 9.0), (4.9, 5.0)]
+
+
+def test_only_its_owner_can_read_a_journal(tmp_path):
+    """Entries of a worker have the keys of records."""
+    journal = JournalWriter(tmp_path)
+    assert stat.S_IMODE(journal.path.stat().st_mode) == 0o600

@@ -9,11 +9,12 @@ import pytest
 
 from safeconsumer import spark as safe
 from safeconsumer.errors import SparkSetupError
-from safeconsumer.spark import compiling, platforms, provision
+from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.platforms import Version
 from safeconsumer.spark.session import register
 from tests.harness.listing import short
 from tests.harness.processes import ran_python
+from tests.harness.spark import shim
 
 
 class Installed:
@@ -209,33 +210,19 @@ def test_a_folder_that_lacks_a_jar_is_refused_by_name(tmp_path):
         provision.connector_jars(folder)
 
 
-@pytest.mark.usefixtures("spark_420")
-def test_without_javac_and_jar_what_to_install_is_said(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(provision, "_BUILT", tmp_path / "none.jar")
-    with pytest.raises(
-        SparkSetupError, match=r"without Spark or javac; .* put javac of a JDK 17"
-    ):
-        provision.shim()
-
-
-def test_a_built_shim_is_taken(monkeypatch, tmp_path):
-    jar = tmp_path / "safekafka.jar"
-    jar.touch()
-    monkeypatch.setattr(provision, "_BUILT", jar)
-    assert provision.shim() == jar
+def test_the_jar_is_of_the_sources_beside_it():
+    """CI compiles them and compares: python -m tests.harness.spark.shim --check."""
+    assert shim.facts(provision.JAR)["Source"] == shim.digest()
 
 
 def test_the_shim_stays_small():
     """What it decides belongs into Python; what it may take for a decision is here."""
-    files = compiling.java_files()
-    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 376
+    files = list(shim.SOURCES.rglob("*.java"))
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 386
 
 
 @pytest.mark.parametrize("make", [provision.jars, provision.builder])
-def test_without_pyspark_the_line_that_installs_it_is_said(monkeypatch, tmp_path, make):
-    monkeypatch.setattr(provision, "_BUILT", tmp_path)
+def test_without_pyspark_the_line_that_installs_it_is_said(monkeypatch, make):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkSetupError, match="pip install"):
         make()

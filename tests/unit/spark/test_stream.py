@@ -1,137 +1,39 @@
 """What a stream answers to the shim's questions, without Spark."""
 
 import math
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import pytest
 
 from safeconsumer.errors import (
     ClientPropertyError,
     HoldSettingError,
-    HoldsUnreadableError,
     HookTypeError,
     NotQuietError,
     SparkSetupError,
 )
-from safeconsumer.holds.view import Holds
 from safeconsumer.spark import offsets
 from safeconsumer.spark.bridge import PROTOCOL
-from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.opening import Shared
-from safeconsumer.spark.options import SourceOptions
-from safeconsumer.spark.queries import Query, SparkQueries
+from safeconsumer.spark.queries import Query
+from safeconsumer.spark.skipping import Wanted
 from safeconsumer.spark.stream import Stream
 from tests.harness.listing import short
-
-
-class Elsewhere(ControlFollower):
-    """Control topics that may be out of reach."""
-
-    def __init__(self):
-        self.trouble = None
-        self.is_late = False
-        self.on_fresh = None
-
-    def state(self):
-        if self.trouble is not None:
-            raise HoldsUnreadableError(self.trouble)
-        return Holds()
-
-    def fresh(self):
-        if self.on_fresh is not None:
-            self.on_fresh()
-        if self.is_late:
-            message = "not in time"
-            raise HoldsUnreadableError(message)
-        return self.state()
-
-
-class Refused(Exception):  # noqa: N818 - an answer
-    """The answer was no."""
-
-
-class Undecided(Exception):  # noqa: N818 - an answer
-    """The answer does not count."""
-
-
-def asked(bridge, question, **facts):
-    """Ask as the shim does, and judge the answer as it does."""
-    about = {"protocol": PROTOCOL, "decider": bridge.decider, "number": "7"}
-    text = bridge.apply(question, urlencode({**about, **facts}))
-    assert text.startswith(f"{urlencode(about)}&verdict=")
-    answer = dict(parse_qsl(text, keep_blank_values=True))
-    if answer["verdict"] == "go":
-        return answer
-    raise (Refused if answer["verdict"] == "refuse" else Undecided)(answer["why"])
-
-
-class Spark(SparkQueries):
-    def __init__(self):
-        self.running = []
-
-    def active(self):
-        return self.running
-
-    def ends(self, query):
-        return query == "nightly's"
-
-
-class DeciderLab:
-    """A controller with one stream, asked as the shim asks."""
-
-    def __init__(self, *, fails_on_loss=True):
-        self.events = []
-        own = ledger((self.events.append,))
-        self.elsewhere = Elsewhere()
-        made = SourceOptions(fails_on_loss=fails_on_loss)
-        self.opened = []
-        self.spark = Spark()
-        self.controller = Controller(
-            lambda name, _: (
-                self.opened.append(name)
-                or Stream(name, made, ledgers=(own,), follower=self.elsewhere)
-            ),
-            own,
-            self.spark,
-        )
-        self.ask("open", options="")
-
-    def ask(self, question, **facts):
-        about = {"stream": "a stream", "ends": "no", "query": "q"}
-        return asked(self.controller.bridge, question, **{**about, **facts})
-
-    def batch(self, start, latest, between=tuple, end=None):
-        """Plan a batch; with an ``end`` there is a limit, by which the source found it."""
-        held = self.ask("plan", start=offsets.render(start))["held"]
-        if held == "yes" and end is not None:
-            self.ask("share", latest=offsets.render(latest))
-        between()
-        return self.ask(
-            "freeze",
-            end=offsets.render(latest if end is None else end),
-            latest=offsets.render(latest),
-        )
-
-    def loud(self):
-        """Return why it is not quiet; empty if it is."""
-        try:
-            self.controller.wait_quiet(timeout=0.0)
-        except NotQuietError as error:
-            return str(error)
-        return ""
-
-    def named(self, name):
-        return [event for event in self.events if event.name == name]
+from tests.harness.spark.lab import (
+    LATEST,
+    START,
+    DeciderLab,
+    Refused,
+    Spark,
+    Undecided,
+    asked,
+)
 
 
 @pytest.fixture
 def lab():
     return DeciderLab()
-
-
-START = {("orders", 0): 5, ("returns", 0): 5}
-LATEST = {("orders", 0): 9, ("returns", 0): 8}
 
 
 @pytest.mark.contract("S1", "S2")
@@ -160,9 +62,30 @@ def test_offsets_of_the_official_source_are_taken_over_and_handed_back(lab, held
     """As it writes them into its log of offsets, in whatever order."""
     if held:
         lab.controller.pause(held)
-    lab.ask("plan", start='{"returns":{"0":5},"orders":{"0":5}}')
     latest = offsets.render(LATEST)
-    assert lab.ask("freeze", end=latest, latest=latest)["end"] == end
+    facts = {"start": '{"returns":{"0":5},"orders":{"0":5}}', "latest": latest}
+    assert lab.ask("plan", end=latest, **facts)["end"] == end
+
+
+@pytest.mark.parametrize(
+    ("limit", "held", "is_done"),
+    [
+        ("none", "", True),
+        ("none", "orders", True),
+        ("maximum", "", True),
+        ("maximum", "orders", False),
+        ("other", "", False),
+    ],
+)
+def test_a_plan_is_one_question_unless_the_limiter_has_to_be_asked_again(
+    lab, limit, held, is_done
+):
+    if held:
+        lab.controller.pause(held)
+    latest = offsets.render(LATEST)
+    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
+    answer = lab.ask("plan", limit=limit, **facts)
+    assert ("end" in answer, "from" in answer) == (is_done, not is_done)
 
 
 def test_a_pause_while_a_batch_is_planned_is_obeyed(lab):
@@ -208,9 +131,10 @@ def test_a_resume_while_a_batch_is_planned_waits_for_the_next(lab):
 def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed(lab):
     """What is near is looked at after what is far."""
     lab.elsewhere.on_fresh = lambda: lab.controller.pause("orders")
-    assert lab.ask("plan", start=offsets.render(START))["held"] == "yes"
-    facts = lab.ask("share", latest=offsets.render(LATEST))
-    assert offsets.parse(facts["from"]) == {("orders", 0): 9, ("returns", 0): 5}
+    latest = offsets.render(LATEST)
+    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
+    found = lab.ask("plan", limit="maximum", **facts)["from"]
+    assert offsets.parse(found) == {("orders", 0): 9, ("returns", 0): 5}
 
 
 def test_what_cannot_be_told_holds_everything_and_says_so(lab):
@@ -266,7 +190,8 @@ def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made(lab):
     lab.controller.pause("orders")
     end = lab.batch(START, LATEST)["end"]
     assert lab.controller.lag() == {("orders", 0): 4}
-    lab.ask("plan", start=end)
+    facts = {"end": offsets.render(LATEST), "latest": offsets.render(LATEST)}
+    lab.ask("plan", start=end, limit="other", **facts)
     assert lab.controller.lag() == {("orders", 0): 4}
 
 
@@ -382,12 +307,12 @@ def test_the_lag_of_a_stream_that_stopped_counts_no_longer(lab):
 def test_options_come_as_they_were_given():
     seen = []
 
-    def opened(name, made):
+    def opened(name, made, _folder):
         seen.append(made)
         return Stream(name, made, ledgers=(ledger(()),))
 
     options = "kafka.a=%26+%3D%2B%25%C3%A9&kafka.b=&holds=orders%3A3&holds.decider=x"
-    bridge = Controller(opened, ledger(()), Spark()).bridge
+    bridge = Controller(opened, ledger(()), Spark(), wanted=Wanted()).bridge
     asked(bridge, "open", stream="a stream", options=options)
     assert seen[0].client == {"a": "& =+%é", "b": ""}
     assert list(map(str, seen[0].scopes)) == ["orders:3"]
@@ -461,12 +386,11 @@ def test_ranges_are_targets_as_on_the_command_line(lab):
 @pytest.mark.parametrize("question", ["plan", "freeze"])
 def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(lab, question):
     """It would otherwise end successfully, without having read anything."""
+    latest = offsets.render(LATEST)
+    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
     if question == "freeze":
-        lab.ask("plan", ends="yes", start=offsets.render(START))
+        lab.ask("plan", ends="yes", limit="other", **facts)
     lab.elsewhere.trouble = "no broker"
-    facts = {"start": offsets.render(START)}
-    if question == "freeze":
-        facts = {"end": offsets.render(LATEST), "latest": offsets.render(LATEST)}
     with pytest.raises(Refused, match="would end as if there were nothing: no broker"):
         lab.ask(question, ends="yes", **facts)
 

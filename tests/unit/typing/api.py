@@ -71,6 +71,7 @@ from safeconsumer.errors import (
 from safeconsumer.events import AssignedWhileHeld, Event, HoldEvent
 from safeconsumer.holds import Everything, Partition, Pattern, Topic
 from safeconsumer.journal.writer import JournalWriter
+from safeconsumer.spark.python import SafeKafkaSource
 from safeconsumer.worker import Failure, Health, Report, Stats, Tracing, WorkerControl
 
 TP = TopicPartition("orders", 3)
@@ -401,6 +402,11 @@ def spark(session: Any) -> None:
     assert_type(controller.holds(), tuple[Hold, ...])
     assert_type(controller.explain("orders:3"), tuple[str, ...])
     assert_type(controller.lag(), dict[tuple[str, int], int])
+    session.dataSource.register(SafeKafkaSource)
+    assert_type(SafeKafkaSource.name(), str)
+    controller.skip("orders:3", to=4711, reason="poison", owner="alice")
+    controller.skip(TopicPartition("orders", 3), to=0, reason="made again")
+    controller.skip("orders:3", to=4711)  # type: ignore[call-arg]  # a reason is needed
     controller.register("x")  # type: ignore[attr-defined]  # there is no such method
 
 

@@ -37,7 +37,7 @@ public final class SafeKafkaProvider
   private TableProvider official;
 
   /** Which questions are asked, and how. */
-  public static String protocol() { return "5"; }
+  public static String protocol() { return "6"; }
 
   /** Makes a decider known under its name, once it has answered. */
   public static void register(String name, BiFunction<String, String, String> ask) {
@@ -219,7 +219,7 @@ public final class SafeKafkaProvider
     }
 
     @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return new SafeStream(official.toMicroBatchStream(checkpoint), options);
+      return new SafeStream(official.toMicroBatchStream(checkpoint), options, checkpoint);
     }
   }
 
@@ -237,12 +237,12 @@ public final class SafeKafkaProvider
     private boolean isOpen;
     private String trouble = "";
 
-    SafeStream(MicroBatchStream official, CaseInsensitiveStringMap options) {
+    SafeStream(MicroBatchStream official, CaseInsensitiveStringMap options, String checkpoint) {
       this.official = official;
       this.feed = (SupportsTriggerAvailableNow) official;
       this.options = options;
       this.decider = decider(options);
-      about.put("stream", UUID.randomUUID().toString());
+      about.putAll(Map.of("stream", UUID.randomUUID().toString(), "checkpoint", checkpoint));
       name(spark);
       about.put("ends", Objects.requireNonNull(decider.askSoon("made", about).get("ends")));
     }
@@ -283,39 +283,45 @@ public final class SafeKafkaProvider
 
     private void open() {
       if (!isOpen) { // not before: what Spark never asks it may never stop
-        ask("open", "options", asText(options.asCaseSensitiveMap()), "verdict");
+        ask("open", Map.of("options", asText(options.asCaseSensitiveMap())));
         isOpen = true;
       }
     }
 
     private Offset planned(Offset start, ReadLimit limit) {
       open();
-      Offset from = start;
-      String held = ask("plan", "start", start.json(), "held");
-      if (!held.equals("no") && !(limit instanceof ReadAllAvailable)) {
+      String kind = limit instanceof ReadAllAvailable ? "none" : limit instanceof ReadMaxRows ? "maximum" : "other";
+      // With a minimum the limiter waits for rows: it may be asked only once for each batch.
+      Offset end = feed.latestOffset(start, kind.equals("maximum") ? limit : ReadLimit.allAvailable());
+      noteLatest(end);
+      ask("plan", Map.of("start", start.json(), "end", json(end), "limit", kind));
+      if (said.containsKey("from")) {
         // The limiter shares its quota among those with something to read: held ones have nothing.
-        String latest = json(feed.latestOffset(start, ReadLimit.allAvailable()));
-        from = official.deserializeOffset(ask("share", "latest", latest, "from"));
+        end = feed.latestOffset(official.deserializeOffset(said.get("from")), limit);
+        noteLatest(end);
+        ask("freeze", Map.of("end", json(end)));
       }
-      Offset end = feed.latestOffset(from, limit);
+      if (!said.containsKey("end")) {
+        throw new Undecided("the answer lacks an end");
+      }
+      return end == null ? null : official.deserializeOffset(said.get("end")); // null: no topics yet
+    }
+
+    private void noteLatest(Offset end) {
       about.put("latest", json(end == null ? null : feed.reportLatestOffset()));
-      String decided = ask("freeze", "end", json(end), "end");
-      return end == null ? null : official.deserializeOffset(decided); // null: no topics yet
     }
 
     private static String json(Offset offset) { return offset == null ? "{}" : offset.json(); }
 
-    /** One fact of the answer, if that comes in time. */
-    private String ask(String question, String name, String value, String wanted) {
+    /** Keeps the answer, if it comes in time. */
+    private void ask(String question, Map<String, String> more) {
       if (answer != null && !answer.isDone()) {
         throw new Undecided("an earlier decision has not returned yet");
       }
       Map<String, String> facts = new HashMap<>(about);
-      facts.put(name, value);
+      facts.putAll(more);
       answer = asking.submit(() -> decider.ask(question, facts));
       said = within(options.getLong("holds.decisionTimeoutMs", PATIENCE), answer);
-      return Optional.ofNullable(said.get(wanted))
-          .orElseThrow(() -> new Undecided("the answer to " + question + " lacks " + wanted));
     }
 
     /** What the official source reports, and what was said of the batch planned last. */
@@ -340,6 +346,11 @@ public final class SafeKafkaProvider
     @Override public void stop() {
       asking.submit(() -> decider.ask("close", about));
       asking.shutdown();
+      try {
+        asking.awaitTermination(3, TimeUnit.SECONDS); // its last offsets are committed
+      } catch (InterruptedException stopping) {
+        Thread.currentThread().interrupt();
+      }
       official.stop();
     }
 
@@ -359,15 +370,14 @@ public final class SafeKafkaProvider
     @Override public InputPartition[] planInputPartitions(Offset start, Offset end) {
       if (!isOpen) { // of before a restart: it was decided on then, and is run again in full
         name(SparkSession.active().sparkContext());
-        about.put("start", json(start));
         try {
           open();
-          ask("again", "end", json(end), "verdict");
+          ask("again", Map.of("start", json(start), "end", json(end)));
         } catch (Undecided none) { // the first plan finds it out
         }
-        about.remove("start");
       }
-      return official.planInputPartitions(start, end);
+      String from = said.get("start"); // it is only there if offsets are skipped
+      return official.planInputPartitions(from == null ? start : official.deserializeOffset(from), end);
     }
     @Override public PartitionReaderFactory createReaderFactory() { return official.createReaderFactory(); }
     @Override public void commit(Offset end) { official.commit(end); }

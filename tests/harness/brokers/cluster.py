@@ -3,11 +3,15 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from safeconsumer.testing._ports import free_port
-from tests.harness.brokers.java import JavaBroker
+from tests.harness.brokers.java import JavaBroker, OwnBroker
 from tests.harness.brokers.settings import TEST_SETTINGS
 
 BROKERS = 3
+_OFFSETS = "__consumer_offsets"
 _MORE = {
     "default.replication.factor": 3,
     "offsets.topic.replication.factor": 3,
@@ -59,7 +63,7 @@ class Node(JavaBroker):
         self._properties.write_text(text)
 
 
-class Cluster:
+class Cluster(OwnBroker):
     """
     Brokers that start together. A context manager: it ends them.
 
@@ -69,15 +73,12 @@ class Cluster:
 
     def __init__(self):
         self.nodes = tuple(Node(number) for number in range(1, BROKERS + 1))
+        super().__init__(",".join(node.bootstrap for node in self.nodes))
         for node in self.nodes:
             node.quorum = self.nodes
         self._threads = ThreadPoolExecutor(BROKERS)
         self._closing = ExitStack()
         self._closing.callback(self._threads.shutdown)
-
-    @property
-    def bootstrap(self):
-        return ",".join(node.bootstrap for node in self.nodes)
 
     def __enter__(self):
         try:
@@ -96,6 +97,39 @@ class Cluster:
     def named(self, name):
         return next(node for node in self.nodes if node.name == name)
 
+    def coordinator_of(self, group):
+        """Return the node that coordinates a group; None while none does."""
+        # librdkafka 2.16 crashes where a question about a group has an error for an answer.
+        partitions = self._partitions(_OFFSETS)
+        if not partitions:
+            return None
+        leader = partitions[_java_hash(group) % len(partitions)].leader
+        return next((node for node in self.nodes if node.number == leader), None)
+
+    def are_in_sync(self):
+        """Tell whether every partition has all its replicas, so that one broker may go."""
+        partitions = self._partitions()
+        return bool(partitions) and all(
+            len(one.isrs) == len(one.replicas) for one in partitions
+        )
+
+    def _partitions(self, topic=None):
+        """Return the partitions, of one topic in order; none while nobody can tell."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        try:
+            topics = admin.list_topics(topic, timeout=5).topics.values()
+        except KafkaException:
+            return []
+        return [one for found in topics for _, one in sorted(found.partitions.items())]
+
     def later(self, work):
         """Do something slow on a thread of the cluster's."""
         return self._threads.submit(work)
+
+
+def _java_hash(text):
+    """Return Java's hash of a text without its sign, as Kafka shares groups out."""
+    number = 0
+    for letter in text:
+        number = (31 * number + ord(letter)) % 2**32
+    return number % 2**31

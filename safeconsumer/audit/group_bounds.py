@@ -1,27 +1,33 @@
 """
-Judges what members did under holds of their group: G2 and W10.
+Finds what members did under holds of their group, for G2 and W10.
 
 When something was held is known from the control topics, by the broker's clock; what
-members did is in their journals, by their own clocks. Two clocks may differ by the
+members did is in their journals, by their own clocks, and with what these were measured
+to differ from the broker's. Converted times may differ by the
 allowance: a moment is before another one only if the difference is larger. What a
 member's clock makes doubtful is not judged.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from safeconsumer.audit.clocks import Clock
+from safeconsumer.audit.clocks import BrokerTime
 from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.facts import Read
 from safeconsumer.audit.findings import Address, Basis, Finding
-from safeconsumer.audit.holding import Holds, Key, Reading
-from safeconsumer.audit.ownerships import Epoch, Moments
-from safeconsumer.audit.tracks import Track
+from safeconsumer.audit.moments import Moments
 
-Members = Mapping[str, Track]
+if TYPE_CHECKING:
+    from safeconsumer.audit.case import Epoch, Part
+
+Key = tuple[str, str]
+"""
+A hold's scope and its owner.
+"""
 
 # Seconds by which two texts of one time of a broker may differ.
 _ROUNDING = 0.001
@@ -30,7 +36,7 @@ _ROUNDING = 0.001
 @frozen(kw_only=True)
 class Bounds:
     """
-    From when to when members certainly had to obey a hold, by any member's clock.
+    From when to when members certainly had to obey a hold, by the broker's clock.
 
     Attributes:
         span: when it was in force, by the broker's clock.
@@ -63,17 +69,16 @@ class Bounds:
         end = min(span.end, until) - skew
         return cls(span=span, known=known, late=late, end=end)
 
-    def binds(self, epoch: Epoch) -> bool:
+    def binds(self, epoch: "Epoch", clock: BrokerTime) -> bool:
         """Return whether it binds an ownership from its first record on."""
-        return epoch.owned_since > self.known
+        by = None if epoch.first is None else epoch.first[0]
+        return clock.earliest(epoch.owned_since, by) > self.known
 
-    def later(self, seconds: float) -> Self:
-        """Return them for a member whose clock may be ahead by so many seconds."""
-        return evolve(self, known=self.known + seconds, late=self.late + seconds)
-
-    def begins(self, epoch: Epoch) -> float:
-        """Return from when on nothing may be delivered in an ownership."""
-        return epoch.at if self.binds(epoch) else max(epoch.at, self.late)
+    def during(self, epoch: "Epoch", clock: BrokerTime) -> tuple[float, float]:
+        """Return the times of the member's clock at which nothing may be delivered."""
+        start, end = clock.window(self.late, self.end)
+        first = epoch.at if self.binds(epoch, clock) else max(epoch.at, start)
+        return first, min(epoch.over, end)
 
 
 @frozen(kw_only=True)
@@ -97,16 +102,22 @@ class Readings:
     When members read holds of their group: from then on everybody can read them.
 
     Args:
-        members: the holds of each member.
+        members: what each member read.
+        clocks: the clock of each member.
     """
 
-    def __init__(self, members: Mapping[str, Holds]) -> None:
-        self._by_key: dict[Key, list[tuple[float, str, Reading]]] = {}
-        for member, one in members.items():
-            for key, readings in one.read.items():
-                if ":" in key[1]:  # of the group or of operators
-                    own = self._by_key.setdefault(key, [])
-                    own.extend((reading.at, member, reading) for reading in readings)
+    def __init__(
+        self,
+        members: Mapping[str, Mapping[Key, Sequence[Read]]],
+        clocks: Mapping[str, BrokerTime],
+    ) -> None:
+        self._clocks = clocks
+        self._by_key: dict[Key, list[tuple[float, str, Read]]] = {}
+        for member, read in members.items():
+            latest = clocks[member].latest
+            for key, readings in read.items():
+                own = self._by_key.setdefault(key, [])
+                own.extend((latest(one.at), member, one) for one in readings)
         for own in self._by_key.values():
             own.sort(key=lambda one: one[:2])
 
@@ -129,19 +140,19 @@ class Readings:
                 if reading.written is None or reading.written < control.since:
                     continue
                 if not any(_has(span, reading.written) for span in spans.get(key, ())):
-                    entry = f"entry {reading.number} of {member}"
+                    entry = f"entry {reading.n} of {member}"
                     yield Lacking(key=key, entry=entry, written=reading.written)
                     break
 
-    def first(self, span: Span, skew: float, clocks: Mapping[str, Clock]) -> float:
-        """Return when a hold was first read by a clock that was right then, or ``inf``."""
+    def first(self, span: Span, skew: float) -> float:
+        """Return when a hold was first read by a measured clock, or ``inf``."""
         read = self._by_key.get((span.scope, span.holder), [])
         begin = bisect_left(read, span.start - skew, key=lambda one: one[0])
         for number in range(begin, len(read)):
             at, member, _ = read[number]
             if at >= span.end:
                 break
-            if at <= clocks[member].since:
+            if self._clocks[member].is_measured:
                 return at
         return math.inf
 
@@ -151,15 +162,17 @@ def _has(span: Span, written: float) -> bool:
 
 
 def under_hold(
-    case: Address, members: Members, bounds: Bounds, clocks: Mapping[str, Clock]
+    case: Address,
+    check: str,
+    members: "Mapping[str, Part]",
+    bounds: Bounds,
+    clocks: Mapping[str, BrokerTime],
 ) -> Iterator[Finding | tuple[str, str]]:
     """
-    Yield what was delivered (G2) and what handlers began (W10) under a group's hold.
+    Yield what was delivered (G2), or what handlers began (W10), under a group's hold.
 
-    Or, of a member whose clock is doubtful, the check that is not judged, and why: what
+    Or, of a member whose clock is not known, the check that is not judged, and why: what
     it did may have been before the hold, or after it, or under it though it seems not.
-    One that may be ahead is so by the least lag of what it reads, at most: what was
-    under the hold even then, was.
 
     An ownership that began after somebody had read the hold is bound by it from its
     first record on: the broker's time of the record is a little before it can be read.
@@ -167,28 +180,30 @@ def under_hold(
     """
     for member, part in members.items():
         clock = clocks[member]
-        for check, moments in (("G2", part.delivered), ("W10", part.handled.begun)):
-            sure = _found(case, part, bounds.later(clock.excess), check)
-            found = _found(case, part, bounds, check)
-            if sure is not None and (sure.at or 0.0) <= clock.since:
-                yield sure
-            elif found is not None:
-                why = clock.doubt(found.at or 0.0)
-                yield check, f"{why}: {member} {found.evidence}"
-            elif why := _hidden(moments, bounds, clock):
-                yield check, why
+        found = _found(case, part, bounds, clock, check)
+        moments = part.delivered if check == "G2" else part.begun
+        if found is not None:
+            yield found
+        elif why := _hidden(member, moments, bounds, clock):
+            yield check, why
 
 
-def _found(case: Address, part: Track, bounds: Bounds, check: str) -> Finding | None:
-    # The first of what it did under the hold.
-    verb, moments, first = "began", part.handled.begun, None
+def _found(
+    case: Address, part: "Part", bounds: Bounds, clock: BrokerTime, check: str
+) -> Finding | None:
+    # The first of what it certainly did under the hold.
+    verb, moments, first = "began", part.begun, None
     if check == "G2":
         verb, moments = "delivered", part.delivered
-        first = _bound(part.epochs, bounds)
+        first = _bound(part.epochs, bounds, clock)
     said = f"{verb} though {bounds.span.scope} was held for the group before"
-    late = next(moments.between(bounds.late, bounds.end), None)
+    within = moments.between(*clock.window(bounds.late, bounds.end))
+    late = next(
+        (one for one in within if clock.is_within(one[0], bounds.late, bounds.end)),
+        None,
+    )
     if late is not None and (first is None or late < first):
-        first, seconds = late, late[0] - bounds.span.start
+        first, seconds = late, clock.latest(late[0]) - bounds.span.start
         after = f"{seconds:.1f} s after {bounds.span.scope} was held for the group"
         said = f"{verb} {late[1]} {after}"
     if first is None:
@@ -204,25 +219,28 @@ def _found(case: Address, part: Track, bounds: Bounds, check: str) -> Finding | 
     )
 
 
-def _hidden(moments: Moments, bounds: Bounds, clock: Clock) -> str:
-    # Why what seems not to have been under a hold may have been.
-    span = bounds.span
-    if span.end > clock.since and _any(moments, clock.since, math.inf):
-        return clock.why_behind
-    if clock.may_be_ahead and _any(
-        moments, span.start, span.end + (clock.ahead or 0.0)
-    ):
-        return clock.why_ahead
+def _hidden(member: str, moments: Moments, bounds: Bounds, clock: BrokerTime) -> str:
+    # Why what is not known to have been under a hold may have been.
+    if not clock.is_measured:
+        said = "has no entries of the broker's clock, as of a member without control="
+        return f"the journal of {member} {said}" if moments else ""
+    for at, offset in moments.between(*clock.window(bounds.late, bounds.end)):
+        start, end = clock.earliest(at), clock.latest(at)
+        if end > bounds.late and start < bounds.end and not clock.is_known(at):
+            return (
+                f"{member} had {offset} when the broker's clock showed something between "
+                f"{start:.3f} and {end:.3f}: it was set, or the machine was suspended"
+            )
     return ""
 
 
-def _any(moments: Moments, start: float, end: float) -> bool:
-    return next(moments.between(start, end), None) is not None
-
-
-def _bound(epochs: Iterable[Epoch], bounds: Bounds) -> tuple[float, int] | None:
+def _bound(
+    epochs: Iterable["Epoch"], bounds: Bounds, clock: BrokerTime
+) -> tuple[float, int] | None:
     for epoch in epochs:
         first = epoch.first
-        if first is not None and bounds.binds(epoch) and first[0] < bounds.end:
+        if first is None or clock.latest(first[0]) >= bounds.end:
+            continue
+        if bounds.binds(epoch, clock):
             return first
     return None

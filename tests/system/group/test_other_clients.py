@@ -1,4 +1,4 @@
-"""Members on confluent-kafka, on a Kafka with logins and rights, under each protocol."""
+"""Members on other clients, on a Kafka with logins and rights."""
 
 import ast
 import sys
@@ -9,6 +9,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
 
+from tests.harness.group.aiokafka import AiokafkaMember, Loop
 from tests.harness.group.confluent import NEWER, ConfluentMember, login_of, settings_of
 from tests.harness.processes import Process
 from tests.harness.waiting import wait_for
@@ -69,7 +70,7 @@ def producing(story, over):
 
 @pytest.mark.contract("G1", "G2", "G8", "G9")
 @PROTOCOLS
-def test_a_member_that_lost_its_membership_while_frozen_keeps_holds(story, protocol):
+def test_a_member_on_confluent_kafka_that_was_frozen_keeps_holds(story, protocol):
     """
     It delivers nothing that is held, and commits nothing over its successor.
 
@@ -129,15 +130,31 @@ def test_a_member_that_lost_its_membership_while_frozen_keeps_holds(story, proto
     assert len(zero) == len(set(zero))
 
 
+def obeys(story, member):
+    """Tell whether a member with a login and the rights of one reads, and obeys a hold."""
+    wait_for(lambda: len(member.came) == 20, "the records")
+    held = story.alice(
+        "pause", story.team.topic, *OWNER, "--reason", "x", "--wait", WAIT
+    )
+    assert held.exit_code == 0, held.output
+    return len(member.consumer.quiet()) == 4
+
+
 @pytest.mark.contract("G3", "G9")
-@PROTOCOLS
-def test_a_member_needs_its_own_login_and_the_rights_of_a_member(story, protocol):
+def test_a_member_on_confluent_kafka_needs_its_own_login_and_rights(story):
     """Its control clients have its login, by librdkafka's names, and ask for no more."""
-    team = story.team
-    with ConfluentMember(
-        team, "a", protocol, control=team.settings, **login_of(story)
-    ) as member:
-        wait_for(lambda: len(member.came) == 20, "the records")
-        held = story.alice("pause", team.topic, *OWNER, "--reason", "x", "--wait", WAIT)
-        assert held.exit_code == 0, held.output
-        assert len(member.consumer.quiet()) == 4
+    more = {"control": story.team.settings, **login_of(story)}
+    with ConfluentMember(story.team, "a", "range", **more) as member:
+        assert obeys(story, member)
+
+
+@pytest.mark.contract("G3", "G9")
+def test_a_member_on_aiokafka_needs_its_own_login_and_rights(story):
+    """The same, by aiokafka's names."""
+    login = story.team.broker.client_of("member")
+    names = ("security_protocol", "sasl_mechanism")
+    names += ("sasl_plain_username", "sasl_plain_password")
+    more = {name: login[name] for name in names}
+    more["control"] = story.team.settings
+    with Loop() as loop, AiokafkaMember(loop, story.team, "a", **more) as member:
+        assert obeys(story, member)

@@ -1,5 +1,5 @@
 """
-Finds what a member did with a partition while it was held: A1 and W10.
+Finds what a member did with a partition while it was held, for A1 and W10.
 
 A1: no record is delivered by a poll that was called while its partition was held. A
 pause that returns on another thread while a poll is on its way stops the next one.
@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator
 
 from attrs import define, evolve, field
 
-from safeconsumer.audit.entries import Deliver, Entry, Handle, Lift
-from safeconsumer.audit.findings import Finding, Subject
-from safeconsumer.audit.handled import offsets_of
+from safeconsumer.audit.entries import Deliver, Handle, Lift
+from safeconsumer.audit.facts import Under
+from safeconsumer.audit.handlers import offsets_of
 from safeconsumer.audit.holding import Holds, Key, Placed
-from safeconsumer.audit.ownerships import Moments
+from safeconsumer.audit.moments import Moments
+from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.journal.format import tp_text
 
 # Holds with which a worker limits its input; its handlers go on (W9).
@@ -72,16 +73,15 @@ class _Doubts:
 
 class WhileHeld:
     """
-    Judges one member and one partition.
+    Follows one member on one partition.
 
     Args:
-        subject: the member and the partition.
+        tp: the partition.
         holds: the holds of the member.
     """
 
-    def __init__(self, subject: Subject, holds: Holds) -> None:
-        self._subject = subject
-        self._tp = subject.case.tp
+    def __init__(self, tp: TopicPartition, holds: Holds) -> None:
+        self._tp = tp
         self._name = tp_text(self._tp)
         self._holds = holds
         self._doubts: list[_Doubts] = []
@@ -89,7 +89,7 @@ class WhileHeld:
         self._started: set[tuple[int, int]] = set()
 
     def delivered(self, entry: Deliver, called: int) -> None:
-        """Judge a delivery (A1); ``called`` is the entry at which its poll began."""
+        """Follow a delivery; ``called`` is the entry at which its poll began."""
         held = self._holds.standing(self._tp, entry.at, called)
         if held:
             what = f"delivered {entry.count}"
@@ -100,7 +100,7 @@ class WhileHeld:
         self._started.update((hold.number, offset) for offset in at_work)
 
     def began(self, entry: Handle) -> None:
-        """Judge the start of a handler (W10)."""
+        """Follow the start of a handler."""
         held = [
             one
             for one in self._holds.standing(self._tp, entry.at)
@@ -133,24 +133,20 @@ class WhileHeld:
         ]
         self._last.clear()
 
-    def findings(self) -> Iterator[Finding]:
+    def facts(self) -> Iterator[Under]:
         """Yield what was not withdrawn, once the journal has ended."""
         for one in self._doubts:
-            hold = next((hold for hold in one.holds if not hold.doubt), None)
-            if hold is not None:
-                yield self._finding(one, hold)
-
-    def unjudged(self) -> Iterator[tuple[str, str]]:
-        """Yield each check for which it is unknown whether the hold stood, and why."""
-        for one in self._doubts:
-            if all(hold.doubt for hold in one.holds):
-                evidence = self._finding(one, one.holds[0]).evidence
-                yield one.check, f"{evidence}; {one.holds[0].doubt}"
-
-    def _finding(self, one: _Doubts, hold: Placed) -> Finding:
-        first, more = one.when.split(1)
-        ((at, number),) = first
-        evidence = f"{one.what} while {hold.scope} was held by {hold.owner}"
-        entry = Entry(n=number, at=at)
-        found = self._subject.finding(one.check, entry, one.offset, evidence)
-        return evolve(found, more=more)
+            hold = next((hold for hold in one.holds if not hold.doubt), one.holds[0])
+            first, more = one.when.split(1)
+            ((at, number),) = first
+            yield Under(
+                n=number,
+                at=at,
+                check=one.check,
+                what=one.what,
+                offset=one.offset,
+                scope=hold.scope,
+                owner=hold.owner,
+                doubt=hold.doubt,
+                again=list(more),
+            )

@@ -1,15 +1,11 @@
 """
-Judges what one member's handlers did with the records of one partition.
+Follows what one member's handlers did with the records of one partition.
 
-The checks are: W4, nothing is committed beyond what is complete; W5, no handler begins
-a record that is complete or was never delivered; W7, records of a lane are handled one
-at a time, in the order of offsets. Records that begin together, as a batch or in
-another process, are one step of their lane: they may come again in any smaller steps,
-before anything behind them.
-
-Entries of one process are compared by their numbers, without clocks. What completes a
-record is written before the worker knows of it, so it comes before a commit that was
-asked for, or a record that began, after it.
+Entries of one process are compared by their numbers, without clocks. Completion is
+written before the worker knows of it, so it comes before a commit that was asked for,
+or a record that began, after it. Records that begin together, as a batch or in another
+process, are one step of their lane: they may come again in any smaller steps, before
+anything behind them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +17,10 @@ from safeconsumer.audit.entries import (
     Completed,
     Deliver,
     Dropped,
-    Entry,
     Handle,
     Handled,
 )
-from safeconsumer.audit.ownerships import Moments
+from safeconsumer.audit.facts import Done, Fact, Handles, Open
 from safeconsumer.audit.spans import Spans, merged
 
 _SPANS = 1024
@@ -43,12 +38,8 @@ class _Step:
 
     offsets: Sequence[int]
     lane: str | None
-    stint: int
+    turn: int
     is_dropped: bool = False
-
-
-# Takes the check, the entry, the offset and the evidence.
-Find = Callable[[str, Entry, int, str], object]
 
 
 class Handlers:
@@ -56,27 +47,22 @@ class Handlers:
     Follows the handlers of one partition.
 
     Args:
-        find: reports a broken promise.
-        keeps_moments: whether :attr:`begun` is wanted, as of ``Track``.
-
-    Attributes:
-        begun: every start.
-        done: offsets that are complete, in any ownership.
+        tell: takes facts about starts.
+        is_each: whether every start is one, or only those that are out of order.
     """
 
-    def __init__(self, find: Find, *, keeps_moments: bool = True) -> None:
-        self._find = find
-        self._keeps_moments = keeps_moments
+    def __init__(self, tell: Callable[[Fact], object], *, is_each: bool) -> None:
+        self._tell = tell
+        self._is_each = is_each
         self._open: set[int] = set()  # delivered in this ownership and not complete
         self._left: set[int] = set()  # before a seek: it may be worked on, or dropped
         self._next: int | None = None
-        self._stint = 0  # counts ownerships
+        self._turn = 0  # counts ownerships
         self._newest = self._over = -1  # numbers of ownerships of the worker
         self._running: dict[object, _Step] = {}
         self._failed: set[int] = set()  # a call ended without them, in any ownership
         self._lanes: dict[str, Sequence[int]] = {}  # the last step of each
-        self.begun = Moments()
-        self.done = Spans()
+        self._done = Spans()  # complete, in any ownership
         self._most = _SPANS  # of them, until those that touch are made one
 
     # ------------------------------------------------------------ ownership
@@ -89,7 +75,7 @@ class Handlers:
     def gained(self, *, is_given_back: bool) -> None:
         """Start again, unless nobody else can have had the partition in between."""
         if not is_given_back:
-            self._stint += 1
+            self._turn += 1
             self._over = self._newest
             self._next = None
             self._open.clear()
@@ -140,43 +126,40 @@ class Handlers:
         return (one for step in self._running.values() for one in step.offsets)
 
     def began(self, entry: Handle) -> None:
-        """Judge a start."""
+        """Tell a start, and what is out of order with it."""
         offsets, lane, epoch = offsets_of(entry), entry.lane, entry.epoch
-        if self._keeps_moments:
-            for offset in offsets:
-                self.begun.add(entry.at, offset)
-        for other in self._running.values():
-            if lane is not None and other.lane == lane:
-                said = f"while {other.offsets[0]} of its lane was handled"
-                self._find("W7", entry, offsets[0], f"began {offsets[0]} {said}")
-        is_over = self._is_over(epoch)
-        stint = -1 if is_over else self._stint
-        self._running[entry.id] = _Step(offsets, lane, stint)
-        if is_over:  # it belongs to an ownership that has ended, and does not count
-            return
-        self._newest = self._newest if epoch is None else epoch
-        for offset in offsets:
-            if offset not in self._open and offset not in self._left:
-                said = f"began {offset}, which is complete or was not delivered"
-                self._find("W5", entry, offset, said)
+        fact = Handles(n=entry.n, at=entry.at, offset=offsets[0], last=offsets[-1])
         if lane is not None:
-            self._follow(entry, offsets, lane)
+            steps = self._running.values()
+            fact.busy = [one.offsets[0] for one in steps if one.lane == lane]
+        is_over = self._is_over(epoch)
+        turn = -1 if is_over else self._turn
+        self._running[entry.id] = _Step(offsets, lane, turn)
+        if not is_over:  # else it belongs to an ownership that has ended
+            self._newest = self._newest if epoch is None else epoch
+            known = self._open, self._left
+            fact.unknown = [
+                one for one in offsets if not any(one in some for some in known)
+            ]
+            if lane is not None:
+                fact.after, fact.over = self._follow(offsets, lane)
+        is_odd = fact.busy or fact.unknown or fact.after is not None
+        if self._is_each or is_odd or fact.over is not None:
+            self._tell(fact)
 
     def _is_over(self, epoch: int | None) -> bool:
         return epoch is not None and (epoch < self._newest or epoch <= self._over)
 
-    def _follow(self, entry: Handle, offsets: Sequence[int], lane: str) -> None:
+    def _follow(
+        self, offsets: Sequence[int], lane: str
+    ) -> tuple[int | None, int | None]:
+        # Returns the later record after which it begins, and an earlier one that waits.
         before, first, last = self._lanes.get(lane, ()), offsets[0], offsets[-1]
-        if before and first < before[0]:
-            said = f"began {first} after {before[0]} of its lane"
-            self._find("W7", entry, first, said)
-        for one in before:
-            if one < last and one in self._open and one not in offsets:
-                said = f"began {last} before {one} of its lane was complete"
-                self._find("W7", entry, last, said)
-                break
         if not before or last > before[-1]:
             self._lanes[lane] = offsets
+        waiting = (one for one in before if one < last and one in self._open)
+        over = next((one for one in waiting if one not in offsets), None)
+        return (before[0] if before and first < before[0] else None), over
 
     def ended(self, entry: Handled) -> None:
         """Note the end of a handler; the records that it is done with are complete."""
@@ -187,7 +170,7 @@ class Handlers:
         self._failed.update(step.offsets)
         self._failed.difference_update(done)
         self._complete(*done)
-        if step.stint == self._stint:
+        if step.turn == self._turn:
             self._left.difference_update(done)
             if not step.is_dropped:
                 self._open.difference_update(done)
@@ -210,16 +193,18 @@ class Handlers:
 
     def _complete(self, *offsets: int) -> None:
         for offset in offsets:
-            self.done.add(offset, offset + 1)
-        if len(self.done) > self._most:  # records of several lanes end in any order
-            self.done = merged(self.done)
-            self._most = max(_SPANS, 2 * len(self.done))
+            self._done.add(offset, offset + 1)
+        if len(self._done) > self._most:  # records of several lanes end in any order
+            self._done = merged(self._done)
+            self._most = max(_SPANS, 2 * len(self._done))
 
     # ------------------------------------------------------------ commits
 
-    def committing(self, entry: Call, offset: int, position: int | None) -> None:
+    def committing(
+        self, entry: Call, offset: int, position: int | None
+    ) -> Iterator[Open]:
         """
-        Judge a commit when it is asked for.
+        Yield a commit beyond a record that is not complete, when it is asked for.
 
         Beyond the position it is one of before a seek, of what was delivered by then.
         """
@@ -228,13 +213,17 @@ class Handlers:
             open_ = self._open | self._left
         first = min((one for one in open_ if one < offset), default=None)
         if first is not None:
-            said = f"committed {offset}, {first} is not complete"
-            self._find("W4", entry, first, said)
+            yield Open(n=entry.n, at=entry.at, offset=offset, first=first)
         # Nothing can overtake what began before all records that are open.
         low = min(self._open, default=offset)
         self._lanes = {
             lane: step for lane, step in self._lanes.items() if step[-1] >= low
         }
+
+    def facts(self, n: int, at: float) -> Iterator[Done]:
+        """Yield what is complete, once the journal has ended."""
+        for start, end in merged(self._done):
+            yield Done(n=n, at=at, start=start, end=end)
 
 
 def offsets_of(entry: Handle) -> Sequence[int]:

@@ -1,0 +1,507 @@
+"""
+Gathers the facts about one group and one partition, for the rules across members.
+
+Each ownership and each commit stays; of records and positions the ranges of offsets do.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from heapq import nlargest
+from itertools import chain
+from typing import Any
+
+from attrs import Factory, define, field, frozen
+
+from safeconsumer.audit import facts
+from safeconsumer.audit.clocks import Appended, BrokerTime, Measures
+from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Reset, Under
+from safeconsumer.audit.findings import Address
+from safeconsumer.audit.group_bounds import Bounds, Lacking, Readings
+from safeconsumer.audit.moments import Moments
+from safeconsumer.audit.reading import covering
+from safeconsumer.audit.results import Settings
+from safeconsumer.audit.spans import Spans
+from safeconsumer.errors.base import JournalError
+from safeconsumer.journal.format import tp_text
+
+
+@define(kw_only=True, eq=False)
+class Epoch:
+    """
+    One ownership, from assigned to revoked or lost.
+
+    Attributes:
+        member: the member that owned the partition.
+        n: the entry that began it; 0 if none did, and records just came.
+        at: when it began.
+        over: when it ended, or the journal.
+        owned_since: when it began, or when the one before it began if it was given back.
+        generation: the generation of the group, if it is known; -1 means no generation.
+        topic_id: the id of the topic, if it is known.
+        cluster: the id of the cluster, if it is known.
+        was_lost: whether it ended without the member's doing.
+        began: where it stood first.
+        runs: the ranges through which its position moved.
+        first: when its first record came, and the offset; of a peek, too.
+        delivered_at: when its first record came that was no peek, or when it began.
+        came: the offsets of its records.
+        skipped: the offsets that the application, or an operator, skipped.
+        deleted: the offsets that the client's reset rule skipped.
+        passed: the offsets of records that a worker gave up.
+        sure: the highest offset that was committed before any seek; -1 if none was.
+        has_committed: whether a commit of it was acknowledged.
+    """
+
+    member: str
+    n: int = 0
+    at: float
+    over: float = field(default=Factory(lambda self: self.at, takes_self=True))
+    owned_since: float = field(default=Factory(lambda self: self.at, takes_self=True))
+    generation: int | None = None
+    topic_id: str | None = None
+    cluster: str | None = None
+    was_lost: bool = False
+    began: Began | None = None
+    runs: Spans = field(factory=Spans)
+    first: tuple[float, int] | None = None
+    delivered_at: float = field(default=Factory(lambda self: self.at, takes_self=True))
+    came: Spans = field(factory=Spans)
+    skipped: Spans = field(factory=Spans)
+    deleted: Spans = field(factory=Spans)
+    passed: Spans = field(factory=Spans)
+    sure: int = -1
+    has_committed: bool = False
+
+    @property
+    def end(self) -> int:
+        """The highest position that it reached; -1 if nothing came."""
+        return max(self.runs.ends, default=-1)
+
+    @property
+    def was_sought(self) -> bool:
+        """Whether a seek chose where it begins."""
+        return self.began is not None and self.began.how in {"seek", "reset"}
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the group's generation at its begin is known."""
+        return self.generation is not None and self.generation >= 0
+
+    def is_since(self, other: "Epoch") -> bool:
+        """Return whether it is that ownership, or is known to be a later one."""
+        if self.member == other.member:
+            return self.at >= other.at
+        both = [(one.generation or 0, one.at) for one in (self, other)]
+        return self.is_numbered and other.is_numbered and both[0] > both[1]
+
+
+class Commits:
+    """
+    The commits of a member with which a broker may answer later, by ownership.
+
+    One that had its answer before a later one of its ownership was asked for is
+    forgotten once that is done.
+    """
+
+    def __init__(self) -> None:
+        self._by_own: dict[int, list[Committed]] = {}
+
+    def add(self, fact: Committed) -> None:
+        """Add a commit, once its answer is known."""
+        known = self._by_own.setdefault(fact.own or 0, [])
+        if fact.is_done:
+            asked = fact.call
+            known[:] = [one for one in known if not one.call < one.n < asked]
+        known.append(fact)
+
+    def of(self, own: int) -> Sequence[Committed]:
+        """Return those of an ownership, by its entry; 0 for before the first."""
+        return self._by_own.get(own, ())
+
+    def last(self, own: int) -> Committed | None:
+        """Return the last one of an ownership that was certainly done."""
+        done = (one for one in self.of(own) if one.is_done)
+        return max(done, key=lambda one: one.call, default=None)
+
+    def __iter__(self) -> Iterator[Committed]:
+        """Yield all."""
+        return chain.from_iterable(self._by_own.values())
+
+
+class Part:
+    """
+    What one member did with the partition.
+
+    Args:
+        member: names the member.
+        keeps_moments: whether :attr:`delivered`, :attr:`begun` and :attr:`appended` are
+            wanted, where something was held for the group: sixteen bytes each.
+
+    Attributes:
+        member: names the member.
+        epochs: its ownerships, in order.
+        commits: its commits.
+        unplaced: its acknowledged commits at positions that are not known.
+        late: its commits after the partition was revoked.
+        under: what it did while holds stood.
+        jumps: positions that the client's reset rule set.
+        resets: ownerships that began where an operator moves the partition.
+        delivered: when records came, with the first offsets.
+        begun: when handlers began, with their offsets.
+        appended: how long after their append records came.
+        done: offsets that are complete.
+        marks: what holds for it, from some entry on.
+        last_at: when a record last came, or a handler last began; ``-inf`` if neither
+            did.
+    """
+
+    def __init__(self, member: str, *, keeps_moments: bool) -> None:
+        self.member = member
+        self._keeps_moments = keeps_moments
+        self.epochs: list[Epoch] = []
+        self.commits = Commits()
+        self.unplaced: list[Committed] = []
+        self.late: list[Committed] = []
+        self.under: list[Under] = []
+        self.jumps: list[Jumped] = []
+        self.resets: list[Reset] = []
+        self.delivered, self.begun = Moments(), Moments()
+        self.appended = Appended()
+        self.done = Spans()
+        self.marks: set[str] = set()
+        self.last_at = -math.inf
+        self._takers: Mapping[type, Callable[[Any], object]] = {
+            facts.Began: self._began,
+            facts.Came: self._came,
+            facts.Committed: self._committed,
+            facts.Done: lambda fact: self.done.add(fact.start, fact.end),
+            facts.End: self._ended,
+            facts.Handles: self._handles,
+            facts.Jumped: self._jumped,
+            facts.Left: self._left,
+            facts.Mark: lambda fact: self.marks.add(fact.what),
+            facts.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
+            facts.Owned: self._owned,
+            facts.Passed: self._passed,
+            facts.Reset: self.resets.append,
+            facts.Skipped: lambda fact: self.epochs[-1].skipped.add(
+                fact.start, fact.end
+            ),
+            facts.Under: self.under.append,
+        }
+
+    def epoch_at(self, entry: int) -> Epoch | None:
+        """Return the ownership that an entry is of, or that had ended before it."""
+        before = (one for one in reversed(self.epochs) if one.n <= entry)
+        return next(before, None)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a worker's handlers get the records."""
+        return "working" in self.marks
+
+    def take(self, fact: Fact) -> None:
+        """Take a fact, in their order."""
+        take = self._takers.get(type(fact))
+        if take is not None:
+            take(fact)
+
+    def _owned(self, fact: facts.Owned) -> None:
+        new = Epoch(member=self.member, n=fact.n, at=fact.at)
+        new.generation = fact.generation
+        new.topic_id, new.cluster = fact.topic_id, fact.cluster
+        if fact.is_back and self.epochs:
+            new.owned_since = self.epochs[-1].owned_since
+        self.epochs.append(new)
+
+    def _left(self, fact: facts.Left) -> None:
+        self.epochs[-1].over, self.epochs[-1].was_lost = fact.at, fact.is_lost
+
+    def _began(self, fact: Began) -> None:
+        self.epochs[-1].began = fact
+
+    def _came(self, fact: facts.Came) -> None:
+        if not fact.is_owned:
+            self.epochs.append(Epoch(member=self.member, at=fact.at))
+        epoch = self.epochs[-1]
+        if epoch.first is None:
+            epoch.first = fact.at, fact.first
+        if not fact.is_peek:
+            if not epoch.runs:
+                epoch.delivered_at = fact.at
+            epoch.runs.add(fact.start, fact.next)
+        for start, end in fact.spans:
+            epoch.came.add(start, end)
+        if not self._keeps_moments:
+            return
+        self.delivered.add(fact.at, fact.first)
+        if fact.written is not None:
+            self.appended.add(fact.at, fact.written)
+
+    def _handles(self, fact: facts.Handles) -> None:
+        if self._keeps_moments:
+            self.begun.add(fact.at, fact.offset)
+
+    def _jumped(self, fact: Jumped) -> None:
+        self.jumps.append(fact)
+        self.epochs[-1].deleted.add(fact.start, fact.end)
+
+    def _committed(self, fact: Committed) -> None:
+        self.commits.add(fact)
+        if not fact.is_done:
+            return
+        if fact.stood is None:
+            self.unplaced.append(fact)
+        if not fact.is_owned:
+            self.late.append(fact)
+        if fact.asked is None or not fact.is_owned:
+            return
+        self.epochs[-1].has_committed = True
+        if fact.is_first and not fact.is_before:
+            self.epochs[-1].sure = max(self.epochs[-1].sure, fact.offset)
+
+    def _passed(self, fact: facts.Passed) -> None:
+        self.epochs[fact.own].passed.add(fact.start, fact.end)
+
+    def _ended(self, fact: facts.End) -> None:
+        self.last_at = -math.inf if fact.last_at is None else fact.last_at
+        if self.epochs and self.epochs[-1].over == self.epochs[-1].at:
+            self.epochs[-1].over = fact.at
+
+
+@define
+class Acknowledged:
+    """
+    Records that producers got acknowledged, or that were found in a topic.
+
+    Attributes:
+        told: their offsets.
+        kept: the first offset of the log that was read; older records are unknown. None
+            if none was read.
+    """
+
+    told: Spans = field(factory=Spans)
+    kept: int | None = None
+
+    def take(self, fact: Fact) -> None:
+        """Take a run of records, or the first offset of the log."""
+        if isinstance(fact, facts.Kept):
+            self.kept = max(self.kept or 0, fact.first)
+        elif isinstance(fact, facts.Acked):
+            self.told.add(fact.first, fact.last + 1)
+
+    @property
+    def known_from(self) -> int:
+        """The offset below which nothing says what was written; 0 if all is known."""
+        least = self.kept or 0
+        told_from = min(self.told.starts, default=least)
+        return least if told_from >= least else 0
+
+
+class Reader:
+    """
+    What one member of a group read of the holds topic, and its clock.
+
+    Attributes:
+        read: the holds that it read, by scope and owner.
+        measures: what it measured of the broker's clock.
+        end: the number of its last entry.
+    """
+
+    def __init__(self) -> None:
+        self.read: dict[tuple[str, str], list[facts.Read]] = {}
+        self.measures = Measures()
+        self.end = 0
+
+    def take(self, fact: Fact) -> None:
+        """Take a fact about the group."""
+        if isinstance(fact, facts.Read):
+            self.read.setdefault((fact.scope, fact.owner), []).append(fact)
+        elif isinstance(fact, facts.Clock):
+            self.measures.add(fact)
+        elif isinstance(fact, facts.End):
+            self.end = fact.n
+
+
+@frozen(slots=False)
+class Group:
+    """
+    What is known of the members of one group, for all its cases.
+
+    Attributes:
+        name: the name of the group; None if nobody names it.
+        settings: the assumptions.
+        readers: its members, with what each read of the group's holds.
+    """
+
+    name: str | None
+    settings: Settings
+    readers: Mapping[str, Reader]
+
+    @cached_property
+    def readings(self) -> Readings:
+        """When members read holds."""
+        several = self.readers.items()
+        clocks = {name: BrokerTime(one.measures) for name, one in several}
+        return Readings({name: one.read for name, one in several}, clocks)
+
+    @cached_property
+    def lacking(self) -> Sequence[Lacking]:
+        """The holds that members read and that the holds topics do not have."""
+        control = self.settings.control
+        return [] if control is None else [*self.readings.not_in(control, self.name)]
+
+
+class Case:
+    """
+    Everything that is known about one group and one partition.
+
+    Args:
+        address: the group and the partition.
+        group: what is known of the members of the group.
+        parts: what members did, by their names.
+        acknowledged: what producers wrote.
+        is_written: whether a journal, or the topic itself, says what was written to the
+            topic, perhaps to other partitions only.
+
+    Attributes:
+        address: the group and the partition.
+        group: what is known of the members of the group.
+        parts: what members did, by their names.
+        acknowledged: what producers wrote.
+        is_written: as the argument.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        group: Group,
+        parts: Mapping[str, Part],
+        acknowledged: Acknowledged,
+        *,
+        is_written: bool,
+    ) -> None:
+        self.address, self.group, self.parts = address, group, parts
+        self.acknowledged = acknowledged
+        self.is_written = is_written
+        self._covers: dict[str, bool | None] = {}
+
+    @property
+    def settings(self) -> Settings:
+        """The assumptions."""
+        return self.group.settings
+
+    @cached_property
+    def epochs(self) -> list[Epoch]:
+        """The ownerships, those of each member in order."""
+        return [epoch for one in self.parts.values() for epoch in one.epochs]
+
+    @property
+    def is_working(self) -> bool:
+        """Whether some member has a worker."""
+        return any(one.is_working for one in self.parts.values())
+
+    def covers(self, scope: str) -> bool | None:
+        """Return whether a scope covers it; None for a pattern that cannot be read."""
+        if scope not in self._covers:
+            try:
+                self._covers[scope] = covering(scope)(self.address.tp)
+            except JournalError:
+                self._covers[scope] = None
+        return self._covers[scope]
+
+    @cached_property
+    def clocks(self) -> Mapping[str, BrokerTime]:
+        """How the times of its members are converted."""
+        readers = self.group.readers
+        return {
+            name: BrokerTime(readers[name].measures, one.appended)
+            for name, one in self.parts.items()
+        }
+
+    @property
+    def control(self) -> Control | None:
+        """What the holds topics say; None if they were not read, or of another group."""
+        control = self.settings.control
+        is_about = control is not None and control.is_about(self.address.group)
+        return control if is_about else None
+
+    @cached_property
+    def offsets(self) -> frozenset[int]:
+        """What may be committed, by the journals."""
+        several = self.parts.values()
+        return frozenset(made.offset for one in several for made in one.commits)
+
+    @cached_property
+    def _highest(self) -> list[tuple[int, str]]:
+        found = (
+            (max((made.offset for made in one.commits), default=-1), name)
+            for name, one in self.parts.items()
+        )
+        return nlargest(2, found)
+
+    def most_of_others(self, member: str) -> int:
+        """Return the highest offset that others may have committed; -1 if there is none."""
+        return next((most for most, name in self._highest if name != member), -1)
+
+    @cached_property
+    def most_of_producers(self) -> int:
+        """The highest position of members for which a producer commits; -1 without one."""
+        several = (one for one in self.parts.values() if "unseen" in one.marks)
+        return max((own.end for one in several for own in one.epochs), default=-1)
+
+    @property
+    def targets(self) -> frozenset[int]:
+        """The offsets to which operators asked to move the group."""
+        control = self.settings.control
+        known = control.targets if control is not None else ()
+        here = self.address.group, tp_text(self.address.tp)
+        return frozenset(
+            offset for group, _, tp, offset in known if (group, tp) == here
+        )
+
+    @cached_property
+    def bounds(self) -> Sequence[Bounds]:
+        """When the group was held, by all that may cover it."""
+        control = self.settings.control
+        if control is None or control.trouble:
+            return ()
+        until = math.inf if control.until is None else control.until
+        return [
+            self._bounds(span, until)
+            for span in control.spans
+            if span.group == self.address.group and self.covers(span.scope) is not False
+        ]
+
+    def _bounds(self, span: Span, until: float) -> Bounds:
+        patience, skew = self.settings.patience, self.settings.clock_skew
+        read = math.inf
+        if self.covers(span.scope):
+            read = self.group.readings.first(span, skew)
+        return Bounds.of(span, read, patience, skew, until)
+
+    @cached_property
+    def incomparable(self) -> str:
+        """Why offsets cannot be compared: they are of two topics; "" if they can."""
+        first = {one.cluster: one.member for one in self.epochs if one.cluster}
+        if len(first) > 1:
+            (one, member), (other, another), *_ = first.items()
+            return (
+                f"{member} was on the cluster {one} and {another} on {other}: judge each "
+                "cluster by itself"
+            )
+        if len({one.topic_id for one in self.epochs} - {None}) > 1:
+            return "the topic was deleted and created again: its id changed"
+        return ""
+
+    @cached_property
+    def hidden_group(self) -> str:
+        """Why members may have been in different groups; "" if they were not."""
+        # Members that name a generation were in a group, but perhaps in different ones.
+        if not self.address.group:
+            for epoch in self.epochs:
+                if epoch.is_numbered:
+                    return f"{epoch.member} was in a group, but its journal does not name it"
+        return ""

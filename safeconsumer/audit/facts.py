@@ -1,0 +1,349 @@
+"""
+Defines the facts of a journal: flat rows that all rules, views and traces read.
+
+One pass over the journal of one process makes them (:mod:`safeconsumer.audit.process`);
+it knows positions, holds and handlers, and no other process. A fact is about a group, a
+partition and a member, which stand beside it. Each has ``n`` and ``at``, the number and
+the time of the entry that shows it. The table in ``design/audit.md`` says who reads them.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
+
+import msgspec
+from msgspec import Struct
+
+from safeconsumer.audit.spans import Span
+
+
+class Fact(Struct, tag_field="fact", tag=str.lower, gc=False, kw_only=True):
+    """One row."""
+
+    n: int
+    at: float
+
+    @property
+    def kind(self) -> str:
+        """The name of its kind."""
+        return str(self.__struct_config__.tag)
+
+
+class Owned(Fact):
+    """
+    An ownership begins.
+
+    Attributes:
+        is_back: whether the same or the very next generation gave the partition back, so
+            that nobody else can have owned it in between.
+    """
+
+    generation: int | None = None
+    topic_id: str | None = None
+    cluster: str | None = None
+    is_back: bool = False
+
+
+class Left(Fact):
+    """An ownership ends."""
+
+    generation: int | None = None
+    is_lost: bool = False
+
+
+class Began(Fact):
+    """
+    An ownership has its first position.
+
+    Attributes:
+        offset: where it stands.
+        how: what chose it: ``broker`` for what was committed or the reset rule of the
+            client, ``seek``, ``reset`` for an operator's hold, or ``records``, where only
+            those show it.
+        answered: the committed offset that the broker had answered; -1 if it answered
+            that nothing is committed, None if the journal has no answer.
+        by: the note of that commit.
+        asked: the entry with that answer; 0 without one.
+        kept: the position of the ownership before, where a rebalance gave the partition
+            back and the member may go on there; -1 if it may not.
+    """
+
+    offset: int
+    how: str
+    answered: int | None = None
+    by: str = ""
+    asked: int = 0
+    kept: int = -1
+
+
+class Came(Fact):
+    """
+    Records came: of one poll, or of several that continue one another without a gap.
+
+    Attributes:
+        start: the position before them.
+        first: the first offset.
+        last: the last offset.
+        next: the position after them.
+        count: how many there are.
+        gaps: offsets between first and last that no record had.
+        stood: the position by all entries before; None if that is not known.
+        is_owned: whether the partition was owned.
+        is_peek: whether the position stays, so that they come again.
+        until: the time of the last entry.
+        asked: when the poll began.
+        written: when the broker appended the first.
+        created: when its producer says that it was made.
+    """
+
+    start: int
+    first: int
+    last: int
+    next: int
+    count: int
+    until: float
+    gaps: Sequence[Span] = ()
+    stood: int | None = None
+    is_owned: bool = True
+    is_peek: bool = False
+    asked: float | None = None
+    written: float | None = None
+    created: float | None = None
+
+    @property
+    def spans(self) -> Iterator[Span]:
+        """The offsets of its records, in runs without a gap."""
+        at = self.first
+        for start, end in self.gaps:
+            yield at, start
+            at = end
+        yield at, self.last + 1
+
+
+class Moved(Fact):
+    """The position moved over offsets without a record."""
+
+    start: int
+    next: int
+
+
+class Skipped(Fact):
+    """A seek, or an operator, moved the position forward, over ``start`` to ``end``."""
+
+    start: int
+    end: int
+
+
+class Jumped(Fact):
+    """
+    The client set another position by its reset rule.
+
+    Attributes:
+        is_sought: whether a seek came since the last record.
+    """
+
+    start: int
+    end: int
+    is_sought: bool = False
+
+
+class Reset(Fact):
+    """The ownership begins where an operator's hold moves the partition."""
+
+    offset: int
+    owner: str
+
+
+class Committed(Fact):
+    """
+    A commit was acknowledged, or had no answer.
+
+    Attributes:
+        asked: the number of its call; None if the journal has no call.
+        called: when it was called, or else answered.
+        answered: when the answer came; None if none did.
+        offset: what was committed.
+        is_done: whether the broker acknowledged it.
+        is_owned: whether the partition was owned at its call.
+        stood: the position at its call; None if that was not known.
+        floor: what was committed before in the ownership, since the last seek; -1 if
+            nothing was.
+        is_before: whether it is of what came before the last seek.
+        is_first: whether no seek came before it in its ownership.
+        departed_in: the generation that had revoked the partition; None if none had.
+        own: the entry that began the ownership; None if there was none yet.
+        came: the position up to which its ownership had come with records; -1 if none
+            had come.
+    """
+
+    asked: int | None
+    called: float
+    offset: int
+    is_done: bool
+    is_owned: bool
+    answered: float | None = None
+    stood: int | None = None
+    floor: int = -1
+    is_before: bool = False
+    is_first: bool = True
+    departed_in: int | None = None
+    own: int | None = None
+    came: int = -1
+
+    @property
+    def call(self) -> int:
+        """The entry that asked for it, as far as the journal has that."""
+        return self.n if self.asked is None else self.asked
+
+
+class Open(Fact):
+    """A commit was asked for beyond a record that is not complete."""
+
+    offset: int
+    first: int
+
+
+class Handles(Fact):
+    """
+    A handler began.
+
+    Attributes:
+        offset: its record, or the first of several.
+        last: the last of them.
+        unknown: those that are complete, or were not delivered.
+        busy: a record of the same lane that another handler had.
+        after: a later record of the lane that had begun before.
+        over: an earlier record of the lane that is not complete.
+    """
+
+    offset: int
+    last: int
+    unknown: Sequence[int] = ()
+    busy: Sequence[int] = ()
+    after: int | None = None
+    over: int | None = None
+
+
+class Done(Fact):
+    """Records are complete: ``start`` to before ``end``."""
+
+    start: int
+    end: int
+
+
+class Passed(Fact):
+    """
+    A worker gave records up because its program went past them.
+
+    Attributes:
+        own: the number of the ownership, counted from 0.
+    """
+
+    own: int
+    start: int
+    end: int
+
+
+class Under(Fact):
+    """
+    Something was done while holds stood.
+
+    Attributes:
+        check: the rule that forbids it.
+        what: what was done.
+        offset: the first record concerned.
+        scope: the scope of one of the holds.
+        owner: its owner.
+        doubt: why it may have ended; "" if nothing says so.
+        again: the times and numbers of the entries that did the same under them.
+    """
+
+    check: str
+    what: str
+    offset: int | None
+    scope: str
+    owner: str
+    doubt: str = ""
+    again: Sequence[tuple[float, int]] = ()
+
+
+class Held(Fact):
+    """
+    A hold of the member itself, or one that it read, is over, or stood at the end.
+
+    Attributes:
+        lifetime: what its call named, if a call placed it.
+        expires: when it was to end by itself.
+        until: when it ended; None if it stood at the end.
+        how: how it ended: ``resume``, ``lift``, or why nobody lifted it.
+    """
+
+    scope: str
+    owner: str
+    lifetime: str | None = None
+    expires: float | None = None
+    until: float | None = None
+    how: str | None = None
+
+
+class Read(Fact):
+    """A member read a hold on the holds topic; ``written`` is the time of the broker."""
+
+    scope: str
+    owner: str
+    written: float | None = None
+
+
+class Clock(Fact):
+    """By how many seconds, at least and at most, the broker's clock is ahead."""
+
+    least: float
+    most: float
+
+
+class Mark(Fact):
+    """
+    Something holds from here on.
+
+    Attributes:
+        what: ``working``, ``unseen`` or ``transactional``, as the journal's entries.
+    """
+
+    what: str
+
+
+class End(Fact):
+    """The journal ends; ``last_at`` is when a record last came, or began."""
+
+    last_at: float | None = None
+
+
+class Acked(Fact):
+    """A producer, or the topic itself, has records: ``first`` to ``last``."""
+
+    first: int
+    last: int
+
+
+class Kept(Fact):
+    """The log of the topic begins with ``first``."""
+
+    first: int
+
+
+KINDS: Sequence[type[Fact]] = (
+    *(Acked, Began, Came, Clock, Committed, Done, End, Handles, Held, Jumped, Kept),
+    *(Left, Mark, Moved, Open, Owned, Passed, Read, Reset, Skipped, Under),
+)
+
+_decoder: "msgspec.json.Decoder[Fact]" = msgspec.json.Decoder(reduce(or_, KINDS))
+
+
+def encoded(fact: Fact) -> str:
+    """Return a fact as JSON."""
+    return msgspec.json.encode(fact).decode()
+
+
+def decoded(text: str) -> Fact:
+    """Return the fact of such a text."""
+    return _decoder.decode(text)

@@ -1,0 +1,275 @@
+"""Judges facts by the rules."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import evolve
+
+from safeconsumer.audit.case import Acknowledged, Case, Epoch, Group, Part, Reader
+from safeconsumer.audit.entries import Entry, Other
+from safeconsumer.audit.facts import Fact
+from safeconsumer.audit.findings import Address, Basis, Finding, Findings
+from safeconsumer.audit.process import Process
+from safeconsumer.audit.results import Result, Settings
+from safeconsumer.audit.rules import RULES
+from safeconsumer.audit.rules.a2 import unrecorded
+from safeconsumer.audit.rules.begins import wrong_begins
+from safeconsumer.audit.rules.rule import Rule, Unjudged
+from safeconsumer.audit.stream import Source
+
+_Of = Callable[[Any], Iterable[tuple[int | None, str]]]
+
+
+def _by_kind() -> Mapping[type[Fact], list[tuple[Rule, _Of]]]:
+    found: dict[type[Fact], list[tuple[Rule, _Of]]] = {}
+    for rule in RULES:
+        for kind, of in rule.of.items():
+            found.setdefault(kind, []).append((rule, of))
+    return found
+
+
+_BY_KIND = _by_kind()
+
+
+class _Judged:
+    # One member on one partition: what it did, and what is wrong with that alone.
+
+    def __init__(self, case: Address, member: str, *, is_held: bool) -> None:
+        self.part = Part(member, keeps_moments=is_held)
+        self.findings = Findings()
+        self._case = case
+
+    def take(self, fact: Fact) -> None:
+        for rule, of in _BY_KIND.get(type(fact), ()):
+            for offset, evidence in of(fact):
+                self.findings.add(
+                    Finding.of_entry(
+                        rule.check, self._case, self.part.member, fact, offset, evidence
+                    )
+                )
+        self.part.take(fact)
+
+
+class Judge:
+    """
+    Judges all cases that journals are about.
+
+    Memory grows with ownerships, commits, gaps between deliveries, and records that wait
+    for their handlers; where something was held for the group also with polls that
+    returned records, and with what handlers began.
+
+    Args:
+        settings: the assumptions.
+        watch: sees each fact after its address and its member; then each delivery is one.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        watch: Callable[[Address, str, Fact], object] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._watch = watch
+        self._processes: dict[tuple[str, str], Process] = {}
+        self._readers: dict[str, dict[str, Reader]] = {}
+        self._judged: dict[Address, dict[str, _Judged]] = {}
+        self._written: dict[Address, Acknowledged] = {}
+        self._groups: dict[str | None, Group] = {}
+
+    def read(self, journal: Source) -> None:
+        """
+        Read a whole journal.
+
+        Raises:
+            JournalError: it is broken somewhere; the entries before that count, but
+                they prove nothing.
+        """
+        self.follow(journal.member, journal.group, journal.entries)
+
+    def follow(self, member: str, group: str, entries: Iterable[Entry | Other]) -> None:
+        """
+        Follow entries of one member.
+
+        Raises:
+            JournalError: as :meth:`read`.
+        """
+        known = self._processes.get((member, group))
+        if known is None:
+            known = self._processes[member, group] = Process(
+                member,
+                group,
+                lambda address: self._watched(address, member),
+                is_each=self._watch is not None or is_held(self._settings, group),
+            )
+        try:
+            known.read(entries)
+        finally:
+            known.end()
+
+    def _watched(self, address: Address, member: str) -> Callable[[Fact], None]:
+        take, watch = self.takes(address, member), self._watch
+        if watch is None:
+            return take
+
+        def both(fact: Fact) -> None:
+            take(fact)
+            watch(address, member, fact)
+
+        return both
+
+    def epochs(self, case: Address) -> list[Epoch]:
+        """Return the ownerships of a case, those of each member in order."""
+        own = self._judged.get(case, {}).values()
+        return [epoch for one in own for epoch in one.part.epochs]
+
+    def takes(self, address: Address, member: str) -> Callable[[Fact], None]:
+        """Return what takes the facts of a member about a group, or a partition."""
+        if address.group is None:
+            return self._written.setdefault(address, Acknowledged()).take
+        if not address.is_case:
+            readers = self._readers.setdefault(address.group, {})
+            return readers.setdefault(member, Reader()).take
+        own = self._judged.setdefault(address, {})
+        return own.setdefault(
+            member,
+            _Judged(address, member, is_held=is_held(self._settings, address.group)),
+        ).take
+
+    def results(self) -> dict[Address, Result]:
+        """Return what was found about each case, once all journals were read."""
+        known = [*self._judged, *self._written]
+        written = written_to(known)
+        self._groups.clear()
+        return {
+            one: self.result(one, is_written=one.topic in written)
+            for one in needs_of(known)
+        }
+
+    def result(self, address: Address, *, is_written: bool) -> Result:
+        """
+        Return what was found about one case.
+
+        Args:
+            address: the group and the partition.
+            is_written: whether a journal, or the topic itself, says what was written to
+                the topic, perhaps to other partitions only.
+        """
+        own = dict(sorted(self._judged.get(address, {}).items()))
+        case = Case(
+            address,
+            self._group(address.group),
+            {name: one.part for name, one in own.items()},
+            self._written.get(evolve(address, group=None), Acknowledged()),
+            is_written=is_written,
+        )
+        return result_of(case, (one for each in own.values() for one in each.findings))
+
+    def _group(self, name: str | None) -> Group:
+        known = self._groups.get(name)
+        if known is None:
+            readers = dict(sorted(self._readers.get(name or "", {}).items()))
+            known = self._groups[name] = Group(name, self._settings, readers)
+        return known
+
+
+def result_of(case: Case, alone: Iterable[Finding]) -> Result:
+    """
+    Apply all rules to a case.
+
+    Args:
+        case: the facts about it.
+        alone: what the facts of single members break.
+    """
+    findings, unjudged = [*alone], dict[str, str]()
+    for one in (
+        *_unjudged(case),
+        *(one for rule in RULES for one in rule.across(case)),
+    ):
+        if isinstance(one, Finding):
+            findings.append(one)
+        else:
+            unjudged.setdefault(*one)
+    moot = _MOOT & unjudged.keys()
+    for rule in RULES:
+        if why := rule.left_open(case):
+            unjudged.setdefault(rule.check, why)
+    holds = tuple(one for one in case.bounds if case.covers(one.span.scope))
+    return Result(
+        case=case.address,
+        findings=tuple(
+            one for one in findings if one.check not in moot or one.basis in _PROVEN
+        ),
+        group_holds=holds,
+        clocks=case.clocks,
+        bases={rule.check: _basis_of(case, rule, unjudged) for rule in RULES},
+        unjudged=unjudged,
+        unrecorded=unrecorded(case).count,
+    )
+
+
+# Checks of which only what journals prove counts where they are not judged.
+_MOOT = frozenset({"A2", "A4", "A6", "W5"})
+_PROVEN = frozenset({Basis.ORDER, Basis.COMMITS})
+
+
+def _basis_of(case: Case, rule: Rule, unjudged: Mapping[str, str]) -> Basis:
+    is_alone = len({one.member for one in case.epochs}) <= 1
+    if rule.basis is Basis.COMMITS and is_alone:
+        return Basis.ORDER
+    is_held = any(case.covers(one.span.scope) for one in case.bounds)
+    if rule.check == "W10" and case.is_working and (is_held or "W10" in unjudged):
+        return Basis.CLOCKS
+    return rule.basis
+
+
+def _unjudged(case: Case) -> Iterator[Unjudged]:
+    if case.incomparable:
+        checks = ("A2", "A4", "A5", "A6", "W5")
+        yield from ((check, case.incomparable) for check in checks)
+    if case.hidden_group:
+        yield from ((check, case.hidden_group) for check in ("A2", "A4", "A6"))
+    for name, part in case.parts.items():
+        if "unseen" in part.marks and part.is_working:
+            yield (
+                "W4",
+                f"the journal of {name} lacks commits, as of a producer's transaction",
+            )
+    yield from (one for one in wrong_begins(case) if not isinstance(one, Finding))
+
+
+def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
+    """
+    Return the cases that facts are about, and the addresses whose facts each needs.
+
+    A partition that was written to is a case of each group that reads its topic. If no
+    group does, it is a case of the group ``""``: nobody delivered the acknowledged
+    records. If groups and a consumer without a group read a topic, that consumer is
+    judged only on the partitions that its own journal names.
+    """
+    found = frozenset(addresses)
+    readers: dict[str, set[str]] = {}
+    for one in found:
+        if one.is_case and one.group is not None:
+            readers.setdefault(one.topic, set()).add(one.group)
+    cases = {one for one in found if one.is_case}
+    for one in found:
+        if one.group is None:
+            groups = readers.get(one.topic, {""})
+            groups = groups - {""} or groups
+            cases.update(evolve(one, group=group) for group in groups)
+    return {
+        case: frozenset({case, evolve(case, group=None), Address(case.group)}) & found
+        for case in sorted(cases)
+    }
+
+
+def written_to(addresses: Iterable[Address]) -> frozenset[str]:
+    """Return the topics for which a journal or the topic itself says what was written."""
+    return frozenset(one.topic for one in addresses if one.group is None)
+
+
+def is_held(settings: Settings, group: str | None) -> bool:
+    """Return whether the holds topics have a hold of a group."""
+    control = settings.control
+    return control is not None and any(one.group == group for one in control.spans)

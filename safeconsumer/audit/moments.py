@@ -1,0 +1,39 @@
+"""Keeps times of events with their numbers in little memory."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from attrs import define, field
+
+
+@define
+class Moments:
+    """Times of events with their offsets; each takes sixteen bytes."""
+
+    at: "array[float]" = field(factory=lambda: array("d"))
+    offset: "array[int]" = field(factory=lambda: array("q"))
+
+    def add(self, at: float, offset: int) -> None:
+        """Take note of one."""
+        self.at.append(at)
+        self.offset.append(offset)
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def __iter__(self) -> Iterator[tuple[float, int]]:
+        """Yield the time and the offset of each."""
+        return zip(self.at, self.offset, strict=True)
+
+    def split(self, count: int) -> "tuple[Moments, Moments]":
+        """Return the first ones, and the others."""
+        first = Moments(self.at[:count], self.offset[:count])
+        return first, Moments(self.at[count:], self.offset[count:])
+
+    def between(self, start: float, end: float) -> Iterator[tuple[float, int]]:
+        """Yield the events between two moments."""
+        for number in range(bisect_right(self.at, start), len(self.at)):
+            if self.at[number] >= end:
+                return
+            yield self.at[number], self.offset[number]

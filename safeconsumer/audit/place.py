@@ -1,0 +1,538 @@
+"""
+Follows one process on one partition, and tells where it stands, as facts.
+
+A position is known from a ``begins`` entry, a seek, a reset, or the records of the last
+poll. A poll that was under way when a seek returned may have read before it or after it:
+then the position is unknown until the next records come.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+
+from attrs import define
+
+from safeconsumer.audit import facts
+from safeconsumer.audit.entries import (
+    Assigned,
+    Begins,
+    Call,
+    Completed,
+    Deliver,
+    Dropped,
+    Handle,
+    Handled,
+    Lift,
+    Lost,
+    Moved,
+    Ownership,
+    Reset,
+    Return,
+    Transactional,
+)
+from safeconsumer.audit.facts import Came, Committed, Fact
+from safeconsumer.audit.handlers import Handlers
+from safeconsumer.audit.holding import Holds, Placed
+from safeconsumer.audit.reading import TopicPartition
+from safeconsumer.audit.spans import Spans, merged, uncovered
+from safeconsumer.audit.under import WhileHeld
+from safeconsumer.journal.format import tp_text
+
+Take = Callable[[Fact], object]
+"""
+Takes the facts of one partition.
+"""
+
+
+@define(eq=False)
+class _Asked:
+    # A commit, from its call on; ``seeks`` is -1 if it is of before the last seek.
+    fact: Committed
+    seeks: int
+
+
+@define(eq=False)
+class _Seek:
+    # A seek, from its call on; ``is_racing`` if records came before its return.
+    own: int | None
+    target: int
+    is_racing: bool = False
+
+
+class Place:
+    """
+    Where one process stands on one partition.
+
+    Args:
+        tp: the partition.
+        holds: the holds of the process.
+        take: takes the facts.
+        is_each: whether each delivery and each start of a handler is a fact; if not,
+            deliveries that continue one another are one, and starts in order are left
+            out.
+
+    Attributes:
+        tp: the partition.
+    """
+
+    def __init__(
+        self, tp: TopicPartition, holds: Holds, take: Take, *, is_each: bool
+    ) -> None:
+        self.tp = tp
+        self._name = tp_text(tp)
+        self._holds = holds
+        self._take = take
+        self._is_each = is_each
+        self._under = WhileHeld(tp, holds)
+        self._handlers = Handlers(take, is_each=is_each)
+        self._is_working = False
+        self._last_at: float | None = None
+        # The fact about deliveries that is not told yet, and the same if the next
+        # delivery may continue it.
+        self._open: Came | None = None
+        self._run: Came | None = None
+        self._came_last = 0  # the entry of the last delivery
+        # The ownership: its entry, and its number; of the last one how it ended.
+        self._own: int | None = None
+        self._is_owned = False
+        self._count = -1
+        self._generation: int | None = None
+        self._was_lost = False
+        self._departed_in: int | None = None
+        # The position.
+        self.position: int | None = None
+        self._has_begun = self._is_sought = False
+        self._kept = -1  # where the ownership before left off, if this goes on there
+        self._end: int | None = None  # the position after the last records
+        self._reached = -1  # in this ownership
+        self._peeked = -1  # the offset up to which peeked records will come again
+        self._left_at: int | None = None  # where a seek, or a reset, left from
+        self._seeking: dict[object, _Seek] = {}  # calls under way
+        self._sought_at = -1  # the entry of the last seek's return
+        self._most = (
+            -1
+        )  # where it may stand at most, while a seek has made that unknown
+        self._aim = -1.0  # of the last seek in this ownership
+        # What the broker answered, whose commit that is, and the entry.
+        self._answered: tuple[int, str, int] | None = None
+        # Commits.
+        self._asked: dict[object, _Asked] = {}
+        self._seeks = 0
+        self._floor = -1
+        # What a worker gave up, by ownership.
+        self._passed: dict[int, Spans] = {}
+
+    # ------------------------------------------------------------ telling
+
+    def _flush(self) -> None:
+        # The next delivery starts a fact of its own.
+        run, end, came = self._run, self.position, self._open
+        if run is not None and end is not None:
+            run.next = self._end = self._reached = end
+            run.last, run.until = end - 1, self._last_at or run.at
+            run.count = end - run.first
+        self._run = self._open = None
+        if came is not None:
+            self._take(came)
+
+    def mark(self, what: str, n: int, at: float) -> None:
+        """Tell that something holds from here on."""
+        self._take(facts.Mark(n=n, at=at, what=what))
+
+    def end(self, n: int, at: float) -> None:
+        """Tell what only the end of the journal shows."""
+        self._flush()
+        for asked in self._asked.values():
+            self._take(asked.fact)
+        for fact in (*self._under.facts(), *self._handlers.facts(n, at)):
+            self._take(fact)
+        self._keep_what_runs()
+        for own, spans in self._passed.items():
+            for start, end in spans:
+                self._take(facts.Passed(n=n, at=at, own=own, start=start, end=end))
+        self._take(facts.End(n=n, at=at, last_at=self._last_at))
+
+    # ------------------------------------------------------------ ownership
+
+    def assigned(self, entry: Assigned) -> None:
+        """Follow the begin of an ownership."""
+        if self._is_owned:
+            return
+        self._flush()
+        is_back = self._is_given_back(entry.generation)
+        self._handlers.gained(is_given_back=is_back)
+        self._kept = -1 if self.position is None or not is_back else self.position
+        floor = self._floor if is_back else -1
+        self._begin(entry.n)
+        self._floor, self._generation = floor, entry.generation
+        self._take(
+            facts.Owned(
+                n=entry.n,
+                at=entry.at,
+                generation=entry.generation,
+                topic_id=(entry.topics or {}).get(self.tp[0]),
+                cluster=entry.cluster,
+                is_back=is_back,
+            )
+        )
+
+    def _begin(self, number: int) -> None:
+        self._own, self._is_owned, self._was_lost = number, True, False
+        self._count += 1
+        self._has_begun = self._is_sought = False
+        self._reached = self._peeked = self._floor = self._most = -1
+        self._aim = -1.0
+        self._seeks, self._answered = 0, None
+        self._leave(None)
+
+    def _is_given_back(self, generation: int | None) -> bool:
+        # By the very next generation, or by the same: a follower that joins again may be
+        # answered with the one that it knows. Nobody else can have had the partition.
+        before = self._generation
+        if self._own is None or self._was_lost or before is None or generation is None:
+            return False
+        return generation == before >= 0 or generation == before + 1
+
+    def departed(self, entry: Ownership) -> None:
+        """Follow the end of an ownership."""
+        if not self._is_owned:
+            return
+        self._flush()
+        is_lost = isinstance(entry, Lost)
+        self._departed_in = None if is_lost else entry.generation
+        self._is_owned, self._was_lost = False, is_lost
+        self._take(
+            facts.Left(
+                n=entry.n, at=entry.at, generation=entry.generation, is_lost=is_lost
+            )
+        )
+
+    # ------------------------------------------------------------ positions
+
+    def _leave(self, left_at: int | None) -> None:
+        # Until an entry says where it stands, the position is unknown.
+        self._flush()
+        self.position = None
+        self._left_at = left_at
+
+    def _stand_at(self, position: int, n: int, at: float, how: str) -> None:
+        left_at, self._left_at = self._left_at, None
+        if left_at is not None and left_at < position:
+            self._take(facts.Skipped(n=n, at=at, start=left_at, end=position))
+        self._flush()
+        self.position, self._most = position, -1
+        if self._has_begun:
+            return
+        self._has_begun = True
+        how = "seek" if self._is_sought and how != "reset" else how
+        answered, by, asked = self._answered or (None, "", 0)
+        if how not in {"seek", "reset"}:  # the log may end before what was committed
+            self._floor = min(self._floor, position)
+        self._take(
+            facts.Began(
+                n=n,
+                at=at,
+                offset=position,
+                how=how,
+                answered=answered,
+                by=by,
+                asked=asked,
+                kept=self._kept,
+            )
+        )
+
+    def answered(self, found: tuple[int, str] | None, entry: int) -> None:
+        """Note what the broker says is committed, and whose commit that is."""
+        if self._is_owned and not self._has_begun:
+            offset, note = (-1, "") if found is None else found
+            self._answered = offset, note, entry
+            self._floor = offset
+
+    def seeking(self, call: Call) -> None:
+        """Follow the call of a seek; until it returns it may have been done or not."""
+        if self._is_owned:
+            target = (call.offsets or {}).get(self._name)
+            self._seeking[call.id] = _Seek(self._own, -1 if target is None else target)
+            self._flush()
+
+    @property
+    def _targets(self) -> Iterator[int]:
+        return (one.target for one in self._seeking.values())
+
+    def sought(self, entry: Return, offset: int | None) -> None:
+        """Follow the return of a seek; one that failed moves nothing."""
+        seek = self._seeking.pop(entry.id, None)
+        if entry.ok is False or seek is None or seek.own != self._own:
+            return
+        self._flush()
+        self._sought_at = entry.n
+        self._go_to(offset, entry.n, entry.at, "seek")
+        if seek.is_racing:
+            self._lose_position(-1 if offset is None else offset)
+
+    def _lose_position(self, most: int) -> None:
+        # Before or after a seek: nobody knows, until the next records come.
+        known = -1 if self.position is None else self.position
+        self._most = max(self._most, self._reached, known, most)
+        self._leave(self._left_at if self.position is None else self.position)
+
+    def _go_to(self, offset: int | None, n: int, at: float, how: str) -> None:
+        self._is_sought = True
+        self._seeks += 1
+        self._floor = -1
+        self._handlers.sought(offset)
+        self._aim = math.inf if offset is None else offset
+        self._leave(self._left_at if self.position is None else self.position)
+        if offset is not None:
+            self._stand_at(offset, n, at, how)
+
+    def begins(self, entry: Begins) -> None:
+        """
+        Follow a position that no seek had named.
+
+        In the middle of an ownership it is the client's reset rule that sets one, when
+        the position is out of range.
+        """
+        if not self._is_owned or self._seeking:
+            return
+        self._flush()
+        before, offset = self.position, entry.offset
+        self._aim = min(self._aim, offset)
+        if before is not None and offset != before:
+            is_sought = not (self._reached >= 0 and self._end == before)
+            jump = facts.Jumped(
+                n=entry.n, at=entry.at, start=before, end=offset, is_sought=is_sought
+            )
+            self._take(jump)
+            self._leave(None)
+        if self.position is None:
+            self._stand_at(offset, entry.n, entry.at, "broker")
+
+    def reset(self, entry: Reset) -> None:
+        """Follow an ownership that begins where an operator moves the partition."""
+        if self._is_owned:
+            n, at, offset = entry.n, entry.at, entry.offset
+            self._take(facts.Reset(n=n, at=at, offset=offset, owner=entry.owner))
+            self._go_to(offset, n, at, "reset")
+
+    def moved(self, entry: Moved) -> None:
+        """Follow a position that moves over offsets without a record."""
+        if self._is_owned:
+            self._flush()
+            if self.position is None:
+                self._stand_at(entry.start, entry.n, entry.at, "records")
+            self._take(
+                facts.Moved(n=entry.n, at=entry.at, start=entry.start, next=entry.next)
+            )
+            self._go_on(entry.next)
+
+    def _go_on(self, end: int) -> None:
+        self.position = self._end = end
+        self._reached = max(self._reached, end)
+
+    def read_transaction(self, entry: Transactional) -> None:
+        """Note that offsets without a record may be those of transactions."""
+        self.mark("transactional", entry.n, entry.at)
+
+    # ------------------------------------------------------------ records
+
+    def deliver(self, entry: Deliver) -> None:
+        """Follow a run of records; nearly all of them continue the one before."""
+        first, end = entry.first, entry.next
+        if (
+            self._run is None
+            or first != self.position
+            or first != entry.start
+            or end != entry.last + 1
+            or entry.count > end - first
+            or entry.gaps
+            or entry.peek
+            or self._holds
+        ):
+            self._deliver(entry)
+        else:
+            self.position = end
+        self._came_last, self._last_at = entry.n, entry.at
+
+    def _deliver(self, entry: Deliver) -> None:
+        self._flush()
+        came = self._came(entry)
+        if not self._is_owned:
+            self._begin(entry.n)
+            self._generation, self._has_begun = None, True
+        after = entry.after
+        called = entry.n if after is None else max(after, self._came_last) + 1
+        self._under.delivered(entry, called)
+        since = entry.n - 1 if after is None else after
+        is_racing = bool(self._seeking) or since < self._sought_at
+        if entry.peek:  # it will come again, whatever is committed until then
+            self._peeked = max(self._peeked, entry.next)
+        elif is_racing:
+            came.stood = None
+            self._reached = max(self._reached, entry.next)
+            for seek in self._seeking.values():
+                seek.is_racing = True
+            self._lose_position(max(self._targets, default=-1))
+        else:
+            if self.position is None:
+                self._stand_at(entry.start, entry.n, entry.at, "records")
+            self._go_on(entry.next)
+        self._open = came
+        if self._is_working:
+            self._work(entry)
+        if not came.is_owned:  # other facts are about the ownership that it begins
+            self._flush()
+        elif not (self._is_working or self._is_each or entry.peek or is_racing):
+            self._run = came if self._goes_straight(came) else None
+
+    @staticmethod
+    def _goes_straight(came: Came) -> bool:
+        return not came.gaps and came.last + 1 == came.next
+
+    def _came(self, entry: Deliver) -> Came:
+        return Came(
+            n=entry.n,
+            at=entry.at,
+            start=entry.start,
+            first=entry.first,
+            last=entry.last,
+            next=entry.next,
+            count=entry.count,
+            until=entry.at,
+            gaps=entry.gaps or (),
+            stood=self.position if self._is_owned else None,
+            is_owned=self._is_owned,
+            is_peek=bool(entry.peek),
+            asked=entry.asked,
+            written=entry.written,
+            created=entry.created,
+        )
+
+    def _work(self, entry: Deliver) -> None:
+        self._handlers.delivered(entry)
+        passed = self._passed.get(self._count)
+        if passed:
+            self._passed[self._count] = merged(uncovered(passed, merged(entry.spans)))
+
+    # ------------------------------------------------------------ commits
+
+    def committing(self, call: Call, offset: int) -> None:
+        """Follow the call of a commit."""
+        stood = self._standing()
+        reached = -1
+        if self._is_working:  # it commits what is complete, wherever a seek stands now
+            reached = self._reached_now if self._is_owned else -1
+            known = None if self.position is None else max(self.position, self._peeked)
+            for beyond in self._handlers.committing(call, offset, known):
+                self._take(beyond)
+        is_before = stood is not None and stood < offset <= reached
+        fact = Committed(
+            n=call.n,
+            at=call.at,
+            asked=call.n,
+            called=call.at,
+            offset=offset,
+            is_done=False,
+            is_owned=self._is_owned,
+            stood=stood,
+            floor=self._floor,
+            is_before=is_before,
+            is_first=not self._seeks,
+            departed_in=self._departed_in,
+            own=self._own,
+            came=self._reached_now,
+        )
+        self._asked[call.id] = _Asked(fact, -1 if is_before else self._seeks)
+
+    @property
+    def _reached_now(self) -> int:
+        # A run that goes on ends at the position.
+        return self._reached if self._run is None else self.position or 0
+
+    def _standing(self) -> int | None:
+        # The position; before any is known the one at which it may begin.
+        if self.position is not None:
+            return max(self.position, self._peeked)
+        if self._has_begun or self._is_sought:
+            return self._most if self._most >= 0 else None
+        answered = -1 if self._answered is None else self._answered[0]
+        most = max(answered, self._kept)
+        return most if most >= 0 else None
+
+    def committed(self, entry: Return, offset: int) -> None:
+        """Follow the answer of a commit."""
+        asked = self._asked.pop(entry.id, None)
+        is_done = entry.ok is not False
+        if asked is None:
+            fact = Committed(
+                n=entry.n,
+                at=entry.at,
+                asked=None,
+                called=entry.at,
+                answered=entry.at,
+                offset=offset,
+                is_done=is_done,
+                is_owned=True,
+                stood=offset,
+                is_first=False,
+                own=self._own,
+                came=self._reached_now,
+            )
+            self._take(fact)
+            return
+        fact = asked.fact
+        fact.n, fact.at, fact.is_done = entry.n, entry.at, is_done
+        fact.answered = entry.at
+        if is_done and fact.own == self._own and asked.seeks == self._seeks:
+            self._floor = max(self._floor, offset)
+        fact.departed_in = self._departed_in
+        self._take(fact)
+
+    # ------------------------------------------------------------ holds and handlers
+
+    def placed(self, hold: Placed) -> None:
+        """Note that a hold over the partition was placed."""
+        self._under.placed(hold, self._handlers.at_work())
+
+    def lifted(self, entry: Lift) -> None:
+        """Follow the end of a hold that no call lifted."""
+        self._under.lifted(entry)
+
+    def works(self, n: int, at: float) -> None:
+        """Note that a worker's handlers get the records from here on."""
+        self._is_working = True
+        self._keep_what_runs()
+        self._handlers.works()
+        self.mark("working", n, at)
+
+    def handles(self, entry: Handle) -> None:
+        """Follow the start of a handler."""
+        self._last_at = entry.at
+        self._under.began(entry)
+        self._handlers.began(entry)
+
+    def handled(self, entry: Handled) -> None:
+        """Follow the end of a handler."""
+        self._handlers.ended(entry)
+
+    def completed(self, entry: Completed) -> None:
+        """Follow a record that is complete although its handler failed."""
+        self._handlers.completed(entry)
+
+    def dropped(self, entry: Dropped) -> None:
+        """
+        Follow a worker that gives up records.
+
+        It is right to where its program sought past them: what a reset goes back over
+        is the worker's to do.
+        """
+        end = min(max(self._aim, *self._targets, -1.0), entry.before)
+        gone = ((one, one + 1) for one in self._handlers.dropped(entry) if one < end)
+        if self._own is not None:
+            own = self._passed.get(self._count, ())
+            self._passed[self._count] = merged([*own, *gone])
+
+    def _keep_what_runs(self) -> None:
+        # What a handler has is not passed over, unless it comes to an end.
+        runs = merged((one, one + 1) for one in self._handlers.at_work())
+        for own, spans in self._passed.items():
+            self._passed[own] = merged(uncovered(spans, runs))

@@ -1,0 +1,290 @@
+"""
+Turns the journal of one process into facts, in one pass.
+
+Entries that name a partition go to its :class:`~safeconsumer.audit.place.Place`; calls,
+ownerships and holds go to the holds of the process, too. Nothing here knows another
+process.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from safeconsumer.audit import facts
+from safeconsumer.audit.entries import (
+    Acked,
+    Assigned,
+    Begins,
+    Call,
+    Clock,
+    Committed,
+    Completed,
+    Deliver,
+    Dropped,
+    Entry,
+    Handle,
+    Handled,
+    Hold,
+    Kept,
+    Lift,
+    Lost,
+    Moved,
+    Other,
+    Reset,
+    Return,
+    Revoked,
+    Running,
+    Transactional,
+    Unseen,
+    Working,
+)
+from safeconsumer.audit.findings import Address
+from safeconsumer.audit.holding import Change, Holds, Placed
+from safeconsumer.audit.place import Place, Take
+from safeconsumer.audit.reading import (
+    TopicPartition,
+    covering,
+    is_partition,
+    partition_of,
+    tp_of,
+)
+from safeconsumer.errors.base import JournalError
+from safeconsumer.journal.format import tp_text
+
+_OF_HOLDS = frozenset({"pause", "resume", "assign", "unsubscribe"})
+
+
+class Process:
+    """
+    One process, as far as its journal was read.
+
+    Args:
+        name: names the process.
+        group: its consumer group.
+        takes: returns what takes the facts about a group, or about a partition; called
+            once for each.
+        is_each: as of :class:`~safeconsumer.audit.place.Place`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        group: str,
+        takes: Callable[[Address], Take],
+        *,
+        is_each: bool = False,
+    ) -> None:
+        self.name, self.group = name, group
+        self._takes = takes
+        self._is_each = is_each
+        self._of_group = takes(Address(group))
+        self._places: dict[TopicPartition, Place] = {}
+        self._named: dict[str, Place] = {}
+        self._holds = Holds()
+        self._marks: dict[str, tuple[int, float]] = {}
+        self._last: Entry | Other | None = None
+        self._takers = self._by_event()
+
+    def _by_event(self) -> Mapping[type, Callable[[Any], None]]:
+        return {
+            Acked: self._wrote,
+            Assigned: self._owned,
+            Begins: self._one(Place.begins),
+            Call: self._called,
+            Clock: self._clock,
+            Committed: self._answered,
+            Completed: self._one(Place.completed),
+            Deliver: self._one(Place.deliver),
+            Dropped: self._one(Place.dropped),
+            Handle: self._one(Place.handles),
+            Handled: self._one(Place.handled),
+            Hold: self._read,
+            Kept: self._wrote,
+            Lift: self._lifted,
+            Lost: self._departed,
+            Moved: self._one(Place.moved),
+            Reset: self._one(Place.reset),
+            Return: self._returned,
+            Revoked: self._departed,
+            Running: self._holds.runs,
+            Transactional: self._one(Place.read_transaction),
+            Unseen: self._unseen,
+            Working: self._works,
+        }
+
+    def read(self, entries: Iterable[Entry | Other]) -> None:
+        """
+        Follow entries, which come in their order; once all are read, :meth:`end`.
+
+        Raises:
+            JournalError: an entry is broken, or names something that cannot be read.
+        """
+        takers, named = self._takers, self._named
+        entry: Entry | Other | None = self._last
+        try:
+            for entry in entries:
+                if type(entry) is Deliver and entry.tp in named:
+                    named[entry.tp].deliver(entry)
+                    continue
+                take = takers.get(type(entry))
+                if take is not None:
+                    self._take(take, entry)
+        finally:
+            self._last = entry
+
+    def _take(self, take: Callable[[Any], None], entry: Entry | Other) -> None:
+        try:
+            take(entry)
+        except ValueError as error:
+            message = f"the journal of {self.name}, entry {entry.n}: {error}"
+            raise JournalError(message) from error
+
+    def end(self) -> None:
+        """Tell what only the end of the journal shows."""
+        entry = self._last
+        if entry is not None:
+            for one in self._holds.placed:
+                self._was_held(one)
+            for place in self._places.values():
+                place.end(entry.n, entry.at)
+            self._of_group(facts.End(n=entry.n, at=entry.at))
+
+    # ------------------------------------------------------------ of one partition
+
+    def _place(self, name: str) -> Place:
+        known = self._named.get(name)
+        if known is None:
+            tp = partition_of(name)
+            if tp_text(tp) != name:
+                message = f"{name[:300]!r} is no partition: write topic:number"
+                raise ValueError(message)
+            take = self._takes(Address(self.group, *tp))
+            known = Place(tp, self._holds, take, is_each=self._is_each)
+            self._named[name] = self._places[tp] = known
+            for what, (n, at) in self._marks.items():
+                known.works(n, at) if what == "working" else known.mark(what, n, at)
+        return known
+
+    def _one(self, follow: Callable[[Place, Any], None]) -> Callable[[Any], None]:
+        def take(entry: Any) -> None:  # noqa: ANN401 - any entry with a partition
+            follow(self._place(entry.tp), entry)
+
+        return take
+
+    def _wrote(self, entry: Acked | Kept) -> None:
+        take = self._takes(Address(None, *tp_of(entry.tp)))
+        n, at, first = entry.n, entry.at, entry.first
+        if isinstance(entry, Kept):
+            take(facts.Kept(n=n, at=at, first=first))
+        else:
+            take(facts.Acked(n=n, at=at, first=first, last=entry.last))
+
+    # ------------------------------------------------------------ of several
+
+    def _owned(self, entry: Assigned) -> None:
+        self._changed(self._holds.gained(entry))
+        for name in entry.partitions:
+            self._place(name).assigned(entry)
+
+    def _departed(self, entry: Revoked | Lost) -> None:
+        self._holds.departed(entry)
+        for name in entry.partitions:
+            self._place(name).departed(entry)
+
+    def _answered(self, entry: Committed) -> None:
+        for name, offset in entry.offsets.items():
+            found = None if offset is None else (offset, entry.notes.get(name, ""))
+            self._place(name).answered(found, entry.n)
+
+    def _unseen(self, entry: Unseen) -> None:
+        self._marks["unseen"] = entry.n, entry.at
+        for place in self._places.values():
+            place.mark("unseen", entry.n, entry.at)
+
+    def _works(self, entry: Working) -> None:
+        self._marks["working"] = entry.n, entry.at
+        for place in self._places.values():
+            place.works(entry.n, entry.at)
+
+    def _clock(self, entry: Clock) -> None:
+        bounds = {"least": entry.least, "most": entry.most}
+        self._of_group(facts.Clock(n=entry.n, at=entry.at, **bounds))
+
+    # ------------------------------------------------------------ calls
+
+    def _called(self, entry: Call) -> None:
+        if entry.op in _OF_HOLDS:
+            self._changed(self._holds.called(entry))
+        elif entry.op == "seek":
+            for name in entry.offsets or ():
+                self._place(name).seeking(entry)
+        elif entry.op == "commit":
+            for place, offset in self._committed(entry):
+                place.committing(entry, offset)
+
+    def _returned(self, entry: Return) -> None:
+        if entry.op in _OF_HOLDS:
+            self._changed(self._holds.returned(entry))
+        elif entry.op == "seek":
+            for name, offset in (entry.offsets or {}).items():
+                self._place(name).sought(entry, offset)
+        elif entry.op == "commit":
+            for place, offset in self._committed(entry):
+                place.committed(entry, offset)
+
+    def _committed(self, entry: Call) -> Iterator[tuple[Place, int]]:
+        for name, offset in (entry.offsets or {}).items():
+            place = self._place(name)
+            if offset is not None:
+                yield place, offset
+
+    # ------------------------------------------------------------ holds
+
+    def _read(self, entry: Hold) -> None:
+        owner = entry.owner or ""
+        if ":" in owner:  # of the group or of operators
+            self._of_group(
+                facts.Read(
+                    n=entry.n,
+                    at=entry.at,
+                    scope=entry.scope,
+                    owner=owner,
+                    written=entry.written,
+                )
+            )
+        self._changed(self._holds.hears(entry))
+
+    def _lifted(self, entry: Lift) -> None:
+        change = self._holds.lifted(entry)
+        for place in self._covered(entry.scope):
+            place.lifted(entry)
+        self._changed(change)
+
+    def _changed(self, change: Change) -> None:
+        if "working" in self._marks:
+            for one in change.placed:
+                for place in self._covered(one.scope):
+                    place.placed(one)
+        for one, until in change.ended:
+            self._was_held(one, until)
+
+    def _was_held(self, one: Placed, until: float | None = None) -> None:
+        self._of_group(
+            facts.Held(
+                n=one.number,
+                at=one.at,
+                scope=one.scope,
+                owner=one.owner,
+                lifetime=one.lifetime,
+                expires=None if one.until == math.inf else one.until,
+                until=until,
+                how=one.how,
+            )
+        )
+
+    def _covered(self, scope: str) -> Sequence[Place]:
+        if is_partition(scope):
+            place = self._places.get(partition_of(scope))
+            return () if place is None else (place,)
+        covers = covering(scope)
+        return [place for tp, place in self._places.items() if covers(tp)]

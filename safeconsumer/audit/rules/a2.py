@@ -1,0 +1,196 @@
+"""
+A2: every record is delivered.
+
+Offsets decide. Positions go over what is no record, too: only where producers' journals,
+or the topic itself, say what was written, a record that nobody delivered is one for sure.
+What the application skipped by a seek is not missing, nor what the client's reset rule
+skipped, unless the log still has it. Members without a group share nothing: each must
+deliver all records between its first position and its last record.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from attrs import frozen
+
+from safeconsumer.audit.case import Acknowledged, Case, Epoch
+from safeconsumer.audit.findings import Address, Basis, Finding
+from safeconsumer.audit.rules.a4 import jumped
+from safeconsumer.audit.rules.rule import Rule, Unjudged
+from safeconsumer.audit.spans import Span, Spans, between, merged, uncovered
+
+# Why it is not judged where everything that was written should have been delivered.
+_UNTOLD = (
+    "nothing says what was written: that takes producers' journals, or the topic "
+    "(audit --against-topic)"
+)
+
+# Why it is not judged where a position went over what may have been records.
+_UNRECORDED = (
+    "had no record, in a topic that is not compacted and of which no transaction was "
+    "read: "
+)
+
+# Why it is not judged where a position was out of range.
+_UNKEPT = "only the topic says where its log begins (audit --against-topic)"
+
+
+def of_offsets(check: str, case: Address, offset: int, evidence: str) -> Finding:
+    """Return what offsets of several members together show."""
+    return Finding(
+        check=check,
+        case=case,
+        member="",
+        offset=offset,
+        evidence=evidence,
+        basis=Basis.OFFSETS,
+    )
+
+
+def _across(case: Case) -> Iterator[Finding | Unjudged]:
+    if not case.parts and not case.address.group and case.acknowledged.told:
+        yield "A2", "no journal says who read the acknowledged records"
+    if not case.incomparable:
+        yield from _missing_of_all(case)
+
+
+def _missing_of_all(case: Case) -> Iterator[Finding]:
+    if not case.address.group and not case.settings.is_drained:
+        for part in case.parts.values():
+            yield from _missing(case, part.epochs)
+    else:
+        yield from _missing(case, case.epochs)
+
+
+def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
+    acknowledged, address = case.acknowledged, case.address
+    written = merged(acknowledged.told)
+    # Within an ownership, a missing record looks like an offset without a record.
+    known_from = acknowledged.known_from if written else math.inf
+    skips = skipped(epochs, acknowledged.kept)
+    passed = merged([*positions(epochs), *skips]) if known_from else ()
+    for (_, end), (start, _) in pairwise(passed):
+        if end < known_from:
+            said = f"nobody delivered offsets {end} to {min(start, known_from) - 1}"
+            yield of_offsets("A2", address, end, said)
+    if not written:
+        return
+    covered = merged([*(span for one in epochs for span in one.came), *skips])
+    if not case.settings.is_drained:
+        # Records before the first position of an ownership may have been read before
+        # there were journals. Records after the last delivery may still come, unless
+        # the position has passed them and is committed.
+        stood = [start for one in epochs for start in one.runs.starts]
+        over = (min(one.sure, one.end) for one in epochs if one.sure >= 0)
+        bottom = min([*covered.starts[:1], *stood], default=0)
+        written = between(written, bottom, max([*covered.ends[-1:], *over, 0]))
+    for start, end in uncovered(written, covered):
+        said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
+        yield of_offsets("A2", address, start, said)
+
+
+def positions(epochs: Iterable[Epoch]) -> Spans:
+    """Return what positions went over, records or not."""
+    return merged(span for one in epochs for span in one.runs)
+
+
+def deleted(epochs: Iterable[Epoch], kept: int | None) -> Spans:
+    """Return what the client's reset rule skipped, where the log begins behind it."""
+    spans = (span for one in epochs for span in one.deleted)
+    return merged(span for span in spans if kept is None or span[0] < kept)
+
+
+def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
+    """Return what a seek, or the client's reset rule, skipped."""
+    found = [span for one in epochs for span in one.skipped]
+    found += deleted(epochs, kept)
+    # A seek before anything came skips what lies between all others and its target.
+    sought = {one.runs.starts[0] for one in epochs if one.was_sought and one.runs}
+    end = 0
+    for start, end_of_run in positions(epochs):
+        if start in sought:
+            found.append((end, start))
+        end = end_of_run
+    return merged(found)
+
+
+# ---------------------------------------------------------------- what is not known
+
+
+@frozen
+class Unrecorded:
+    """
+    Offsets that positions went over and of which no member had a record.
+
+    A transaction leaves one of them at least: they are counted, not kept.
+
+    Attributes:
+        first: the first run of them; None if there are none.
+        count: how many there are.
+    """
+
+    first: Span | None
+    count: int
+
+
+def unrecorded(case: Case) -> Unrecorded:
+    """
+    Return the offsets that positions went over and of which no member had a record.
+
+    Where something says what was written, these are missing, or had none.
+    """
+    acknowledged: Acknowledged = case.acknowledged
+    is_known = acknowledged.told or acknowledged.kept is not None
+    upto = acknowledged.known_from if is_known else math.inf
+    shared = [case.epochs]
+    if not case.address.group:
+        shared = [one.epochs for one in case.parts.values()]
+    first, count = None, 0
+    for epochs in shared:
+        came = merged(span for one in epochs for span in one.came)
+        for start, over in uncovered(positions(epochs), came):
+            if start < upto:
+                first = first or (start, int(min(over, upto)))
+                count += int(min(over, upto)) - start
+    return Unrecorded(first, count)
+
+
+def _why_open(case: Case) -> str:
+    # Losses that were found are losses nevertheless.
+    acknowledged = case.acknowledged
+    if acknowledged.kept is None:
+        for part in case.parts.values():
+            for jump in part.jumps:
+                if jump.end > jump.start:
+                    said = jumped(part.member, jump.n, jump.start, jump.end)
+                    return f"{said}: {_UNKEPT}"
+    if hole := _hole(case):
+        return hole
+    if not case.settings.is_drained:
+        return ""
+    # Whether everything came cannot be concluded from what came.
+    if not acknowledged.told and not case.is_written:
+        return _UNTOLD
+    least = acknowledged.known_from
+    passed = positions(case.epochs)
+    if any(uncovered(merged([(0, least)] if least else []), passed)):
+        return f"what the topic had before offset {least} is deleted"
+    return ""
+
+
+def _hole(case: Case) -> str:
+    is_plain = case.address.topic in case.settings.uncompacted
+    if not is_plain or any("transactional" in one.marks for one in case.parts.values()):
+        return ""
+    first = unrecorded(case).first
+    if first is None:
+        return ""
+    start, end = first
+    where = "audit --against-topic tells"
+    if case.acknowledged.kept is not None:
+        where = "the topic has deleted them since"
+    return f"offsets {start} to {end - 1} {_UNRECORDED}{where}"
+
+
+RULE = Rule(check="A2", basis=Basis.OFFSETS, across=_across, left_open=_why_open)

@@ -1,0 +1,21 @@
+"""A3: a member delivers what it owns, and within an ownership without a gap."""
+
+from collections.abc import Iterator
+
+from safeconsumer.audit.facts import Came
+from safeconsumer.audit.rules.rule import Broken, Rule
+
+
+def _came(fact: Came) -> Iterator[Broken]:
+    if not fact.is_owned:
+        yield fact.first, "delivered without owning it"
+    if fact.is_peek:
+        return
+    start, first, last, end = fact.start, fact.first, fact.last, fact.next
+    if not start <= first <= last < end or fact.count > last - first + 1:
+        yield first, f"offsets {first} to {last} do not lie in {start} to {end - 1}"
+    if fact.stood is not None and start > fact.stood:
+        yield fact.stood, f"went on at {start}; {fact.stood} was next"
+
+
+RULE = Rule(check="A3", of={Came: _came})

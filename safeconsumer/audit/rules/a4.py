@@ -1,0 +1,67 @@
+"""
+A4: nothing is passed over, and nothing comes again within an ownership.
+
+Within an ownership a run of records begins where the position is. An ownership begins
+where the broker answered that the group has committed, or where the member left off if a
+rebalance gave the partition back; a seek of the program, and an operator's reset that
+the holds topic confirms, choose another place. The client's reset rule is its own word:
+where it goes back, this is not judged.
+"""
+
+from collections.abc import Iterator
+
+from safeconsumer.audit.case import Case, Part
+from safeconsumer.audit.control import Control
+from safeconsumer.audit.facts import Came, Reset
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.rules.begins import of_check, wrong_begins
+from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
+
+
+def _came(fact: Came) -> Iterator[Broken]:
+    if not fact.is_peek and fact.stood is not None and fact.start < fact.stood:
+        yield fact.start, f"went back to {fact.start}; {fact.stood} was next"
+
+
+def _across(case: Case) -> Iterator[Finding | Unjudged]:
+    yield from of_check("A4", wrong_begins(case))
+    for part in case.parts.values():
+        for jump in part.jumps:
+            if jump.end < jump.start and not jump.is_sought:
+                yield "A4", jumped(part.member, jump.n, jump.start, jump.end)
+        for reset in part.resets:
+            yield from _confirmed(case, part, reset)
+
+
+def jumped(member: str, entry: int, start: int, end: int) -> str:
+    """Return the sentence that the client has reset a position."""
+    return f"{member} says in entry {entry} that the position was reset from {start} to {end}"
+
+
+def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjudged]:
+    # A member's word that it was moved counts if an operator's hold says so, too.
+    control, group = case.control, case.address.group
+    target = group, reset.owner, f"{case.address.topic}:{case.address.partition}"
+    if control is not None and (*target, reset.offset) in control.targets:
+        return
+    if control is not None and _has_all(control, case, reset.at):
+        said = f"{reset.owner} is said to have moved it here; no hold of theirs says so"
+        yield Finding.of_entry(
+            "A4", case.address, part.member, reset, reset.offset, said
+        )
+        return
+    why = (
+        f"{part.member} says in entry {reset.n} that {reset.owner} moved it to "
+        f"{reset.offset}; only the control topics can confirm that (--control, or "
+        "--history FILE)"
+    )
+    yield from ((check, why) for check in ("A2", "A4", "A5", "A6"))
+
+
+def _has_all(control: Control, case: Case, at: float) -> bool:
+    skew = case.settings.clock_skew
+    is_known = not control.trouble and at >= control.since + skew
+    return is_known and not control.may_lack(at, skew)
+
+
+RULE = Rule(check="A4", basis=Basis.COMMITS, of={Came: _came}, across=_across)

@@ -1,0 +1,59 @@
+"""
+A5: only what was delivered is committed, by its owner, and nothing is taken back.
+
+A commit is compared with the position and the ownership at its call, whenever its answer
+comes, and counts once it is acknowledged. After a seek what was committed before may be
+committed again. An ownership does not commit less than where the broker had it begin.
+"""
+
+from collections.abc import Iterator
+
+from attrs import evolve
+
+from safeconsumer.audit.case import Case
+from safeconsumer.audit.facts import Committed
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
+
+_NOT_OWNED = "committed without owning it"
+
+
+def _is_behind(fact: Committed) -> str:
+    # Why an offset is wrong; "" if it is right.
+    if not fact.is_done or fact.is_before:
+        return ""
+    offset, stood = fact.offset, fact.stood
+    if stood is not None and offset > stood:
+        return f"committed {offset}, delivered only up to {stood}"
+    if offset < fact.floor:
+        return f"committed {offset}, {fact.floor} was committed before"
+    return ""
+
+
+def _committed(fact: Committed) -> Iterator[Broken]:
+    if why := _is_behind(fact):
+        yield fact.offset, why
+    elif fact.is_done and not fact.is_owned and fact.departed_in is None:
+        yield fact.offset, _NOT_OWNED
+
+
+def _across(case: Case) -> Iterator[Finding | Unjudged]:
+    # A cooperative rebalance revokes in one generation and assigns in the next: in
+    # between nobody owns the partition, and its old owner may commit.
+    given = {one.generation for one in case.epochs}
+    for name, part in case.parts.items():
+        for fact in part.late:
+            if fact.departed_in in given and not _is_behind(fact):
+                found = Finding.of_entry(
+                    "A5", case.address, name, fact, fact.offset, _NOT_OWNED
+                )
+                yield evolve(found, basis=Basis.GENERATIONS)
+        for fact in part.unplaced:
+            if fact.offset and not _is_behind(fact):
+                why = (
+                    f"{name} committed {fact.offset}, but its position then is unknown"
+                )
+                yield "A5", why
+
+
+RULE = Rule(check="A5", of={Committed: _committed}, across=_across)

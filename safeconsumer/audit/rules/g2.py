@@ -1,0 +1,23 @@
+"""
+G2: no record is delivered while the partition is held for the group.
+
+When it was held is known from the holds topic, by the broker's clock. An ownership that
+began after some member had read the hold is bound by it from its first record on; all
+others once patience is over.
+"""
+
+from collections.abc import Iterator
+
+from safeconsumer.audit.case import Case
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.rules.group_holds import under_group_holds, unknown_holds
+from safeconsumer.audit.rules.rule import Rule, Unjudged
+
+
+def _across(case: Case) -> Iterator[Finding | Unjudged]:
+    yield from under_group_holds(case, "G2")
+    if why := unknown_holds(case):
+        yield "G2", why
+
+
+RULE = Rule(check="G2", basis=Basis.CLOCKS, across=_across)

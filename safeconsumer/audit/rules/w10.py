@@ -1,0 +1,25 @@
+"""
+W10: no handler begins on a record of a held partition.
+
+A handler that had begun when the hold came into force may write its start later: with
+the hold stand the offsets that handlers were working on. Each of these may begin once,
+and nothing else may. For holds of the group the holds topic says when, as for G2.
+"""
+
+from collections.abc import Iterator
+
+from safeconsumer.audit.case import Case
+from safeconsumer.audit.findings import Finding
+from safeconsumer.audit.rules.group_holds import under_group_holds, unknown_holds
+from safeconsumer.audit.rules.own_holds import under_own_holds
+from safeconsumer.audit.rules.rule import Rule, Unjudged
+
+
+def _across(case: Case) -> Iterator[Finding | Unjudged]:
+    yield from under_own_holds(case, "W10")
+    yield from under_group_holds(case, "W10")
+    if case.is_working and (why := unknown_holds(case)):
+        yield "W10", why
+
+
+RULE = Rule(check="W10", across=_across)

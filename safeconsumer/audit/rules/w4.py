@@ -1,0 +1,13 @@
+"""W4: nothing is committed beyond a record that is not complete."""
+
+from collections.abc import Iterator
+
+from safeconsumer.audit.facts import Open
+from safeconsumer.audit.rules.rule import Broken, Rule
+
+
+def _open(fact: Open) -> Iterator[Broken]:
+    yield fact.first, f"committed {fact.offset}, {fact.first} is not complete"
+
+
+RULE = Rule(check="W4", of={Open: _open})

@@ -1,0 +1,51 @@
+"""
+W5: every record is handled to its end, once in an ownership.
+
+No handler begins a record that is complete or was never delivered. Where everything
+should be done by now (``--drained``), nothing is left that no handler completed; for a
+member without a worker, delivered records count as completed. What a worker gave up
+because its program went beyond it is for those who get it after that.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from safeconsumer.audit.case import Case, Epoch
+from safeconsumer.audit.facts import Handles
+from safeconsumer.audit.findings import Finding
+from safeconsumer.audit.rules.a2 import deleted, of_offsets, skipped
+from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
+from safeconsumer.audit.spans import Span, merged, uncovered
+
+
+def _began(fact: Handles) -> Iterator[Broken]:
+    for offset in fact.unknown:
+        yield offset, f"began {offset}, which is complete or was not delivered"
+
+
+def _across(case: Case) -> Iterator[Finding | Unjudged]:
+    if not (case.settings.is_drained and case.is_working) or case.incomparable:
+        return
+    kept = case.acknowledged.kept
+    spans = [span for one in case.parts.values() for span in one.done]
+    plain = [one for one in case.epochs if not case.parts[one.member].is_working]
+    workers = [one for one in case.epochs if case.parts[one.member].is_working]
+    covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
+    passed = [one for one in workers if one.passed]
+    stay = merged(span for one in workers for span in _came_to_stay(one, passed))
+    skips = [
+        *skipped([*plain, *workers], kept),
+        *(span for one in passed for span in one.passed),
+    ]
+    written = uncovered(merged(case.acknowledged.told), merged(skips))
+    came = uncovered(stay, deleted(workers, kept))
+    for start, end in uncovered(merged([*written, *came]), covered):
+        said = f"nobody completed offsets {start} to {end - 1}"
+        yield of_offsets("W5", case.address, start, said)
+
+
+def _came_to_stay(epoch: Epoch, passed: Iterable[Epoch]) -> Iterable[Span]:
+    since = [span for one in passed if one.is_since(epoch) for span in one.passed]
+    return uncovered(merged(epoch.came), merged(since)) if since else epoch.came
+
+
+RULE = Rule(check="W5", of={Handles: _began}, across=_across)

@@ -1,0 +1,183 @@
+"""Judges how far the holds topic is read, and writes reports, with clients of any library."""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from safeconsumer.group.barrier import Offsets
+from safeconsumer.group.control_clients import Remade
+
+# Seconds without knowing that everything was read, after which the topic counts as
+# unreachable; between two questions where it ends, and whether it was created again.
+SILENCE = 5.0
+ASK_EVERY = 1.0
+COMPARE_EVERY = 30.0
+WRITE_SECONDS = 10
+
+
+class TopicLostError(Exception):
+    """The holds topic cannot be read on: the reader begins again."""
+
+
+class Progress:
+    """
+    How far the holds topic is read, and whether that is still the topic.
+
+    Thread rules: any thread may note an end, or that it is another topic; all else is
+    the reader's.
+
+    Args:
+        name: the topic.
+
+    Attributes:
+        at: the offset below which everything was returned.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.at = self._end = 0
+        self._waited = self._asked_at = self._compared_at = 0.0
+        self._lost: TopicLostError | None = None
+
+    @property
+    def offsets(self) -> Offsets:
+        """The offset below which everything was returned, by partition."""
+        return {(self._name, 0): self.at}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has read up to where the topic ended at its beginning."""
+        return self.at >= self._end
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is known to be another topic, or to lack records."""
+        return self._lost is not None
+
+    def begin(self, first: int, end: int, *, is_other: bool) -> tuple[Remade, ...]:
+        """
+        Begin where it was, or at the first record; return the topic if it was made again.
+
+        Args:
+            first: where the topic begins.
+            end: where it ends.
+            is_other: whether it is known to be another one than the one that was read.
+        """
+        remade: tuple[Remade, ...] = ()
+        if is_other or end < self.at:
+            remade = (Remade(self._name, self.at, end),)
+            self.at = 0
+        self.at, self._end = max(self.at, first), end
+        self._waited, self._lost = 0.0, None
+        self._asked_at = self._compared_at = time.monotonic()
+        return remade
+
+    def note_turn(self, began: float, most: float) -> None:
+        """
+        Note a turn that has ended, and that waited for so many seconds at most.
+
+        Raises:
+            TopicLostError: the topic was made again, or nothing is known of it.
+        """
+        # While its caller was busy, or this process stood still, nothing was awaited.
+        self._waited += min(time.monotonic() - began, most)
+        if self._lost is not None:
+            raise self._lost
+        if self._waited > SILENCE:
+            message = f"no answer about {self._name} for {SILENCE:.0f} s"
+            raise TopicLostError(message)
+
+    def is_time_to_ask(self) -> bool:
+        """Tell whether to ask where the topic ends; then not for another second."""
+        if (now := time.monotonic()) - self._asked_at < ASK_EVERY:
+            return False
+        self._asked_at = now
+        return True
+
+    def is_time_to_compare(self) -> bool:
+        """Tell whether to find out if the topic was created again; then not for a while."""
+        if (now := time.monotonic()) - self._compared_at < COMPARE_EVERY:
+            return False
+        self._compared_at = now
+        return True
+
+    def note_end(self, asked_at: int, end: int) -> None:
+        """Note where the topic ends; it was asked with everything read below an offset."""
+        if end < asked_at:
+            self.lose("lost its end, or was made again")
+        elif self.at >= end:
+            # Everything was read that was written before the question.
+            self._waited = 0.0
+
+    def lose(self, why: str) -> None:
+        """Let the next turn raise."""
+        self._lost = TopicLostError(f"{self._name} {why}")
+
+
+class ReportProducer(Protocol):
+    """A library's producer for one status topic."""
+
+    def write(self, key: bytes, value: bytes, at_ms: int) -> int:
+        """Write a report, and wait; return its time as the broker has it."""
+
+    def close(self) -> None:
+        """Give it up; it does not wait for its end."""
+
+
+class StatusTopic:
+    """
+    Writes a member's reports, and waits for each.
+
+    Args:
+        connect: makes a producer; it raises if there is no such topic.
+        is_missing: tells whether an error says that there is no such topic.
+        is_refused: tells whether an error says that this client may not write it.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], ReportProducer],
+        is_missing: Callable[[BaseException], bool],
+        is_refused: Callable[[BaseException], bool],
+    ) -> None:
+        self._connect = connect
+        self.is_missing, self.is_refused = is_missing, is_refused
+        self._producer: ReportProducer | None = None
+        self._is_closed = False
+
+    def send(
+        self,
+        key: bytes,
+        value: bytes,
+        at_ms: int,
+        acknowledged: Callable[[int, float], object],
+        failed: Callable[[BaseException], object],
+    ) -> None:
+        """Send a report, and wait until it is acknowledged, refused or given up."""
+        del failed  # it is raised
+        if self._producer is None and not self._is_closed:
+            self._producer = self._connect()
+        if self._is_closed:  # a report that comes late must leave no client behind
+            self.drop()
+        if (producer := self._producer) is None:
+            message = "its client is closed"
+            raise ValueError(message)
+        sent = time.monotonic()
+        try:
+            written_ms = producer.write(key, value, at_ms)
+        except BaseException:
+            self.drop()  # the topic may be gone: the next report finds out
+            raise
+        acknowledged(written_ms, sent)
+
+    def drop(self) -> None:
+        """Give up the producer, if there is one."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
+
+    def close(self, until: float) -> None:
+        """Give up the producer: every report was waited for, or is late already."""
+        del until
+        self._is_closed = True
+        self.drop()

@@ -1,0 +1,133 @@
+"""Describes the Kafka clients that streams need, of Java's library or another."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.fold import Written
+from safeconsumer.group.topics import Facts
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.spark.offsets import Offsets
+
+
+class HoldsTopic(Protocol):
+    """
+    Reads the holds topic in the rhythm of plans: each up to where the topic ends then.
+
+    After an exception its caller closes it. The next :meth:`connect` makes other
+    clients, and the next :meth:`begin` goes on where it was.
+
+    Thread rules: one thread at a time.
+    """
+
+    @property
+    def position(self) -> int | None:
+        """The offset below which everything was read; None: nothing yet."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has read up to where the topic ended at the last :meth:`begin`."""
+
+    def connect(self) -> bool:
+        """Make the clients, if there are none; return whether they were made."""
+
+    def facts(self, until: float) -> Facts:
+        """
+        Return the topic's settings.
+
+        Args:
+            until: the end of its patience on the monotonic clock, here and below.
+        """
+
+    def begin(self, until: float) -> Remade | None:
+        """
+        Ask where the topic ends now, to read up to there.
+
+        Returns:
+            The topic, if it was created again or cut: it is read from its beginning.
+        """
+
+    def read(self, until: float) -> Sequence[Written]:
+        """Return the next records, once they have come; it may return none."""
+
+    def reason(self, error: BaseException) -> str:
+        """Return for people why a method failed."""
+
+    def close(self) -> None:
+        """Close the clients; what was read stays known. It may be called twice."""
+
+
+class StatusTopic(Protocol):
+    """
+    Writes reports, and connects at the first one.
+
+    Thread rules: one thread.
+    """
+
+    def send(self, key: bytes, value: bytes, at_ms: int) -> None:
+        """Send a report, and wait until it is acknowledged."""
+
+    def close(self) -> None:
+        """Close the client, if there is one; the next report makes another."""
+
+
+class Cluster(Protocol):
+    """
+    Answers a stream's questions about its topics, and commits its progress.
+
+    It connects at the first question; ``until`` is of the monotonic clock.
+
+    Thread rules: any thread.
+    """
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The exceptions with which it fails; others are defects."""
+
+    def firsts(
+        self, partitions: Collection[TopicPartition], until: float
+    ) -> Mapping[TopicPartition, int]:
+        """Return the first offsets that are there."""
+
+    def topic_ids(self, names: Collection[str], until: float) -> Mapping[str, str]:
+        """Return the topics' ids."""
+
+    def group(self, name: str, until: float) -> tuple[int, Mapping[object, str]]:
+        """Return how many members a group has, and the metadata of what it committed."""
+
+    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
+        """Commit offsets to a group without members, with this metadata."""
+
+    def reason(self, error: BaseException) -> str:
+        """Return for people why a method failed."""
+
+    def close(self) -> None:
+        """Close the client; it may be called twice."""
+
+
+class Clients(Protocol):
+    """
+    Makes the clients of one cluster and login.
+
+    Thread rules: any thread.
+    """
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The exceptions with which its clients fail, OSError too; others are defects."""
+
+    def holds_topic(self, name: str) -> HoldsTopic:
+        """Return what reads the holds topic; it connects to nothing yet."""
+
+    def status_topic(self, name: str) -> StatusTopic:
+        """Return what writes the status topic; it connects to nothing yet."""
+
+    def cluster(self) -> Cluster:
+        """Return what answers questions about topics; it connects to nothing yet."""
+
+
+class MakesClients(Protocol):
+    """Makes the clients of a stream, with properties as Java's clients name them."""
+
+    def __call__(self, properties: Mapping[str, str], /) -> Clients:
+        """Return the clients."""

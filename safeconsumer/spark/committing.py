@@ -1,0 +1,112 @@
+"""Commits a stream's progress to a consumer group of its own, after each batch."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from safeconsumer._waits import InterruptibleEvent
+from safeconsumer.errors.base import SparkSettingError
+from safeconsumer.spark.clients import Cluster
+from safeconsumer.spark.offsets import Offsets
+
+# Seconds for one commit, and for the last one.
+_COMMIT_SECONDS = 5.0
+_CLOSE_SECONDS = 2.0
+# The metadata of each committed offset begins so, by which ours are known.
+MARK = "safeconsumer stream"
+
+log = logging.getLogger("safeconsumer.spark")
+
+
+class Committer:
+    """
+    Commits the ends of batches, the newest ones only, on a thread of its own.
+
+    A failure is reported once, and the next batch tries again: no batch waits for it.
+
+    Thread rules: any thread.
+
+    Args:
+        cluster: commits the offsets.
+        group: the group.
+        failed: called with the reason when commits begin to fail, and with an empty
+            text when they succeed again.
+    """
+
+    def __init__(
+        self, cluster: Cluster, group: str, failed: Callable[[str], object]
+    ) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._failed = failed
+        self._why = ""
+        self._lock = threading.Lock()
+        self._ends: Offsets = {}
+        self._note = ""
+        self._is_over = False
+        self._changed = InterruptibleEvent()
+        self._thread = threading.Thread(
+            target=self._run, name="safeconsumer-commits", daemon=True
+        )
+        self._thread.start()
+
+    def commit(self, ends: Offsets, query: str) -> None:
+        """Commit these offsets soon; it does not block."""
+        with self._lock:
+            self._ends, self._note = ends, f"{MARK} {query}".strip()
+        self._changed.set()
+
+    def close(self) -> None:
+        """Commit what is left, and end the thread, in two seconds at most."""
+        self._is_over = True
+        self._changed.set()
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._is_over:
+            self._changed.wait(None)
+            self._changed.clear()
+            self._commit()
+        self._commit()
+        self._cluster.close()
+
+    def _commit(self) -> None:
+        with self._lock:
+            ends, note = self._ends, self._note
+            self._ends = {}
+        if not ends:
+            return
+        until = time.monotonic() + _COMMIT_SECONDS
+        why = ""
+        try:
+            self._cluster.commit(self._group, ends, note, until)
+        except Exception as error:  # noqa: BLE001 - it must not end the thread
+            why = self._cluster.reason(error)
+        if bool(why) != bool(self._why):
+            self._failed(why)
+        self._why = why
+
+
+def require_own(group: str, members: int, notes: Mapping[object, str]) -> None:
+    """
+    Return if a group can be a stream's own.
+
+    Args:
+        group: its name.
+        members: how many it has.
+        notes: the metadata of its committed offsets.
+
+    Raises:
+        SparkSettingError: it has members, or offsets that others have committed: those
+            of a fleet that is away would move.
+    """
+    others = [one for one in notes.values() if not one.startswith(MARK)]
+    if not members and not others:
+        return
+    has = f"has {members} members" if members else "has offsets that others committed"
+    message = (
+        f"commitGroup: group {group} {has}; name a group that only this stream commits "
+        "to, for example the query's name with -progress behind it"
+    )
+    raise SparkSettingError(message)

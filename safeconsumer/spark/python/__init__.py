@@ -1,0 +1,9 @@
+"""
+Provides ``format("safekafka")`` in pure Python, for sessions that no jar can reach.
+
+Importing this does not need pyspark.
+"""
+
+from safeconsumer.spark.python.source import SafeKafkaSource
+
+__all__ = ["SafeKafkaSource"]

@@ -1,0 +1,190 @@
+"""Makes kafka-python's clients for control topics, out of Java's properties."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer._kafka.of_group import producers
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.errors.base import ClientPropertyError, SparkSettingError
+from safeconsumer.group import clients, described_topics
+from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.fold import Written
+from safeconsumer.group.topic_reader import TopicReader, written
+from safeconsumer.group.topics import Facts
+from safeconsumer.spark.offsets import Offsets
+from safeconsumer.spark.python import settings
+from safeconsumer.spark.python.topics import Topics
+
+# Milliseconds; a poll ends at the first record, so this only limits how late a read ends.
+_POLL_MS = 20
+_CLOSE_MS = 200
+_WRITE_TIMEOUT = 5.0
+
+
+class PythonClients:
+    """
+    A :class:`~safeconsumer.spark.clients.Clients` on kafka-python.
+
+    Args:
+        topics: the topics of the stream, as its planner sees them.
+        properties: properties of Java's clients; those of reading are left out.
+
+    Raises:
+        ClientPropertyError: a property is refused, or cannot be translated.
+    """
+
+    errors: tuple[type[Exception], ...] = (OSError, kafka_errors.KafkaError)
+
+    def __init__(self, topics: Topics, properties: Mapping[str, str]) -> None:
+        self._topics = topics
+        try:
+            self._base = settings.connection(properties)
+        except SparkSettingError as error:
+            raise ClientPropertyError(*error.args) from error
+
+    def holds_topic(self, name: str) -> "PythonHoldsTopic":
+        """Return what reads the holds topic; it connects to nothing yet."""
+        return PythonHoldsTopic(self._base, name)
+
+    def status_topic(self, name: str) -> "PythonStatusTopic":
+        """Return what writes the status topic; it connects to nothing yet."""
+        return PythonStatusTopic(self._base, name)
+
+    def cluster(self) -> "PlannedCluster":
+        """Return what answers questions about topics; it connects to nothing."""
+        return PlannedCluster(self._topics)
+
+
+class PlannedCluster:
+    """
+    A :class:`~safeconsumer.spark.clients.Cluster` that knows what the planner has asked.
+
+    It has no part in ``commitGroup``, which the Python source refuses.
+    """
+
+    errors = PythonClients.errors
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def firsts(
+        self,
+        partitions: Collection[tuple[str, int]],
+        until: float,  # noqa: ARG002 - it does not ask
+    ) -> dict[tuple[str, int], int]:
+        """Return the first offsets that were there at the last plan."""
+        known = self._topics.firsts
+        return {tp: known[tp] for tp in partitions if tp in known}
+
+    def topic_ids(self, names: Collection[str], until: float) -> dict[str, str]:  # noqa: ARG002 - as above
+        """Return the topics' ids."""
+        known = self._topics.ids
+        return {name: known[name] for name in names if name in known}
+
+    def group(self, name: str, until: float) -> tuple[int, Mapping[object, str]]:
+        """Raise: no group is asked for."""
+        raise NotImplementedError
+
+    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
+        """Raise: nothing is committed."""
+        raise NotImplementedError
+
+    def reason(self, error: BaseException) -> str:
+        """Return for people why a method failed."""
+        return str(error) or type(error).__name__
+
+    def close(self) -> None:
+        """Do nothing: the connections are the planner's."""
+
+
+class PythonHoldsTopic:
+    """
+    A :class:`~safeconsumer.spark.clients.HoldsTopic` on kafka-python.
+
+    Ends are asked over a connection of their own: an idle fetch keeps the other busy.
+    """
+
+    def __init__(self, base: Mapping[str, Any], name: str) -> None:
+        self._base, self._name = base, name
+        self._reader = TopicReader(lambda: clients.reader(base))
+        self._asker: SafeConsumer | None = None
+        self._admin: KafkaAdminClient | None = None
+
+    @property
+    def position(self) -> int | None:
+        """The offset below which everything was read; None: nothing yet."""
+        return next(iter(self._reader.positions.values()), None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has read up to where the topic ended at the last beginning."""
+        return self._reader.is_complete
+
+    def connect(self) -> bool:
+        """Make the clients, if there are none; return whether they were made."""
+        if self._asker is not None:
+            return False
+        self._admin = self._admin or clients.admin(self._base)
+        self._asker = clients.reader(self._base)
+        return True
+
+    def facts(self, until: float) -> Facts:  # noqa: ARG002 - clients have timeouts of their own
+        """Return the topic's facts; raise if it is missing or may not be read."""
+        described_topics.require(self._admin, self._name)
+        (found,) = described_topics.ask(self._admin, [self._name])
+        return found
+
+    def begin(self, until: float) -> Remade | None:  # noqa: ARG002 - as above
+        """Ask where the topic ends now; return it if it was created again, or cut."""
+        found = self._reader.begin([self._name], asker=self._asker)
+        return found[0] if found else None
+
+    def read(self, until: float) -> Sequence[Written]:
+        """Return the next records, once they have come."""
+        left_ms = 1000 * max(0.0, until - time.monotonic())
+        polled = self._reader.turn(min(_POLL_MS, left_ms))
+        return [written(one) for records in polled.values() for one in records]
+
+    def reason(self, error: BaseException) -> str:
+        """Return why the topic could not be read; a broker's refusal says what to do."""
+        return str(error) or type(error).__name__
+
+    def close(self) -> None:
+        """Close the clients; what was read stays known."""
+        asker, self._asker = self._asker, None
+        admin, self._admin = self._admin, None
+        self._reader.close()
+        if asker is not None:
+            asker.close(autocommit=False, timeout_ms=_CLOSE_MS)
+        if admin is not None:
+            admin.close()
+
+
+class PythonStatusTopic:
+    """A :class:`~safeconsumer.spark.clients.StatusTopic` on kafka-python."""
+
+    def __init__(self, base: Mapping[str, Any], name: str) -> None:
+        self._base, self._name = base, name
+        self._producer: KafkaProducer | None = None
+
+    def send(self, key: bytes, value: bytes, at_ms: int) -> None:
+        """Send a report, and wait until it is acknowledged."""
+        if self._producer is None:
+            self._producer = clients.producer(
+                self._base, _WRITE_TIMEOUT, producers.AskingOnceProducer
+            )
+        sent = self._producer.send(
+            self._name, key=key, value=value, partition=0, timestamp_ms=at_ms
+        )
+        sent.get(timeout=_WRITE_TIMEOUT)
+
+    def close(self) -> None:
+        """Close the producer, if there is one; the next report makes another."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producers.end(producer, _CLOSE_MS / 1000)

@@ -1,0 +1,214 @@
+"""
+Plans the batches of a stream of the Python source, in a process beside the driver.
+
+The decision is the one of every stream (``spark.stream``): a plan reads the holds topic
+up to an end that is asked for after the plan began, and held partitions end where they
+start. Here are the questions that the official source answers elsewhere: where a stream
+begins and ends, how a limit is shared, which records are gone, and who reads them.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable
+from functools import partial
+
+from safeconsumer.errors.base import SparkSettingError
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.spark import offsets
+from safeconsumer.spark.controller import ledger
+from safeconsumer.spark.offsets import Offsets
+from safeconsumer.spark.opening import Opening
+from safeconsumer.spark.python.clients import PythonClients
+from safeconsumer.spark.python.reading import Range, lose
+from safeconsumer.spark.python.settings import EARLIEST, LATEST, Settings
+from safeconsumer.spark.python.topics import Topics
+from safeconsumer.spark.skipping import SkipFiles
+from safeconsumer.spark.stream import Stream
+
+NAME = "safekafka"
+
+
+class Planner:
+    """
+    Plans batches; made once for each start of a query.
+
+    Thread rules: one thread.
+
+    Args:
+        settings: of the stream.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._topics = Topics(settings)
+        self._stream = self._opened()
+        self._target: Offsets | None = None
+        self.latest: Offsets | None = None
+
+    def _opened(self) -> Stream:
+        clients = partial(PythonClients, self._topics)
+        opening = Opening(ledger(), clients, _files)
+        return opening.stream(NAME, self._settings.holds)
+
+    def initial(self) -> Offsets:
+        """
+        Return the offsets at which a stream without a checkpoint begins.
+
+        Raises:
+            SparkSettingError: ``startingOffsets`` names other partitions than there are.
+        """
+        firsts, ends = self._topics.bounds(self._topics.partitions())
+        starting = self._settings.starting
+        if isinstance(starting, str):
+            return firsts if starting == "earliest" else ends
+        if differ := sorted(set(starting) ^ set(ends)):
+            message = (
+                "startingOffsets must name the partitions that exist and no others; "
+                f"these differ: {offsets.named(differ)}"
+            )
+            raise SparkSettingError(message)
+        return {
+            tp: {EARLIEST: firsts[tp], LATEST: ends[tp]}.get(at, at)
+            for tp, at in starting.items()
+        }
+
+    def prepare(self) -> None:
+        """Note where the partitions end: a run that ends by itself reads up to there."""
+        self._target = self._topics.bounds(self._topics.partitions())[1]
+
+    def end(self, start: Offsets, most: int | None) -> Offsets:
+        """
+        Return where a batch ends: held partitions end where they start.
+
+        Args:
+            start: where it starts.
+            most: the most offsets that it may have; None: no limit.
+
+        Raises:
+            DataLostError: records that it was to read are gone, and that fails it.
+            HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
+        """
+        firsts, ends = self._bounds(start)
+        self._topics.firsts = firsts
+        facts = {
+            "ends": "no" if self._target is None else "yes",
+            "start": offsets.render(start),
+            "latest": offsets.render(ends),
+            "limit": "none" if most is None else "maximum",
+        }
+        begins = {tp: start.get(tp, firsts.get(tp, 0)) for tp in ends}
+        answer = self._stream.plan({**facts, "end": _limited(begins, ends, most)})
+        if "from" in answer:
+            begins = {**begins, **offsets.parse(answer["from"])}
+            answer = self._stream.freeze({**facts, "end": _limited(begins, ends, most)})
+        self.latest = ends
+        return offsets.parse(answer["end"])
+
+    def _bounds(self, start: Offsets) -> tuple[Offsets, Offsets]:
+        partitions = self._topics.partitions()
+        if self._topics.made_again:
+            names = ", ".join(self._topics.made_again)
+            self._lose(f"{names}: deleted and made again since the last plan")
+        firsts, ends = self._topics.bounds(partitions)
+        if self._target is not None:
+            ends = {tp: min(ends.get(tp, at), at) for tp, at in self._target.items()}
+        if gone := sorted(set(start) - set(ends)):
+            self._lose(f"{offsets.named(gone)}: gone")
+        return firsts, ends
+
+    def tasks(self, start: Offsets, end: Offsets) -> list[tuple[Range, ...]]:
+        """
+        Return who reads a batch: the ranges of each task.
+
+        Raises:
+            DataLostError: records of the batch are gone, and that fails it.
+        """
+        ranges = self._cut(self._ranges(start, end))
+        if not (least := self._settings.least_records):
+            return [(one,) for one in ranges]
+        tasks: list[tuple[Range, ...]] = []
+        size: float = math.inf
+        for one in ranges:
+            if size >= least:
+                tasks.append(())
+                size = 0
+            tasks[-1] += (one,)
+            size += one.end - one.start
+        return tasks
+
+    def _ranges(self, start: Offsets, end: Offsets) -> list[Range]:
+        moved = [tp for tp in sorted(end) if end[tp] != start.get(tp)]
+        firsts, _ = self._topics.bounds(moved)
+        found = []
+        for tp in moved:
+            topic, number = tp
+            first = self._first(tp, start.get(tp), end[tp], firsts[tp])
+            if first < end[tp]:
+                id_ = self._topics.ids.get(topic, "")
+                found.append(Range(topic, number, first, end[tp], id_))
+        return found
+
+    def _first(
+        self, tp: TopicPartition, start: int | None, end: int, first: int
+    ) -> int:
+        """Return where to begin with a partition, after a loss too."""
+        name = offsets.named([tp])
+        if start is None and first and end:
+            self._lose(f"{name}: it is new, and begins at {first} instead of 0")
+        elif end < (start or 0):
+            self._lose(
+                f"{name}: it ends at {end}, before {start}, which was to be read"
+            )
+        elif start is not None and first > start:
+            last = min(first, end) - 1
+            self._lose(f"{name}: records {start} to {last} are deleted")
+        return max(first, start or 0)
+
+    def _cut(self, ranges: list[Range]) -> Iterable[Range]:
+        whole = sum(one.end - one.start for one in ranges)
+        least = self._settings.least_ranges
+        for one in ranges:
+            size = one.end - one.start
+            parts = max(1, round(least * size / whole)) if least > len(ranges) else 1
+            at = [one.start + size * n // parts for n in range(parts + 1)]
+            for first, end in itertools.pairwise(at):
+                if end > first:
+                    yield Range(one.topic, one.partition, first, end, one.topic_id)
+
+    def close(self) -> None:
+        """Report that the stream stops, and close the connections."""
+        self._stream.close()
+        self._topics.close()
+
+    def _lose(self, what: str) -> None:
+        lose(self._settings, what)
+
+
+def _files(folder: str) -> SkipFiles:
+    """Raise: without a folder, which Spark gives no Python source, nothing is skipped."""
+    raise NotImplementedError(folder)
+
+
+def _limited(begins: Offsets, ends: Offsets, most: int | None) -> str:
+    found = ends if most is None else limited(begins, ends, most)
+    return offsets.render(found)
+
+
+def limited(begins: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, int]:
+    """
+    Return where a batch of at most ``most`` offsets ends, as the official source shares.
+
+    Each partition gets its part by how far it is behind; no part is rounded to nothing.
+    """
+    sizes = {tp: max(0, end - begins[tp]) for tp, end in ends.items()}
+    whole = sum(sizes.values())
+    if whole <= most:
+        return dict(ends)
+    return {
+        tp: min(ends[tp], begins[tp] + _part(most * size / whole)) if size else ends[tp]
+        for tp, size in sizes.items()
+    }
+
+
+def _part(share: float) -> int:
+    return math.ceil(share) if share < 1 else math.floor(share)

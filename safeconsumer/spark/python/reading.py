@@ -1,0 +1,244 @@
+"""
+Reads ranges of offsets in an executor, and never fewer records than there are.
+
+A range ends where the *position* of its client has reached its end, past records that
+are compacted away or aborted. No other sign ends it: a client that stands still for too
+long raises. Clients stay in the process between tasks, since a new one takes 200 ms.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import kafka.errors as kafka_errors
+from attrs import evolve, frozen
+from kafka import TopicPartition
+
+from safeconsumer._kafka.of_group.control_reader import topic_ids
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.errors.base import DataLostError, StreamStalledError
+from safeconsumer.spark.python.settings import Settings
+
+_POLL_MS = 1_000
+_CLOSE_MS = 200
+# Clients that wait in a process for its next task; queries with other settings have
+# others.
+_MOST_KEPT = 4
+_GONE = (
+    kafka_errors.LogTruncationError,
+    kafka_errors.NoOffsetForPartitionError,
+    kafka_errors.OffsetOutOfRangeError,
+)
+
+log = logging.getLogger("safeconsumer.spark")
+
+
+@frozen
+class Range:
+    """
+    Offsets of one partition, which one task reads.
+
+    Attributes:
+        topic: its topic.
+        partition: its number.
+        start: the first offset.
+        end: the offset behind the last one.
+        topic_id: the topic's id when the batch was planned; empty: not known.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str = ""
+
+    def __str__(self) -> str:
+        """Return the partition as people write it."""
+        return f"{self.topic}:{self.partition}"
+
+
+def lose(settings: Settings, what: str) -> None:
+    """
+    Log a loss of records, or raise.
+
+    Raises:
+        DataLostError: losses fail the query.
+    """
+    if settings.holds.fails_on_loss:
+        message = (
+            f"{what}. Records may have been lost; set failOnDataLoss=false to go on "
+            "without them"
+        )
+        raise DataLostError(message)
+    log.warning("failOnDataLoss=false: %s", what)
+
+
+def read(settings: Settings, wanted: Range) -> Iterator[list[Any]]:
+    """
+    Yield the records of a range, in lists of at most ``max.poll.records``.
+
+    Raises:
+        DataLostError: records of it are gone, and losses fail the query.
+        StreamStalledError: the broker sent nothing for too long.
+    """
+    kept = KeptClient.take(settings, wanted)
+    with ExitStack() as closing:
+        closing.callback(kept.close)
+        reading = RangeReading(settings, wanted, kept.consumer)
+        while not reading.is_over:
+            if rows := reading.turn():
+                yield rows
+        if kept.has_other(wanted):
+            what = f"{wanted}: its topic was made again after the batch was planned"
+            lose(settings, what)
+            return
+        closing.pop_all()
+    kept.give_back(evolve(wanted, start=reading.position))
+
+
+class RangeReading:
+    """
+    Reads one range step by step.
+
+    Thread rules: one thread.
+
+    Args:
+        settings: of the stream.
+        wanted: the range.
+        consumer: is assigned to its partition alone, and stands at its start.
+
+    Attributes:
+        position: the offset below which everything was returned.
+    """
+
+    def __init__(self, settings: Settings, wanted: Range, consumer: Any) -> None:  # noqa: ANN401 - tests have others
+        self._settings = settings
+        self._wanted = wanted
+        self._consumer = consumer
+        self._tp = TopicPartition(wanted.topic, wanted.partition)
+        self._moved_at = time.monotonic()
+        self.position = wanted.start
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything was returned."""
+        return self.position >= self._wanted.end
+
+    def turn(self) -> list[Any]:
+        """Return the next records; none if none have come yet."""
+        left = self._wanted.end - self.position
+        most = min(left, self._settings.fetching["max_poll_records"])
+        wait_ms = min(_POLL_MS, self._settings.patience * 1000)
+        try:
+            polled = self._consumer.poll(wait_ms, max_records=most)
+        except _GONE:
+            self._pass_over()
+            return []
+        before, self.position = self.position, self._consumer.position(self._tp)
+        if self.position > before:
+            self._moved_at = time.monotonic()
+        elif time.monotonic() - self._moved_at >= self._settings.patience:
+            message = (
+                f"{self._wanted}: nothing came at offset {self.position} for "
+                f"{self._settings.patience:g} s; the batch was planned up to "
+                f"{self._wanted.end}"
+            )
+            raise StreamStalledError(message)
+        # Where offsets are missing, as many records reach behind the end.
+        rows: list[Any] = polled.get(self._tp, [])
+        while rows and rows[-1].offset >= self._wanted.end:
+            rows.pop()
+        return rows
+
+    def _pass_over(self) -> None:
+        first = self._consumer.beginning_offsets([self._tp])[self._tp]
+        end = self._consumer.end_offsets([self._tp])[self._tp]
+        lose(
+            self._settings,
+            f"{self._wanted}: offset {self.position} was to be read; the log has "
+            f"{first} to {end}",
+        )
+        is_cut = end <= self.position
+        self.position = (
+            self._wanted.end
+            if is_cut
+            else min(self._wanted.end, max(first, self.position))
+        )
+        self._consumer.seek(self._tp, self.position)
+        self._moved_at = time.monotonic()
+
+
+class KeptClient:
+    """
+    A client that stays in the process between tasks, with what it has fetched already.
+
+    It goes on where it was only for the same topic, by its id: a topic that was deleted
+    and made again has other records at the same offsets.
+
+    Thread rules: one thread; Spark runs one task at a time in a Python process.
+    """
+
+    _idle: "dict[tuple[str, Range], KeptClient]" = {}  # noqa: RUF012 - of the process
+
+    def __init__(self, settings: Settings, key: str) -> None:
+        self._key = key
+        self.consumer = SafeConsumer(
+            log=False,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            **settings.connection,
+            **settings.fetching,
+        )
+
+    @classmethod
+    def take(cls, settings: Settings, wanted: Range) -> "KeptClient":
+        """Return a client that stands at the range's start."""
+        configs = {**settings.connection, **settings.fetching}
+        key = json.dumps(configs, sort_keys=True, default=str)
+        same = cls._idle.pop((key, _place(wanted)), None)
+        if same is not None:
+            return same
+        kept = cls._same_topics(key, wanted) or cls(settings, key)
+        tp = TopicPartition(wanted.topic, wanted.partition)
+        kept.consumer.assign([tp])
+        kept.consumer.seek(tp, wanted.start)
+        return kept
+
+    @classmethod
+    def _same_topics(cls, key: str, wanted: Range) -> "KeptClient | None":
+        found = next((at for at in cls._idle if at[0] == key), None)
+        if found is None:
+            return None
+        kept = cls._idle.pop(found)
+        if not kept.has_other(wanted):
+            return kept
+        kept.close()  # a seek to where it stands would keep what it has of the old topic
+        return None
+
+    def has_other(self, wanted: Range) -> bool:
+        """Tell whether it knows another topic of that name than the plan did."""
+        known = topic_ids(self.consumer, [wanted.topic])[wanted.topic]
+        if known is None or not wanted.topic_id:
+            return False
+        return str(known) != wanted.topic_id
+
+    def give_back(self, rest: Range) -> None:
+        """Keep it for the next task, which may begin where this range ended."""
+        if not rest.topic_id:  # of a broker before 2.8: which topic it has is not known
+            self.close()
+            return
+        self._idle[self._key, _place(rest)] = self
+        while len(self._idle) > _MOST_KEPT:
+            self._idle.pop(next(iter(self._idle))).close()
+
+    def close(self) -> None:
+        """Close it."""
+        self.consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
+
+
+def _place(one: Range) -> Range:
+    return evolve(one, end=0)

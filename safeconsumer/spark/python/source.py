@@ -1,0 +1,73 @@
+"""Names the source for Spark, and refuses what it does not have."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from safeconsumer.errors.base import SparkSetupError
+from safeconsumer.spark import platforms
+from safeconsumer.spark.python import settings
+from safeconsumer.spark.python.planner import NAME
+
+OLDEST = (4, 2)
+_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, "
+    "timestamp timestamp, timestampType int"
+)
+_HEADERS = ", headers array<struct<key: string, value: binary>>"
+
+
+def _base() -> Any:  # noqa: ANN401 - pyspark's
+    try:
+        return importlib.import_module("pyspark.sql.datasource").DataSource
+    except ModuleNotFoundError:  # of pyspark before 4.0, or there is none
+        return object
+
+
+_DataSource: Any = _base()
+
+
+class SafeKafkaSource(_DataSource):  # type: ignore[misc]  # pyspark's, if it is there
+    """
+    A Kafka source for streams in pure Python, where no jar can go: Spark Connect.
+
+    ``spark.dataSource.register(SafeKafkaSource)`` makes ``format("safekafka")`` read
+    by it in that session, on Spark 4.2 and newer. A stream obeys the holds of its group
+    (``holds.control``, ``holds.group``) and the option ``holds``; there is no handle
+    for holds of the session. This package must be installed for the cluster's Python.
+    Checkpoints are the official source's.
+    """
+
+    options: Mapping[str, str]
+
+    @classmethod
+    def name(cls) -> str:
+        """
+        Return the name of the format.
+
+        Raises:
+            SparkSetupError: this pyspark is older than 4.2.
+        """
+        version = platforms.spark_version()
+        if version.line < OLDEST:
+            message = (
+                f"the Python source needs Spark 4.2, this is {version.text}: use "
+                "safeconsumer.spark.register with a classic session"
+            )
+            raise SparkSetupError(message)
+        return NAME
+
+    def schema(self) -> str:
+        """
+        Return the columns, which are those of the official source.
+
+        Raises:
+            SparkSettingError: an option is missing, unknown or has an invalid value.
+        """
+        found = settings.parse(self.options)  # refused where the stream is described
+        return _SCHEMA + _HEADERS * found.has_headers
+
+    def streamReader(self, schema: Any) -> Any:  # noqa: ANN401, N802 - pyspark's
+        """Return what plans and reads a stream."""
+        reader = importlib.import_module("safeconsumer.spark.python.reader")
+        return reader.Reader(settings.parse(self.options), schema)

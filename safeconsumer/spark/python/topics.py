@@ -1,0 +1,156 @@
+"""Asks the brokers about a stream's topics: partitions, ids, first and next offsets."""
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer.errors.base import SparkSettingError
+from safeconsumer.group import clients
+from safeconsumer.spark.offsets import Offsets
+from safeconsumer.spark.python.settings import Settings
+
+_ASK_TIMEOUT_MS = 20_000
+_CLOSE_MS = 200
+# As often, and so many seconds apart, a topic with an error is asked for again: its
+# leaders may just be chosen. Left out, its partitions would not be read, in silence.
+_TRIES = 3
+_BETWEEN = 0.1
+_UNKNOWN = kafka_errors.UnknownTopicOrPartitionError.errno
+
+Described = Mapping[str, Any]
+
+
+class Topics:
+    """
+    Asks about the topics of one stream, over connections that it keeps.
+
+    Thread rules: one thread.
+
+    Args:
+        settings: of the stream.
+
+    Attributes:
+        ids: the topics' ids by name, as far as brokers report them.
+        firsts: the first offsets that were there at the last plan.
+        made_again: the topics that were deleted and made again before the last call of
+            :meth:`partitions`, and after the one before.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._asker: KafkaConsumer | None = None
+        self._admin: KafkaAdminClient | None = None
+        self.ids: dict[str, str] = {}
+        self.firsts: Offsets = {}
+        self.made_again: tuple[str, ...] = ()
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """
+        Return the partitions that the stream reads now, sorted.
+
+        Raises:
+            KafkaError: a broker does not answer, or a topic is missing or refused.
+            SparkSettingError: ``assign`` names a partition that does not exist.
+        """
+        described = self._described()
+        self._note_ids(described)
+        found = {
+            (one["name"], int(part["partition_index"]))
+            for one in described
+            for part in one["partitions"]
+        }
+        if self._settings.way != "assign":
+            return sorted(found)
+        if missing := sorted(set(self._settings.wanted) - found):
+            message = f"option assign names partitions that do not exist: {missing}"
+            raise SparkSettingError(message)
+        return sorted(self._settings.wanted)
+
+    def bounds(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> tuple[Offsets, Offsets]:
+        """
+        Return the first offsets, and the offsets behind the last record that is read.
+
+        That is the last stable offset where only committed records are read.
+
+        Raises:
+            KafkaError: a broker does not answer.
+        """
+        if not partitions:
+            return {}, {}
+        asked = [TopicPartition(*tp) for tp in partitions]
+        if self._asker is None:
+            level = self._settings.fetching.get("isolation_level", "read_uncommitted")
+            self._asker = clients.reader(
+                {**self._settings.connection, "isolation_level": level}
+            )
+        firsts = self._asker.beginning_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
+        ends = self._asker.end_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
+        return _plain(firsts), _plain(ends)
+
+    def close(self) -> None:
+        """Close the connections; the next call makes others."""
+        asker, self._asker = self._asker, None
+        admin, self._admin = self._admin, None
+        if asker is not None:
+            asker.close(autocommit=False, timeout_ms=_CLOSE_MS)
+        if admin is not None:
+            admin.close()
+
+    # ------------------------------------------------------------ inside
+
+    def _described(self) -> Sequence[Described]:
+        if self._admin is None:
+            self._admin = clients.admin(self._settings.connection)
+        for tries_left in reversed(range(_TRIES)):
+            names = self._names(self._admin)
+            described = self._admin.describe_topics(names) if names else []
+            found = [one for one in described if self._is_meant(one)]
+            bad = {one["name"]: one["error_code"] for one in found if one["error_code"]}
+            if not bad:
+                return found
+            if tries_left:
+                time.sleep(_BETWEEN)
+        name, code = next(iter(bad.items()))
+        error = kafka_errors.for_code(code)
+        message = f"topic {name} cannot be read: {error.__name__}"
+        raise error(message)
+
+    def _names(self, admin: KafkaAdminClient) -> list[str]:
+        match self._settings.way:
+            case "subscribe":
+                return list(self._settings.wanted)
+            case "assign":
+                return sorted({topic for topic, _ in self._settings.wanted})
+        # A part of the name is enough, as for the official source.
+        matches: Callable[[str], object] = re.compile(self._settings.wanted).search
+        return sorted(name for name in admin.list_topics() if matches(name))
+
+    def _is_meant(self, one: Described) -> bool:
+        if self._settings.way != "subscribepattern":
+            return True
+        # The official source leaves out internal topics; another may just be deleted.
+        return not one["is_internal"] and one["error_code"] != _UNKNOWN
+
+    def _note_ids(self, described: Iterable[Described]) -> None:
+        ids = {
+            one["name"]: str(one["topic_id"])
+            for one in described
+            if one.get("topic_id")
+        }
+        self.made_again = tuple(
+            sorted(name for name, id_ in ids.items() if self.ids.get(name, id_) != id_)
+        )
+        self.ids.update(ids)
+        if self.made_again:
+            self.close()  # what its clients know is of the earlier topics
+
+
+def _plain(offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
+    return {(tp.topic, tp.partition): at for tp, at in offsets.items()}

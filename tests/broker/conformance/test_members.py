@@ -1,0 +1,107 @@
+"""Members that obey a group pass the public cases of what a pause outlives, on any client."""
+
+import sys
+from contextlib import ExitStack
+from itertools import product
+from uuid import uuid4
+
+import pytest
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer import Control
+from safeconsumer.group import topics
+from safeconsumer.testing.cases.catalogue import CASES
+from safeconsumer.testing.cases.lab import Lab
+from safeconsumer.testing.cases.process import Launch
+from tests.broker.conformance.expected import ENDS_WITH_THE_OWNERSHIP
+from tests.harness.trying import OURS, Verdict, tried
+
+pytestmark = pytest.mark.real_broker
+
+# A hold of a consumer does not travel, but between ours; time limits are signals.
+ABSENT = dict.fromkeys(
+    ("follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"), Verdict.ABSENT
+)
+ASKS_WHAT_IS_PAUSED = (
+    "paused-names-what-is-quiet",
+    "the-rest-beside-a-pause-of-the-topic",
+    "the-rest-beside-another-pause",
+    "the-rest-paused-by-the-listener",
+)
+"""confluent-kafka has no such call."""
+
+KNOWN = {
+    "kafka_python": dict.fromkeys(ENDS_WITH_THE_OWNERSHIP, Verdict.LEAKS),
+    "confluent": {
+        **ABSENT,
+        **dict.fromkeys(ASKS_WHAT_IS_PAUSED, Verdict.ABSENT),
+    },
+    "aiokafka": {
+        **ABSENT,
+        # aiokafka takes the offsets of a recreated topic for positions
+        # (docs/how-to/aiokafka.md).
+        "commit-after-recreation": Verdict.DIFFERS,
+        "recreated-longer-while-paused": Verdict.DIFFERS,
+    },
+}
+LOG_CUT = "log-cut-while-away"
+"""Nothing is paused in it, and it needs a broker that is stopped."""
+
+RACES = {("confluent", "recreated-longer-while-paused")}
+"""librdkafka takes the old offsets for positions, if it fetches before it knows."""
+
+BY_DAY = {
+    ("aiokafka", "another-topic-and-back"),
+    ("aiokafka", "moves-and-returns"),
+    ("confluent", "moves-and-returns"),
+    ("kafka_python", "moves-and-returns"),
+}
+PLAYED = [
+    pytest.param(*pair, marks=() if pair in BY_DAY else pytest.mark.nightly)
+    for pair in product(KNOWN, sorted(CASES.keys() - {LOG_CUT}))
+    if pair not in RACES
+]
+
+
+@pytest.fixture(scope="module")
+def prefix(kafka_broker):
+    """Create control topics, which all obey."""
+    prefix = f"cases-{uuid4().hex[:8]}-"
+    control = Control.prefixed(prefix)
+    wish = {"num_partitions": 1, "replication_factor": 1}
+    settings = {
+        control.holds_topic: topics.HOLDS_SETTINGS,
+        str(control.status_topic): topics.STATUS_SETTINGS,
+    }
+    with KafkaAdminClient(**kafka_broker.client_config) as admin:
+        for name, configs in settings.items():
+            made = {name: {**wish, "configs": dict(configs)}}
+            admin.create_topics(made, wait_for_metadata=True)
+    return prefix
+
+
+@pytest.fixture(scope="module")
+def lab_of(kafka_broker, prefix, tmp_path_factory):
+    """Keep the processes of a client from case to case."""
+    labs, logs = {}, tmp_path_factory.mktemp("members")
+    with ExitStack() as stack:
+
+        def found(client):
+            if client not in labs:
+                launch = Launch(
+                    adapter=f"tests.harness.group.cases_on_{client}:Adapter",
+                    arguments=(prefix,),
+                    path=tuple(sys.path),
+                )
+                lab = Lab(kafka_broker, launch, "range", logs / f"{client}.log")
+                labs[client] = stack.enter_context(lab)
+            return labs[client]
+
+        yield found
+
+
+@pytest.mark.contract("G9")
+@pytest.mark.parametrize(("client", "case"), PLAYED)
+def test_a_member_does_what_is_known_of_its_client(client, case, lab_of):
+    outcome = tried(CASES[case], lab_of(client), OURS)
+    assert outcome.verdict == KNOWN[client].get(case, Verdict.PASSES), outcome

@@ -1,0 +1,374 @@
+"""The Python source plans batches that lose no record in silence, without Spark."""
+
+import logging
+
+import pytest
+from kafka import KafkaProducer
+from kafka.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
+
+from safeconsumer.errors import (
+    DataLostError,
+    HeldDataLostError,
+    HoldsUnreadableError,
+    SparkSettingError,
+)
+from safeconsumer.spark import offsets as wire
+from safeconsumer.spark import retention
+from tests.harness.spark.planned import Planned, counted, offsets
+from tests.harness.waiting import retried, wait_for
+
+pytestmark = pytest.mark.any_broker
+
+
+@pytest.fixture
+def planned(kafka_broker):
+    with Planned(kafka_broker, partitions=2) as made:
+        yield made
+
+
+# ------------------------------------------------------------ holds
+
+
+@pytest.mark.contract("S9")
+def test_a_hold_keeps_its_partition_where_it_is_until_it_is_lifted(planned, operator):
+    planned.produce(20, 20)
+    planned.start(**operator.options())
+    assert counted(planned.batch()) == {0: 20, 1: 20}
+    operator.hold(f"{planned.topic}:0")
+    planned.produce(10, 10)
+    assert counted(planned.batch()) == {1: 10}
+    planned.start(**operator.options())
+    planned.produce(5, 5)
+    assert counted(planned.batch()) == {1: 5}
+    operator.lift(f"{planned.topic}:0")
+    assert offsets(planned.batch()) == [*range(20, 35)]
+
+
+@pytest.mark.contract("S9")
+def test_every_hold_and_lift_is_obeyed_by_the_very_next_plan(planned, operator):
+    planned.start(**operator.options())
+    for _ in range(5):
+        planned.produce(1, 1)
+        operator.hold(planned.topic)
+        assert planned.batch() == []
+        operator.lift(planned.topic)
+        assert counted(planned.batch()) == {0: 1, 1: 1}
+
+
+def test_a_held_partition_gets_no_part_of_the_limit(planned, operator):
+    planned.produce(100, 100)
+    operator.hold(f"{planned.topic}:0")
+    planned.start(**operator.options())
+    assert counted(planned.batch(most=40)) == {1: 40}
+
+
+def test_the_option_holds_names_fixed_holds(planned):
+    planned.produce(3, 3)
+    planned.start(holds=f"{planned.topic}:1")
+    assert counted(planned.batch()) == {0: 3}
+
+
+@pytest.mark.contract("S9")
+def test_without_its_holds_topic_a_stream_reads_nothing(planned, operator):
+    """A run that ends by itself fails instead."""
+    planned.produce(5, 5)
+    late = f"late-{operator.topic}"
+    options = {**operator.options(), "holds.topic": late}
+    planner = planned.start(**options)
+    assert planned.batch() == []
+    planner.prepare()
+    with pytest.raises(HoldsUnreadableError, match=f"no topic {late}"):
+        planned.batch()
+    operator.team.create(late, {"cleanup.policy": "compact"})
+    retried(lambda: read_all(planned), HoldsUnreadableError)
+
+
+def read_all(planned):
+    assert counted(planned.batch()) == {0: 5, 1: 5}
+
+
+def test_a_holds_topic_that_kafka_would_empty_is_refused(planned, operator):
+    unfit = f"unfit-{operator.topic}"
+    operator.team.create(unfit, {"cleanup.policy": "delete"})
+    planned.start(**{**operator.options(), "holds.topic": unfit})
+    with pytest.raises(Exception, match="holds would be deleted with time"):
+        planned.batch()
+
+
+def test_a_stream_reports_until_it_stops(planned, operator):
+    planned.produce(3, 3)
+    planned.start(**{**operator.options(), **operator.reports()})
+    planned.batch()
+    wait_for(lambda: "ready" in operator.states(), "a report")
+    planned.end()
+    wait_for(lambda: operator.states()[-1] == "stopped", "the last report")
+
+
+def test_a_batch_counts_as_running_until_the_next_plan(planned, operator):
+    """Spark commits a batch after it has planned the next one: that is no end of it."""
+    planner = planned.start(**operator.options())
+    planned.produce(5, 5)
+    planned.batch()
+    planned.produce(0, 5)
+    planned.batch()
+    watched = planner._stream.watched
+    assert watched.now().reading == {(planned.topic, 1)}
+    planned.batch()
+    assert watched.now().reading == frozenset()
+
+
+def test_a_new_partition_whose_records_are_all_gone_is_a_loss(planned):
+    planned.produce(1, 1)
+    planner = planned.start()
+    planned.batch()
+    with planned.admin() as admin:
+        admin.create_partitions({planned.topic: 3})
+    planned.produce(0, 0, 9)
+    start, end = planned.plan()
+    planned.delete_before(9, partition=2)
+    with pytest.raises(DataLostError, match="begins at 9 instead of 0"):
+        planner.tasks(start, {**end, (planned.topic, 2): 4})
+
+
+# ------------------------------------------------------------ beginnings
+
+
+def test_a_stream_begins_where_it_is_told(planned):
+    planned.produce(10, 10)
+    topic = planned.topic
+    assert planned.start(startingOffsets="latest").initial() == {
+        (topic, 0): 10,
+        (topic, 1): 10,
+    }
+    named = wire.render({(topic, 0): 3, (topic, 1): -2})
+    assert planned.start(startingOffsets=named).initial() == {
+        (topic, 0): 3,
+        (topic, 1): 0,
+    }
+
+
+def test_a_partition_with_leading_zeros_is_the_same_number(planned):
+    planned.produce(5, 5)
+    named = f'{{"{planned.topic}":{{"00":3,"01":-1}}}}'
+    assert wire.render(planned.start(startingOffsets=named).initial()) == (
+        f'{{"{planned.topic}":{{"0":3,"1":5}}}}'
+    )
+
+
+@pytest.mark.parametrize("numbers", [[0], [0, 1, 2]], ids=["too few", "too many"])
+def test_starting_offsets_of_other_partitions_are_refused(planned, numbers):
+    topic = planned.topic
+    named = wire.render({(topic, number): 0 for number in numbers})
+    with pytest.raises(SparkSettingError, match=f"differ: {topic}:"):
+        planned.start(startingOffsets=named)
+
+
+def test_assigned_partitions_are_read_alone(planned):
+    planned.produce(5, 5)
+    planned.start(assign=f'{{"{planned.topic}":[1]}}')
+    assert counted(planned.batch()) == {1: 5}
+
+
+def test_an_assigned_partition_that_does_not_exist_is_refused(planned):
+    with pytest.raises(SparkSettingError, match="do not exist"):
+        planned.start(assign=f'{{"{planned.topic}":[7]}}')
+
+
+def test_a_pattern_matches_a_part_of_the_name_as_in_the_official_source(planned):
+    """Internal topics are left out."""
+    planned.produce(4, 4)
+    part = planned.topic[2:]
+    planned.start(subscribePattern=f"{part}|consumer_off")
+    assert counted(planned.batch()) == {0: 4, 1: 4}
+
+
+def test_topics_and_partitions_that_come_under_a_hold_are_read_from_their_beginning(
+    planned, operator
+):
+    held = f"re:{planned.topic}.*"
+    options = {**operator.options(), "subscribePattern": planned.topic}
+    planned.produce(2, 2)
+    planned.start(**options)
+    planned.batch()
+    operator.hold(held)
+    planned.create(f"{planned.topic}-more")
+    planned.produce(7, topic=f"{planned.topic}-more")
+    with planned.admin() as admin:
+        admin.create_partitions({planned.topic: 3})
+    planned.produce(0, 0, 6)
+    assert planned.batch() == []
+    assert planned.at[f"{planned.topic}-more", 0] == 0
+    operator.lift(held)
+    rows = planned.batch()
+    assert {(one.topic, one.partition): 0 for one in rows} == {
+        (planned.topic, 2): 0,
+        (f"{planned.topic}-more", 0): 0,
+    }
+    assert len(rows) == 13
+
+
+# ------------------------------------------------------------ ends
+
+
+@pytest.mark.contract("S9")
+def test_only_committed_records_count_where_only_they_are_read(planned):
+    """A batch ends at the last stable offset, and past the records of an abort."""
+    producer = KafkaProducer(
+        **planned.broker.client_config, transactional_id=planned.topic
+    )
+    producer.init_transactions()
+
+    def write(count):
+        for _ in range(count):
+            producer.send(planned.topic, b"x", partition=0)
+        producer.flush()
+
+    producer.begin_transaction()
+    write(3)
+    producer.abort_transaction()
+    producer.begin_transaction()
+    write(2)
+    producer.commit_transaction()
+    producer.begin_transaction()
+    write(4)
+    planned.start(kafka_isolation_level="read_committed")
+    assert offsets(planned.batch()) == [4, 5]
+    assert planned.batch() == []
+    producer.abort_transaction()
+    producer.close()
+    assert planned.batch() == []
+    planned.at = None
+    planned.start()
+    assert len(planned.batch()) == 9
+
+
+def test_a_run_that_ends_by_itself_reads_up_to_where_the_topics_ended(planned):
+    planned.produce(5, 5)
+    planned.start().prepare()
+    planned.produce(5, 5)
+    assert counted(planned.batch()) == {0: 5, 1: 5}
+    assert planned.batch() == []
+
+
+def test_a_batch_is_cut_and_its_ranges_are_grouped(planned):
+    planned.produce(100, 20)
+    planned.start(minPartitions=6)
+    start, end = planned.plan()
+    cut = [one for (one,) in planned.tasks(start, end)]
+    assert [one.end - one.start for one in cut] == [20, 20, 20, 20, 20, 20]
+    planned.start(minPartitions=6, minRecordsPerTask=50)
+    grouped = planned.tasks(start, end)
+    assert [sum(one.end - one.start for one in task) for task in grouped] == [60, 60]
+    rows = [row for task in grouped for row in planned.read(task)]
+    assert counted(rows) == {0: 100, 1: 20}
+
+
+# ------------------------------------------------------------ losses
+
+
+@pytest.mark.contract("S9")
+def test_held_records_that_retention_takes_are_reported_at_once(
+    planned, operator, caplog, monkeypatch
+):
+    """The query fails at the resume, unless it may go on without them."""
+    monkeypatch.setattr(retention, "_EVERY", 0.0)
+    planned.start(**operator.options())
+    operator.hold(planned.topic)
+    planned.produce(60, 0)
+    planned.batch()
+    planned.delete_before(30)
+    with caplog.at_level(logging.ERROR, "safeconsumer"):
+        for _ in range(3):
+            assert planned.batch() == []
+    lost = f"{planned.topic}:0: the 30 records from offset 0 on are deleted already"
+    assert sum(lost in one.getMessage() for one in caplog.records) == 1
+    operator.lift(planned.topic)
+    with pytest.raises(DataLostError, match="records 0 to 29 are deleted"):
+        planned.batch()
+    planned.start(**{**operator.options(), "failOnDataLoss": "false"})
+    assert offsets(planned.batch()) == [*range(30, 60)]
+
+
+def test_a_new_partition_that_lost_its_first_records_is_a_loss(planned):
+    planned.produce(1, 1)
+    planned.start()
+    planned.batch()
+    with planned.admin() as admin:
+        admin.create_partitions({planned.topic: 3})
+    planned.produce(0, 0, 9)
+    planned.delete_before(4, partition=2)
+    with pytest.raises(DataLostError, match="begins at 4 instead of 0"):
+        planned.batch()
+
+
+@pytest.mark.contract("S9")
+@pytest.mark.parametrize("count", [5, 50], ids=["shorter", "longer"])
+def test_a_topic_that_was_made_again_is_a_loss_and_no_old_record_comes(
+    planned, kafka_broker, count
+):
+    """A reader that is kept between batches has fetched records of the old topic."""
+    planned.produce(40, 0)
+    planned.start(failOnDataLoss="false")
+    planned.at = {(planned.topic, 0): 0, (planned.topic, 1): 0}
+    assert offsets(planned.batch(most=20)) == [*range(20)]
+    made_again(planned, kafka_broker)
+    planned.produce(count, 0, prefix=b"new ")
+    values = [one.value for one in planned.batch()]
+    assert values == [b"new %d" % number for number in range(20, count)]
+    assert planned.at[planned.topic, 0] == count
+
+
+def test_a_topic_that_was_made_again_fails_the_query_by_its_id(planned, kafka_broker):
+    planned.produce(10, 0)
+    planned.start()
+    planned.batch()
+    made_again(planned, kafka_broker)
+    planned.produce(50, 0)
+    with pytest.raises(DataLostError, match="deleted and made again"):
+        planned.batch()
+
+
+def made_again(planned, broker):
+    broker.delete_topic(planned.topic)
+    retried(lambda: planned.create(planned.topic, 2), Exception)
+
+
+@pytest.mark.contract("S9")
+def test_a_held_topic_that_was_made_again_is_a_loss(planned, operator, kafka_broker):
+    planned.produce(10, 10)
+    planned.start(**operator.options())
+    planned.batch()
+    operator.hold(planned.topic)
+    planned.batch()
+    made_again(planned, kafka_broker)
+    with pytest.raises((DataLostError, HeldDataLostError)):
+        planned.batch()
+
+
+def test_a_topic_that_is_missing_is_refused_by_name(planned):
+    with pytest.raises(UnknownTopicOrPartitionError, match="none-such"):
+        planned.start(subscribe="none-such-topic")
+
+
+def test_a_partition_that_is_gone_is_a_loss(planned):
+    planned.produce(1, 1)
+    planned.start()
+    planned.batch()
+    planned.at = {**planned.at, (planned.topic, 7): 3}
+    with pytest.raises(DataLostError, match=f"{planned.topic}:7: gone"):
+        planned.batch()
+
+
+@pytest.mark.embedded_broker
+def test_a_topic_whose_metadata_has_an_error_is_asked_for_again(planned, kafka_broker):
+    """Left out, its partitions would not be read, in silence."""
+    planned.produce(3, 3)
+    planned.start()
+    kafka_broker.fail("Metadata", "LEADER_NOT_AVAILABLE", times=1)
+    assert counted(planned.batch()) == {0: 3, 1: 3}
+    kafka_broker.fail("Metadata", "LEADER_NOT_AVAILABLE", times=50)
+    try:
+        with pytest.raises(LeaderNotAvailableError):
+            planned.batch()
+    finally:
+        kafka_broker.heal()

@@ -1,0 +1,168 @@
+"""A controller with one stream, without Spark and Kafka, asked as the shim asks."""
+
+from urllib.parse import parse_qsl, urlencode
+
+from safeconsumer.errors import HoldsUnreadableError, NotQuietError
+from safeconsumer.holds.view import Holds
+from safeconsumer.spark import offsets
+from safeconsumer.spark.bridge import PROTOCOL
+from safeconsumer.spark.control import ControlFollower
+from safeconsumer.spark.controller import Controller, ledger
+from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.queries import SparkQueries
+from safeconsumer.spark.retention import Retention
+from safeconsumer.spark.skipping import Skipping, Wanted
+from safeconsumer.spark.stream import Stream
+from tests.harness.holds.lab import Clock
+
+START = {("orders", 0): 5, ("returns", 0): 5}
+LATEST = {("orders", 0): 9, ("returns", 0): 8}
+
+
+class Elsewhere(ControlFollower):
+    """Control topics that may be out of reach."""
+
+    def __init__(self):
+        self.trouble = None
+        self.is_late = False
+        self.on_fresh = None
+
+    def state(self):
+        if self.trouble is not None:
+            raise HoldsUnreadableError(self.trouble)
+        return Holds()
+
+    def fresh(self):
+        if self.on_fresh is not None:
+            self.on_fresh()
+        if self.is_late:
+            message = "not in time"
+            raise HoldsUnreadableError(message)
+        return self.state()
+
+
+class Refused(Exception):  # noqa: N818 - an answer
+    """The answer was no."""
+
+
+class Undecided(Exception):  # noqa: N818 - an answer
+    """The answer does not count."""
+
+
+def asked(bridge, question, **facts):
+    """Ask as the shim does, and judge the answer as it does."""
+    about = {"protocol": PROTOCOL, "decider": bridge.decider, "number": "7"}
+    text = bridge.apply(question, urlencode({**about, **facts}))
+    assert text.startswith(f"{urlencode(about)}&verdict=")
+    answer = dict(parse_qsl(text, keep_blank_values=True))
+    if answer["verdict"] == "go":
+        return answer
+    raise (Refused if answer["verdict"] == "refuse" else Undecided)(answer["why"])
+
+
+class Spark(SparkQueries):
+    def __init__(self):
+        self.running = []
+
+    def active(self):
+        return self.running
+
+    def ends(self, query):
+        return query == "nightly's"
+
+
+class Files:
+    """The skips of a checkpoint, kept as Spark's file system does."""
+
+    def __init__(self):
+        self.texts = {}
+
+    def load(self, batch):
+        return self.texts.get(batch, "")
+
+    def store(self, batch, text):
+        self.texts[batch] = text
+
+
+class Topics:
+    """A cluster that answers where partitions begin, and with topic ids."""
+
+    errors = (OSError,)
+
+    def __init__(self):
+        self.first = {}
+        self.ids = {}
+        self.asked = 0
+
+    def firsts(self, partitions, _until):
+        self.asked += 1
+        return {tp: self.first.get(tp, 0) for tp in partitions}
+
+    def topic_ids(self, names, _until):
+        return {name: self.ids.get(name, "a") for name in names}
+
+
+class DeciderLab:
+    """A controller with one stream, asked as the shim asks."""
+
+    def __init__(self, *, fails_on_loss=True):
+        self.events = []
+        own = ledger((self.events.append,))
+        self.elsewhere = Elsewhere()
+        made = SourceOptions(fails_on_loss=fails_on_loss)
+        self.opened = []
+        self.spark = Spark()
+        self.wanted, self.files = Wanted(), Files()
+        self.cluster, self.clock = Topics(), Clock()
+        self.controller = Controller(
+            lambda name, _options, _folder: (
+                self.opened.append(name)
+                or Stream(
+                    name,
+                    made,
+                    ledgers=(own,),
+                    follower=self.elsewhere,
+                    skipping=Skipping(self.wanted, self.files),
+                    retention=Retention(self.cluster, self.clock),
+                )
+            ),
+            own,
+            self.spark,
+            wanted=self.wanted,
+        )
+        self.ask("open", options="")
+
+    def ask(self, question, **facts):
+        about = {"stream": "a stream", "ends": "no", "query": "q"}
+        return asked(self.controller.bridge, question, **{**about, **facts})
+
+    def batch(self, start, latest, between=None, end=None, number=7):
+        """
+        Plan a batch; with an ``end`` there is a limit, by which the source found it.
+
+        What comes ``between`` does so while a limiter with a minimum is asked.
+        """
+        limit = "none" if end is None else "maximum"
+        planned = {
+            "end": offsets.render(latest if end is None else end),
+            "latest": offsets.render(latest),
+            "batch": f"nightly\nid = 1\nrunId = 2\nbatch = {number}",
+        }
+        limit = limit if between is None else "other"
+        answer = self.ask("plan", start=offsets.render(start), limit=limit, **planned)
+        if "from" in answer:
+            assert "end" not in answer
+            (between or tuple)()
+            answer = self.ask("freeze", **planned)
+        return answer
+
+    def loud(self):
+        """Return why it is not quiet; empty if it is."""
+        try:
+            self.controller.wait_quiet(timeout=0.0)
+        except NotQuietError as error:
+            return str(error)
+        return ""
+
+    def named(self, name):
+        return [event for event in self.events if event.name == name]

@@ -1,0 +1,131 @@
+"""A stream of the Python source without Spark: its planner, and its readers in turn."""
+
+from collections import Counter
+from uuid import uuid4
+
+from kafka import KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer.spark.python import reading, settings
+from safeconsumer.spark.python.planner import Planner
+from tests.harness.producing import numbered, write
+
+
+class Planned:
+    """
+    A topic, and a stream that reads it as Spark would, batch by batch.
+
+    A context manager: it closes the planner.
+    """
+
+    def __init__(self, broker, partitions=1, topic=None, **topic_settings):
+        self.broker = broker
+        self.topic = topic or f"planned-{uuid4().hex[:8]}"
+        self.at = None
+        self._planner = None
+        self._options = {}
+        self.create(self.topic, partitions, dotted(topic_settings))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+    # ------------------------------------------------------------ topics
+
+    def create(self, name, partitions=1, configs=None):
+        with self.admin() as admin:
+            wish = {"num_partitions": partitions, "replication_factor": 1}
+            admin.create_topics(
+                {name: {**wish, "configs": configs or {}}}, wait_for_metadata=True
+            )
+
+    def admin(self):
+        return KafkaAdminClient(**self.broker.client_config)
+
+    def produce(self, *counts, topic=None, prefix=b""):
+        """Write so many records into each partition, whose values begin so."""
+        producer = KafkaProducer(**self.broker.client_config)
+        records = numbered(topic or self.topic, *counts)
+        try:
+            write(
+                producer, ({**one, "value": prefix + one["value"]} for one in records)
+            )
+        finally:
+            producer.close()
+
+    def delete_before(self, offset, partition=0):
+        with self.admin() as admin:
+            admin.delete_records({TopicPartition(self.topic, partition): offset})
+
+    # ------------------------------------------------------------ the stream
+
+    def options(self, **more):
+        """Return the stream's options; underscores in names stand for dots."""
+        given = {**self._options, **dotted(more)}
+        is_named = {"assign", "subscribe", "subscribePattern"} & set(given)
+        return {
+            "kafka.bootstrap.servers": self.broker.bootstrap,
+            **({} if is_named else {"subscribe": self.topic}),
+            "startingOffsets": "earliest",
+            **given,
+        }
+
+    def start(self, **more):
+        """Begin a run of the query, from where the one before ended."""
+        self.end()
+        self._options = dotted(more)
+        self.settings = settings.parse(self.options())
+        self._planner = Planner(self.settings)
+        if self.at is None:
+            self.at = self._planner.initial()
+        return self._planner
+
+    def plan(self, most=None):
+        """Plan a batch; return where it starts and ends."""
+        planner = self._planner or self.start()
+        return self.at, planner.end(self.at, most)
+
+    def tasks(self, start, end):
+        return self._planner.tasks(start, end)
+
+    def batch(self, most=None):
+        """Plan a batch and read it; return its records in order."""
+        start, end = self.plan(most)
+        found = [row for task in self.tasks(start, end) for row in self.read(task)]
+        self.at = end
+        return found
+
+    def read(self, task):
+        return [
+            record
+            for one in task
+            for records in reading.read(self.settings, one)
+            for record in records
+        ]
+
+    def range(self, start, end, **more):
+        """Return the offsets of a range of partition 0, read without a plan."""
+        found = settings.parse(self.options(**more))
+        wanted = reading.Range(self.topic, 0, start, end)
+        return [one.offset for rows in reading.read(found, wanted) for one in rows]
+
+    def end(self):
+        planner, self._planner = self._planner, None
+        if planner is not None:
+            planner.close()
+
+
+def dotted(options):
+    """Return options by their own names, which have dots."""
+    return {name.replace("_", "."): str(one) for name, one in options.items()}
+
+
+def offsets(records):
+    return [one.offset for one in records]
+
+
+def counted(records):
+    """Count the records of each partition."""
+    return Counter(one.partition for one in records)

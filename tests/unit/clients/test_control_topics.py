@@ -1,0 +1,152 @@
+"""How far a holds topic is read, and reports that are waited for, on any client."""
+
+import time
+
+import pytest
+
+from safeconsumer.clients import control_topics
+from safeconsumer.clients.control_topics import Progress, StatusTopic, TopicLostError
+from safeconsumer.group.control_clients import Remade
+
+
+def begun(first=0, end=5, at=0):
+    one = Progress("holds")
+    one.at = at
+    assert one.begin(first, end, is_other=False) == ()
+    return one
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Set the time by hand: ``clock.now``."""
+
+    class Clock:
+        now = 100.0
+
+    monkeypatch.setattr(control_topics.time, "monotonic", lambda: Clock.now)
+    return Clock
+
+
+@pytest.mark.parametrize(("first", "at", "begins"), [(0, 3, 3), (4, 3, 4), (0, 0, 0)])
+def test_reading_begins_where_it_was_or_at_the_first_record(first, at, begins):
+    one = begun(first, 5, at)
+    assert (one.at, one.is_complete) == (begins, False)
+    one.at = 5
+    assert one.is_complete
+
+
+@pytest.mark.parametrize(("end", "is_other"), [(2, False), (9, True)])
+def test_a_topic_that_was_made_again_is_read_from_its_first_record(end, is_other):
+    one = begun(at=3)
+    assert one.begin(1, end, is_other=is_other) == (Remade("holds", 3, end),)
+    assert one.offsets == {("holds", 0): 1}
+
+
+def test_only_what_was_awaited_counts_as_silence(clock):
+    """A program that stood still for an hour has asked nothing meanwhile."""
+    one = begun()
+    for _ in range(10):
+        began, clock.now = clock.now, clock.now + 3600
+        one.note_turn(began, 0.5)
+    clock.now += 0.5
+    with pytest.raises(TopicLostError, match="no answer about holds for 5 s"):
+        one.note_turn(clock.now - 0.5, 0.5)
+
+
+def test_an_end_ends_silence_once_everything_before_it_is_read(clock):
+    one = begun()
+    one.note_turn(clock.now - 5, 5.0)
+    one.at = 5
+    one.note_end(0, 6)
+    with pytest.raises(TopicLostError):
+        one.note_turn(clock.now - 1, 1.0)
+    one.note_end(5, 5)
+    one.note_turn(clock.now - 1, 1.0)
+
+
+def test_an_end_below_what_was_read_ends_the_reading():
+    one = begun()
+    one.note_end(4, 3)
+    assert one.is_lost
+    with pytest.raises(TopicLostError, match="holds lost its end"):
+        one.note_turn(time.monotonic(), 0.0)
+    one.begin(0, 5, is_other=False)
+    assert not one.is_lost
+
+
+def test_ends_and_ids_are_asked_for_now_and_then(clock):
+    one = begun()
+    asked = []
+    for second in range(61):
+        clock.now = 100.0 + second
+        asked.append((one.is_time_to_ask(), one.is_time_to_compare()))
+    assert [sum(column) for column in zip(*asked, strict=True)] == [60, 2]
+
+
+class Producers:
+    """Producers that write, or raise; ``closed`` counts those that were given up."""
+
+    def __init__(self):
+        self.made, self.closed, self.error = 0, 0, None
+
+    def __call__(self):
+        self.made += 1
+        return self
+
+    def write(self, *_):
+        if self.error is not None:
+            raise self.error
+        return 7
+
+    def close(self):
+        self.closed += 1
+
+
+def topic_of(producers):
+    return StatusTopic(producers, bool, bool)
+
+
+def sent(topic):
+    came = []
+    topic.send(b"k", b"v", 1, lambda *answer: came.append(answer), came.append)
+    return came
+
+
+def test_a_report_is_acknowledged_with_the_time_when_it_was_sent(clock):
+    producers = Producers()
+    topic = topic_of(producers)
+    assert sent(topic) == sent(topic) == [(7, clock.now)]
+    assert (producers.made, producers.closed) == (1, 0)
+
+
+def test_a_producer_that_failed_is_given_up_and_the_next_report_makes_another():
+    producers = Producers()
+    topic = topic_of(producers)
+    producers.error = OSError("gone")
+    with pytest.raises(OSError, match="gone"):
+        sent(topic)
+    producers.error = None
+    sent(topic)
+    assert (producers.made, producers.closed) == (2, 1)
+
+
+def test_a_report_that_comes_late_leaves_no_producer_behind():
+    producers = Producers()
+    topic = topic_of(producers)
+    topic.close(0.0)
+    with pytest.raises(ValueError, match="closed"):
+        sent(topic)
+    assert producers.made == 0
+
+
+def test_a_producer_that_is_made_while_the_topic_is_closed_is_given_up():
+    producers = Producers()
+
+    def connect():
+        topic.close(0.0)
+        return producers()
+
+    topic = topic_of(connect)
+    with pytest.raises(ValueError, match="closed"):
+        sent(topic)
+    assert (producers.made, producers.closed) == (1, 1)
