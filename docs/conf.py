@@ -118,6 +118,8 @@ def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sp
 def _to_design(_app: Any, page: str, source: list[str]) -> None:  # noqa: ANN401 - Sphinx's
     """Have links to design records, as they are right in the repository, work here."""
     source[0] = source[0].replace("](../../design/", "](../generated/design/")
+    if page == "generated/CHANGELOG":
+        source[0] = source[0].replace("](docs/", "](../")
     if page == "releasing":  # it stands one folder higher
         for name in ("design/", "CHANGELOG.md"):
             source[0] = source[0].replace(f"](../{name}", f"](generated/{name}")
