@@ -1,11 +1,13 @@
 """How Sphinx builds the site: ``sphinx-build -W -n docs build/site``."""
 
+import re
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
 import kafka.errors
+from sphinx.search.en import SearchEnglish
 from sphinx.util.nodes import make_refnode
 
 HERE = Path(__file__).parent
@@ -66,6 +68,7 @@ nitpick_ignore = [
 
 html_theme = "furo"
 html_title = "safeconsumer"
+html_search_scorer = str(HERE / "search.js")
 smartquotes = False  # --option is two hyphens
 copybutton_prompt_text = "$ "
 
@@ -115,6 +118,8 @@ def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sp
 def _to_design(_app: Any, page: str, source: list[str]) -> None:  # noqa: ANN401 - Sphinx's
     """Have links to design records, as they are right in the repository, work here."""
     source[0] = source[0].replace("](../../design/", "](../generated/design/")
+    if page == "generated/CHANGELOG":
+        source[0] = source[0].replace("](docs/", "](../")
     if page == "releasing":  # it stands one folder higher
         for name in ("design/", "CHANGELOG.md"):
             source[0] = source[0].replace(f"](../{name}", f"](generated/{name}")
@@ -126,8 +131,23 @@ def _without_inside(*about: Any) -> bool | None:  # noqa: ANN401 - Sphinx's
     return skips or name in _INSIDE or None
 
 
+class _WithIssues(SearchEnglish):
+    """Have ``KAFKA-13463`` and ``KIP-848`` found as one word; Sphinx drops numbers."""
+
+    js_splitter_code = (
+        "function splitQuery(query) {\n"
+        "  return query.match(/[a-z]+-\\d+|[\\p{Letter}\\p{Number}_]+/giu) ?? [];\n"
+        "}\n"
+    )
+
+    def split(self, input: str) -> list[str]:  # noqa: A002 - Sphinx's
+        """Return the words, and the names of issues beside their parts."""
+        return [*super().split(input), *re.findall(r"\b[A-Za-z]+-\d+\b", input)]
+
+
 def setup(app: Any) -> None:  # noqa: ANN401 - Sphinx's
     """Let Sphinx call what is above."""
+    app.add_search_language(_WithIssues)
     app.connect("source-read", _to_design)
     app.connect("missing-reference", _by_public_name)
     app.connect("sphinx-click-process-description", _plain)

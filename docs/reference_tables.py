@@ -380,8 +380,8 @@ Another aiokafka fails with `UnsupportedAiokafkaError`, when a consumer on it is
 
 `pip install 'safeconsumer[NAME]'` installs what stands beside the name.
 
-| extra | brings |
-|---|---|
+| extra | for | brings |
+|---|---|---|
 """  # noqa: E501 - one sentence, one line
 
 
@@ -405,6 +405,18 @@ def compatibility_page() -> str:
 
 _EXTRA = re.compile(r"""(.+?) ?; (?:\((.+)\) and )?extra == ['"]([\w-]+)['"]""")
 _OUR_OWN = frozenset({"ci", "docs", "lint", "test"})
+_PURPOSES = {
+    "aiokafka": "members on aiokafka",
+    "audit": "judging journals, and checkpoints of streams",
+    "confluent": "members on confluent-kafka",
+    "console": "the page in a browser",
+    "demo": "the demo",
+    "fast": "compiled lz4, snappy and zstandard",
+    "group": "group holds and the command line",
+    "metrics": "Prometheus",
+    "otel": "OpenTelemetry",
+    "spark": "the Spark source, for the pyspark that your platform has",
+}
 
 
 def _extras(requirements: list[str]) -> Iterator[str]:
@@ -416,7 +428,7 @@ def _extras(requirements: list[str]) -> Iterator[str]:
             brought.setdefault(found[3], []).append(f"`{found[1]}`{where}")
     for extra, what in brought.items():
         if extra not in _OUR_OWN:
-            yield f"| `{extra}` | {', '.join(what)} |"
+            yield f"| `{extra}` | {_PURPOSES[extra]} | {', '.join(what)} |"
 
 
 def _dotted(line: tuple[int, int]) -> str:

@@ -1,1 +1,1 @@
-"""Plays five situations with kafka-python's consumer and ours: ``safeconsumer demo``."""
+"""Plays situations with kafka-python's consumer and ours: ``safeconsumer demo``."""

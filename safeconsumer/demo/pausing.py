@@ -39,6 +39,20 @@ def flag(stage: Stage) -> None:
     _resume(stage, program)
 
 
+def mid_batch(stage: Stage) -> None:
+    """Pause each partition after its first records, and resume them; nobody joins."""
+    stage.produce(2 * RECORDS)
+    program = stage.program()
+    program.before_poll = lambda: program.consumer.pause(*stage.tally.begun)
+    program.read_of_each()
+    program.before_poll()
+    stage.say("paused, each partition after its first records")
+    stage.tally.paused()
+    program.before_poll = lambda: None
+    program.linger()
+    _resume(stage, program)
+
+
 def lost_membership(stage: Stage) -> None:
     """Do not poll for longer than max.poll.interval.ms, then poll again."""
     program = _reading(stage, max_poll_interval_ms=_MAX_POLL_INTERVAL_MS)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from attrs import frozen
 
 from safeconsumer.demo.group import held_group
-from safeconsumer.demo.pausing import flag, lost_membership, ticket_loop
+from safeconsumer.demo.pausing import flag, lost_membership, mid_batch, ticket_loop
 from safeconsumer.demo.stage import SAFE, STOCK, Client, Stage
 from safeconsumer.demo.tally import Failure
 from safeconsumer.demo.worker import slow_handlers
@@ -58,6 +58,13 @@ SITUATIONS = (
         story="pause(*assignment()), once. The program does not poll for longer than "
         "max.poll.interval.ms; then it polls again.",
         play=lost_membership,
+    ),
+    Situation(
+        name="mid-batch",
+        story="As in kafka-python's issue 2011 each partition is paused after its first "
+        "records, then all are resumed. No member joins or leaves.",
+        play=mid_batch,
+        known=Failure.LOST,
     ),
     Situation(
         name="worker",

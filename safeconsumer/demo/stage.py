@@ -218,6 +218,15 @@ class Program:
         )
         self._at_once = None
 
+    def read_of_each(self) -> None:
+        """Join, get every partition, and read the first records of each."""
+        self._at_once = _AT_ONCE
+        self.until(
+            lambda: len(self._stage.tally.begun) == PARTITIONS,
+            "the first records of every partition",
+        )
+        self._at_once = None
+
     def owns(self, partitions: int) -> bool:
         """Whether so many partitions are assigned here."""
         return len(self.assignment()) == partitions

@@ -90,6 +90,12 @@ class Tally:
             return len(self._first)
 
     @property
+    def begun(self) -> set[TopicPartition]:
+        """The partitions of which a record was delivered."""
+        with self._lock:
+            return {tp for tp, _ in self._first}
+
+    @property
     def missing(self) -> int:
         """How many produced records nobody was given so far."""
         with self._lock:

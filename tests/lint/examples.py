@@ -12,7 +12,10 @@ from tests.bench.options import parsed
 from tests.harness.docs.pages import PAGES, ROOT, blocks, inline
 
 _RUNNABLE = {"python", "console", "text"}
-_README_LINES = 150
+# A first screen, and little more; how much of it may come before something to run.
+_README_CHARACTERS, _WORDS_FIRST = 6_000, 120
+
+_REMARK = re.compile(r"<!--.*?-->", re.DOTALL)
 
 # Commands in prose, and the extra that they need; README's commands do not install it.
 _EXTRAS = {
@@ -24,14 +27,21 @@ _EXTRAS = {
 
 def findings():
     """Yield what is wrong with the blocks of README and the site's pages."""
-    if len((ROOT / "README.md").read_text("utf-8").splitlines()) > _README_LINES:
-        yield f"README.md: more than {_README_LINES} lines; put more behind links"
+    yield from readme_faults((ROOT / "README.md").read_text("utf-8"))
     for page in PAGES:
         for block in blocks(page):
             yield from (f"{block}: {fault}" for fault in faults(block))
         name = page.relative_to(ROOT)
         text = page.read_text("utf-8")
         yield from (f"{name}: {fault}" for fault in inline_faults(text))
+
+
+def readme_faults(text):
+    """Yield what makes README too long for somebody who has a minute."""
+    if len(text) > _README_CHARACTERS:
+        yield f"README.md: over {_README_CHARACTERS} characters; put more behind links"
+    if len(_REMARK.sub("", text).partition("```")[0].split()) > _WORDS_FIRST:
+        yield f"README.md: over {_WORDS_FIRST} words before something to run"
 
 
 def faults(block):

@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from tests.harness.docs.pages import ROOT, Block
-from tests.lint import contributing, examples, names, prose
+from tests.lint import contributing, examples, names, prose, site
 
 BLOCK = Block(
     page=ROOT / "README.md",
@@ -56,6 +56,19 @@ def test_blocks(change, faults):
     assert len(list(examples.faults(evolve(BLOCK, **change)))) == faults
 
 
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("word " * 120 + "\n<!-- not run: a difference -->\n```diff", 0),
+        ("word " * 121 + "```diff" + "word " * 200, 1),
+        ("```diff" + "words" * 1200, 1),
+    ],
+    ids=["short", "late", "long"],
+)
+def test_a_readme_that_takes_more_than_a_minute(text, faults):
+    assert len(list(examples.readme_faults(text))) == faults
+
+
 def test_names_of_what_is_gone(tmp_path):
     text = "See `unit/test_gone`, `tests/unit/test_lint.py`; python -m tests.gone"
     assert list(names.lost(text)) == ["tests/unit/test_gone", "tests.gone"]
@@ -98,3 +111,16 @@ def test_commands_that_no_test_of_a_row_calls(folders, missing):
 def test_inline_commands(text, faults):
     """They run, or their line names the extra that they need."""
     assert len(list(examples.inline_faults(text))) == faults
+
+
+@pytest.mark.parametrize(
+    ("found", "faults"),
+    [
+        (["explanation/holds-and-owners", "generated/settings"], 0),
+        (["generated/settings", "explanation/holds-and-owners"], 1),
+        (["explanation/holds-and-owners", "generated/design/joins", "how-to/index"], 1),
+    ],
+    ids=["right", "not first", "a guide behind design"],
+)
+def test_what_the_site_finds_first(found, faults):
+    assert len(list(site.findings({"KAFKA-13463": found}))) == faults
