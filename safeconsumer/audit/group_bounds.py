@@ -18,11 +18,11 @@ from attrs import frozen
 from safeconsumer.audit.clocks import BrokerTime
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.facts import Read
-from safeconsumer.audit.findings import Address, Basis, Finding
+from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.moments import Moments
 
 if TYPE_CHECKING:
-    from safeconsumer.audit.case import Epoch, Part
+    from safeconsumer.audit.case import Case, Epoch, Part
 
 Key = tuple[str, str]
 """
@@ -162,11 +162,7 @@ def _has(span: Span, written: float) -> bool:
 
 
 def under_hold(
-    case: Address,
-    check: str,
-    members: "Mapping[str, Part]",
-    bounds: Bounds,
-    clocks: Mapping[str, BrokerTime],
+    case: "Case", check: str, bounds: Bounds
 ) -> Iterator[Finding | tuple[str, str]]:
     """
     Yield what was delivered (G2), or what handlers began (W10), under a group's hold.
@@ -178,9 +174,9 @@ def under_hold(
     first record on: the broker's time of the record is a little before it can be read.
     All others may go on until they have read it, as long as patience allows.
     """
-    for member, part in members.items():
-        clock = clocks[member]
-        found = _found(case, part, bounds, clock, check)
+    for member, part in case.parts.items():
+        clock = case.clocks[member]
+        found = _found(part, bounds, clock, check)
         moments = part.delivered if check == "G2" else part.begun
         if found is not None:
             yield found
@@ -189,7 +185,7 @@ def under_hold(
 
 
 def _found(
-    case: Address, part: "Part", bounds: Bounds, clock: BrokerTime, check: str
+    part: "Part", bounds: Bounds, clock: BrokerTime, check: str
 ) -> Finding | None:
     # The first of what it certainly did under the hold.
     verb, moments, first = "began", part.begun, None
@@ -210,7 +206,6 @@ def _found(
         return None
     return Finding(
         check=check,
-        case=case,
         member=part.member,
         offset=first[1],
         evidence=said,

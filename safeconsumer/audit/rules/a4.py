@@ -46,9 +46,7 @@ def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjud
         return
     if control is not None and _has_all(control, case, reset.at):
         said = f"{reset.owner} is said to have moved it here; no hold of theirs says so"
-        yield Finding.of_entry(
-            "A4", case.address, part.member, reset, reset.offset, said
-        )
+        yield Finding.of_entry("A4", part.member, reset, reset.offset, said)
         return
     why = (
         f"{part.member} says in entry {reset.n} that {reset.owner} moved it to "

@@ -44,9 +44,7 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
     for name, part in case.parts.items():
         for fact in part.late:
             if fact.departed_in in given and not _is_behind(fact):
-                found = Finding.of_entry(
-                    "A5", case.address, name, fact, fact.offset, _NOT_OWNED
-                )
+                found = Finding.of_entry("A5", name, fact, fact.offset, _NOT_OWNED)
                 yield evolve(found, basis=Basis.GENERATIONS)
         for fact in part.unplaced:
             if fact.offset and not _is_behind(fact):

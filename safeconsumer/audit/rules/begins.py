@@ -58,10 +58,8 @@ def _at_begin(
         return
     if began.answered < 0:
         return
-    if (
-        not epoch.was_sought
-    ):  # one journal has both, so nothing that others did excuses it
-        yield from _compared(case, epoch, began.answered, began.answered)
+    if not epoch.was_sought:  # one journal has both: nothing that others did excuses it
+        yield from _compared(epoch, began.answered, began.answered)
     yield from _of_other_journals(case, epoch, began)
 
 
@@ -73,13 +71,13 @@ def _without_answer(
     if before is not None and epoch.owned_since == before.owned_since:
         if last is not None:
             kept = before.runs.ends[-1] if before.runs else last.offset
-            yield from _compared(case, epoch, last.offset, max(kept, last.offset))
+            yield from _compared(epoch, last.offset, max(kept, last.offset))
         return
     own = -1 if last is None else last.offset
     most = max(own, case.most_of_others(epoch.member))
     if most < 0:
         return
-    wrong = [*_compared(case, epoch, most if _began(epoch) > most else own, most)]
+    wrong = [*_compared(epoch, most if _began(epoch) > most else own, most)]
     yield from (evolve(one, basis=Basis.OFFSETS) for one in wrong)
     if not wrong:
         why = f"the journal of {epoch.member} lacks what was committed where it began"
@@ -90,14 +88,14 @@ def _began(epoch: Epoch) -> int:
     return 0 if epoch.began is None else epoch.began.offset
 
 
-def _compared(case: Case, epoch: Epoch, low: int, high: int) -> Iterator[Finding]:
+def _compared(epoch: Epoch, low: int, high: int) -> Iterator[Finding]:
     at = _began(epoch)
     if at > high:
         said = f"an ownership began at {at}, {low} was committed"
-        yield _finding("A4", case, epoch, low, said)
+        yield _finding("A4", epoch, low, said)
     elif at < low:
         said = f"began again at {at}, {low} was committed"
-        yield _finding("A6", case, epoch, at, said)
+        yield _finding("A6", epoch, at, said)
 
 
 def _of_other_journals(
@@ -118,11 +116,11 @@ def _of_other_journals(
         why += f": entry {began.asked} of {epoch.member} begins where it committed"
         yield from ((check, why) for check in OF_ALL)
         return
-    yield from _of_its_maker(case, epoch, offset, case.parts.get(name), (name, entry))
+    yield from _of_its_maker(epoch, offset, case.parts.get(name), (name, entry))
 
 
 def _of_its_maker(
-    case: Case, epoch: Epoch, offset: int, maker: Part | None, place: tuple[str, int]
+    epoch: Epoch, offset: int, maker: Part | None, place: tuple[str, int]
 ) -> Iterator[Finding]:
     # The broker answers with the last commit: what was asked for once that one had been
     # answered cannot have been done before.
@@ -136,12 +134,12 @@ def _of_its_maker(
     last = None if maker is None else maker.commits.last(own)
     if last is None or last.call <= entry:
         said = f"{said}: its journal has no such commit"
-        yield _finding("A4", case, epoch, offset, said, Basis.COMMITS)
+        yield _finding("A4", epoch, offset, said, Basis.COMMITS)
     elif made is not None and (made.is_numbered or epoch.member == made.member):
         check = "A6" if offset < last.offset else "A4"
         said = f"{said}, and {last.offset} in entry {last.call} after that"
         at = min(offset, last.offset)
-        yield _finding(check, case, epoch, at, said, Basis.COMMITS)
+        yield _finding(check, epoch, at, said, Basis.COMMITS)
 
 
 def _moved(case: Case, epoch: Epoch, offset: int) -> str:
@@ -181,17 +179,11 @@ def of_check(check: str, found: Iterable[Finding | Unjudged]) -> Iterator[Findin
             yield one
 
 
-def _finding(  # noqa: PLR0913, PLR0917 - one parameter per field
-    check: str,
-    case: Case,
-    epoch: Epoch,
-    offset: int,
-    evidence: str,
-    basis: Basis = Basis.ORDER,
+def _finding(
+    check: str, epoch: Epoch, offset: int, evidence: str, basis: Basis = Basis.ORDER
 ) -> Finding:
     return Finding(
         check=check,
-        case=case.address,
         member=epoch.member,
         offset=offset,
         evidence=evidence,

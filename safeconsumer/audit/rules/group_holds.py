@@ -15,7 +15,7 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     """Yield what was done under them, and what may have been."""
     for bounds in case.bounds:
         scope = bounds.span.scope
-        for found in under_hold(case.address, check, case.parts, bounds, case.clocks):
+        for found in under_hold(case, check, bounds):
             if isinstance(found, Finding) and not case.covers(scope):
                 why = f"it is unknown what {scope} covers: {found.evidence}"
                 yield found.check, why
