@@ -14,7 +14,6 @@ from safeconsumer.audit.process import Process
 from safeconsumer.audit.results import Result, Settings
 from safeconsumer.audit.rules import RULES
 from safeconsumer.audit.rules.a2 import unrecorded
-from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Rule, Unjudged
 from safeconsumer.audit.stream import Source
 
@@ -240,7 +239,6 @@ def _unjudged(case: Case) -> Iterator[Unjudged]:
                 "W4",
                 f"the journal of {name} lacks commits, as of a producer's transaction",
             )
-    yield from (one for one in wrong_begins(case) if not isinstance(one, Finding))
 
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:

@@ -9,8 +9,7 @@ is named and not there is missing.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator
 
 from attrs import evolve
 
@@ -25,20 +24,15 @@ _NOTE = re.compile(r"(.+)#(\d{1,18})", re.DOTALL)
 OF_ALL = ("A2", "A4", "A6")
 
 
-@lru_cache(maxsize=1)
-def wrong_begins(case: Case) -> Sequence[Finding | Unjudged]:
+def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
     """
-    Return ownerships that began after or before the committed offset (A4, A6).
+    Yield ownerships that began after or before the committed offset (A4, A6).
 
     Or the checks that are not judged, and why: a journal is missing, or a commit that
-    no journal has moved the group. Several rules ask in turn for one case.
+    no journal has moved the group.
     """
     if not case.address.group or case.incomparable:
-        return ()
-    return tuple(_wrong(case))
-
-
-def _wrong(case: Case) -> Iterator[Finding | Unjudged]:
+        return
     for part in case.parts.values():
         before: Epoch | None = None
         for epoch in part.epochs:
@@ -170,13 +164,6 @@ def _forgotten(case: Case) -> Iterator[Unjudged]:
 
 def _found_nothing(epoch: Epoch) -> bool:
     return epoch.began is not None and epoch.began.answered == -1
-
-
-def of_check(check: str, found: Iterable[Finding | Unjudged]) -> Iterator[Finding]:
-    """Yield the findings of a check."""
-    for one in found:
-        if isinstance(one, Finding) and one.check == check:
-            yield one
 
 
 def _finding(
