@@ -39,7 +39,7 @@ from safeconsumer.audit.entries import (
     Working,
 )
 from safeconsumer.audit.findings import Address
-from safeconsumer.audit.holding import Change, Holds, Placed
+from safeconsumer.audit.holding import Holds, Placed
 from safeconsumer.audit.place import Place, Take
 from safeconsumer.audit.reading import (
     TopicPartition,
@@ -80,7 +80,7 @@ class Process:
         self._of_group = takes(Address(group))
         self._places: dict[TopicPartition, Place] = {}
         self._named: dict[str, Place] = {}
-        self._holds = Holds()
+        self._holds = Holds(self._was_placed, self._was_held)
         self._marks: dict[str, tuple[int, float]] = {}
         self._last: Entry | Other | None = None
         self._takers = self._by_event()
@@ -182,7 +182,7 @@ class Process:
     # ------------------------------------------------------------ of several
 
     def _owned(self, entry: Assigned) -> None:
-        self._changed(self._holds.gained(entry))
+        self._holds.gained(entry)
         for name in entry.partitions:
             self._place(name).assigned(entry)
 
@@ -214,7 +214,7 @@ class Process:
 
     def _called(self, entry: Call) -> None:
         if entry.op in _OF_HOLDS:
-            self._changed(self._holds.called(entry))
+            self._holds.called(entry)
         elif entry.op == "seek":
             for name in entry.offsets or ():
                 self._place(name).seeking(entry)
@@ -224,7 +224,7 @@ class Process:
 
     def _returned(self, entry: Return) -> None:
         if entry.op in _OF_HOLDS:
-            self._changed(self._holds.returned(entry))
+            self._holds.returned(entry)
         elif entry.op == "seek":
             for name, offset in (entry.offsets or {}).items():
                 self._place(name).sought(entry, offset)
@@ -252,21 +252,17 @@ class Process:
                     written=entry.written,
                 )
             )
-        self._changed(self._holds.hears(entry))
+        self._holds.reported(entry)
 
     def _lifted(self, entry: Lift) -> None:
-        change = self._holds.lifted(entry)
+        self._holds.lifted(entry)
         for place in self._covered(entry.scope):
             place.lifted(entry)
-        self._changed(change)
 
-    def _changed(self, change: Change) -> None:
+    def _was_placed(self, one: Placed) -> None:
         if "working" in self._marks:
-            for one in change.placed:
-                for place in self._covered(one.scope):
-                    place.placed(one)
-        for one, until in change.ended:
-            self._was_held(one, until)
+            for place in self._covered(one.scope):
+                place.placed(one)
 
     def _was_held(self, one: Placed, until: float | None = None) -> None:
         self._of_group(
