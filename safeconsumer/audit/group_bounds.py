@@ -77,7 +77,8 @@ class Bounds:
     def during(self, epoch: "Epoch", clock: BrokerTime) -> tuple[float, float]:
         """Return the times of the member's clock at which nothing may be delivered."""
         start, end = clock.window(self.late, self.end)
-        first = epoch.at if self.binds(epoch, clock) else max(epoch.at, start)
+        began = epoch.owned.at
+        first = began if self.binds(epoch, clock) else max(began, start)
         return first, min(epoch.over, end)
 
 

@@ -131,10 +131,10 @@ class Collector:
                 Slice(
                     member=one.member,
                     name=one.member + " (lost it)" * one.was_lost,
-                    start=one.at,
+                    start=one.owned.at,
                     end=one.over,
                 )
-                for one in sorted(epochs, key=lambda one: one.at)
+                for one in sorted(epochs, key=lambda one: one.owned.at)
             ],
             held=_merged([*self._holds_over(case, epochs), *bound]),
             runs=[
@@ -163,7 +163,7 @@ def _held(
     epoch: Epoch, scope: str, owner: str, during: tuple[float, float]
 ) -> Iterator[Slice]:
     # A hold counts while the member owned the partition.
-    start, end = max(during[0], epoch.at), during[1]
+    start, end = max(during[0], epoch.owned.at), during[1]
     if start < end:
         yield Slice(
             member=epoch.member, name=f"{scope} by {owner}", start=start, end=end

@@ -40,7 +40,7 @@ def _committed(fact: Committed) -> Iterator[Broken]:
 def _across(case: Case) -> Iterator[Finding | Unjudged]:
     # A cooperative rebalance revokes in one generation and assigns in the next: in
     # between nobody owns the partition, and its old owner may commit.
-    given = {one.generation for one in case.epochs}
+    given = {one.owned.generation for one in case.epochs}
     for name, part in case.parts.items():
         for fact in part.late:
             if fact.departed_in in given and not _is_behind(fact):

@@ -37,7 +37,7 @@ def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
         before: Epoch | None = None
         for epoch in part.epochs:
             began = epoch.began
-            if epoch.n and began is not None:
+            if epoch.owned.n and began is not None:
                 yield from _at_begin(case, part, epoch, began, before)
             before = epoch
     yield from _forgotten(case)
@@ -61,7 +61,7 @@ def _without_answer(
     case: Case, part: Part, epoch: Epoch, before: Epoch | None
 ) -> Iterator[Finding | Unjudged]:
     # Only a partition that a rebalance gives back continues at its position.
-    last = None if before is None else part.commits.last(before.n)
+    last = None if before is None else part.commits.last(before.owned.n)
     if before is not None and epoch.owned_since == before.owned_since:
         if last is not None:
             kept = before.runs.ends[-1] if before.runs else last.offset
@@ -121,7 +121,7 @@ def _of_its_maker(
     name, entry = place
     said = f"began at {offset}, which {name} committed in entry {entry}"
     made = None if maker is None else maker.epoch_at(entry)
-    own = 0 if made is None else made.n
+    own = 0 if made is None else made.owned.n
     commits = () if maker is None else maker.commits.of(own)
     if any(one.offset == offset and one.call <= entry for one in commits):
         return
