@@ -125,5 +125,5 @@ def test_what_stands_before_a_broken_line_is_read():
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    _, (trouble,) = sources([tmp_path / "none.journal"])
+    _, (trouble,) = sources({"none.journal": tmp_path / "none.journal"})
     assert "none.journal cannot be read" in trouble
