@@ -7,7 +7,6 @@ from typing import Any
 from attrs import evolve
 
 from safeconsumer.audit.case import Acknowledged, Case, Epoch, Group, Part, Reader
-from safeconsumer.audit.entries import Entry, Other
 from safeconsumer.audit.facts import Fact
 from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.process import Process
@@ -76,7 +75,6 @@ class Judge:
     ) -> None:
         self._settings = settings
         self._watch = watch
-        self._processes: dict[tuple[str, str], Process] = {}
         self._readers: dict[str, dict[str, Reader]] = {}
         self._judged: dict[Address, dict[str, _Judged]] = {}
         self._written: dict[Address, Acknowledged] = {}
@@ -90,27 +88,16 @@ class Judge:
             JournalError: it is broken somewhere; the entries before that count, but
                 they prove nothing.
         """
-        self.follow(journal.member, journal.group, journal.entries)
-
-    def follow(self, member: str, group: str, entries: Iterable[Entry | Other]) -> None:
-        """
-        Follow entries of one member.
-
-        Raises:
-            JournalError: as :meth:`read`.
-        """
-        known = self._processes.get((member, group))
-        if known is None:
-            known = self._processes[member, group] = Process(
-                member,
-                group,
-                lambda address: self._watched(address, member),
-                is_each=self._watch is not None or is_held(self._settings, group),
-            )
+        process = Process(
+            journal.member,
+            journal.group,
+            lambda address: self._watched(address, journal.member),
+            is_each=self._watch is not None or is_held(self._settings, journal.group),
+        )
         try:
-            known.read(entries)
+            process.read(journal.entries)
         finally:
-            known.end()
+            process.end()
 
     def _watched(self, address: Address, member: str) -> Callable[[Fact], None]:
         take, watch = self.takes(address, member), self._watch
