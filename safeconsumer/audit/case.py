@@ -455,11 +455,15 @@ class Case:
         ]
 
     def _bounds(self, span: Span, until: float) -> Bounds:
-        patience, skew = self.settings.patience, self.settings.clock_skew
+        skew = self.settings.clock_skew
+        late = span.start + self.settings.patience + skew
         read = math.inf
         if self.covers(span.scope):
             read = self.group.readings.first(span, skew)
-        return Bounds.of(span, read, patience, skew, until)
+        known = min(max(span.start, read) + skew, late)
+        return Bounds(
+            span=span, known=known, late=late, end=min(span.end, until) - skew
+        )
 
     @cached_property
     def incomparable(self) -> str:

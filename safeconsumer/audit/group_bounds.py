@@ -11,7 +11,7 @@ member's clock makes doubtful is not judged.
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -49,25 +49,6 @@ class Bounds:
     known: float
     late: float
     end: float
-
-    @classmethod
-    def of(
-        cls, span: Span, read: float, patience: float, skew: float, until: float
-    ) -> Self:
-        """
-        Return when a hold had to be obeyed.
-
-        Args:
-            span: when it was in force.
-            read: when it was first read; ``inf`` if that is not known.
-            patience: seconds within which members read a hold.
-            skew: seconds by which two clocks may differ.
-            until: the time up to which the control topics were read.
-        """
-        late = span.start + patience + skew
-        known = min(max(span.start, read) + skew, late)
-        end = min(span.end, until) - skew
-        return cls(span=span, known=known, late=late, end=end)
 
     def binds(self, epoch: "Epoch", clock: BrokerTime) -> bool:
         """Return whether it binds an ownership from its first record on."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from attrs import define
 
 from safeconsumer.audit import entries, facts
+from safeconsumer.audit.causes import gives_back
 from safeconsumer.audit.facts import Came, Committed, Fact
 from safeconsumer.audit.handlers import Handlers
 from safeconsumer.audit.holding import Holds, Placed
@@ -119,6 +120,10 @@ class Place:
 
     def mark(self, what: str, n: int, at: float) -> None:
         """Tell that something holds from here on."""
+        if what == "working":  # a worker's handlers get the records
+            self._is_working = True
+            self._keep_what_runs()
+            self._handlers.works()
         self._take(facts.Mark(n=n, at=at, what=what))
 
     def end(self, n: int, at: float) -> None:
@@ -168,12 +173,8 @@ class Place:
         self._leave(None)
 
     def _is_given_back(self, generation: int | None) -> bool:
-        # By the very next generation, or by the same: a follower that joins again may be
-        # answered with the one that it knows. Nobody else can have had the partition.
-        before = self._generation
-        if self._own is None or self._was_lost or before is None or generation is None:
-            return False
-        return generation == before >= 0 or generation == before + 1
+        is_known = self._own is not None and not self._was_lost
+        return is_known and gives_back(self._generation, generation)
 
     def departed(self, entry: entries.Ownership) -> None:
         """Follow the end of an ownership."""
@@ -312,10 +313,6 @@ class Place:
         self.position = self._end = end
         self._reached = max(self._reached, end)
 
-    def read_transaction(self, entry: entries.Transactional) -> None:
-        """Note that offsets without a record may be those of transactions."""
-        self.mark("transactional", entry.n, entry.at)
-
     # ------------------------------------------------------------ records
 
     def deliver(self, entry: entries.Deliver) -> None:
@@ -361,7 +358,7 @@ class Place:
             self._go_on(entry.next)
         self._open = came
         if self._is_working:
-            self._work(entry)
+            self._work(came)
         if not came.is_owned:  # other facts are about the ownership that it begins
             self._flush()
         elif not (self._is_working or self._is_each or entry.peek or is_racing):
@@ -390,11 +387,11 @@ class Place:
             created=entry.created,
         )
 
-    def _work(self, entry: entries.Deliver) -> None:
-        self._handlers.delivered(entry)
+    def _work(self, came: Came) -> None:
+        self._handlers.delivered(came)
         passed = self._passed.get(self._count)
         if passed:
-            self._passed[self._count] = merged(uncovered(passed, merged(entry.spans)))
+            self._passed[self._count] = merged(uncovered(passed, merged(came.spans)))
 
     # ------------------------------------------------------------ commits
 
@@ -479,13 +476,6 @@ class Place:
     def lifted(self, entry: entries.Lift) -> None:
         """Follow the end of a hold that no call lifted."""
         self._under.lifted(entry)
-
-    def works(self, n: int, at: float) -> None:
-        """Note that a worker's handlers get the records from here on."""
-        self._is_working = True
-        self._keep_what_runs()
-        self._handlers.works()
-        self.mark("working", n, at)
 
     def handles(self, entry: entries.Handle) -> None:
         """Follow the start of a handler."""

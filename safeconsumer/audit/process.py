@@ -81,9 +81,9 @@ class Process:
             entries.Return: self._returned,
             entries.Revoked: self._departed,
             entries.Running: self._holds.runs,
-            entries.Transactional: self._one(Place.read_transaction),
-            entries.Unseen: self._unseen,
-            entries.Working: self._works,
+            entries.Transactional: self._transactional,
+            entries.Unseen: self._mark,
+            entries.Working: self._mark,
         }
 
     def read(self, several: Iterable[Entry | Other]) -> None:
@@ -136,7 +136,7 @@ class Process:
             known = Place(tp, self._holds, take, is_each=self._is_each)
             self._named[name] = self._places[tp] = known
             for what, (n, at) in self._marks.items():
-                known.works(n, at) if what == "working" else known.mark(what, n, at)
+                known.mark(what, n, at)
         return known
 
     def _one(self, follow: Callable[[Place, Any], None]) -> Callable[[Any], None]:
@@ -170,15 +170,13 @@ class Process:
             found = None if offset is None else (offset, entry.notes.get(name, ""))
             self._place(name).answered(found, entry.n)
 
-    def _unseen(self, entry: entries.Unseen) -> None:
-        self._marks["unseen"] = entry.n, entry.at
+    def _mark(self, entry: entries.Unseen | entries.Working) -> None:
+        self._marks[entry.event] = entry.n, entry.at
         for place in self._places.values():
-            place.mark("unseen", entry.n, entry.at)
+            place.mark(entry.event, entry.n, entry.at)
 
-    def _works(self, entry: entries.Working) -> None:
-        self._marks["working"] = entry.n, entry.at
-        for place in self._places.values():
-            place.works(entry.n, entry.at)
+    def _transactional(self, entry: entries.Transactional) -> None:
+        self._place(entry.tp).mark(entry.event, entry.n, entry.at)
 
     def _clock(self, entry: entries.Clock) -> None:
         bounds = {"least": entry.least, "most": entry.most}
