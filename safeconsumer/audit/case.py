@@ -16,7 +16,7 @@ from attrs import Factory, define, field, frozen
 from safeconsumer.audit import facts
 from safeconsumer.audit.clocks import Appended, BrokerTime, Measures
 from safeconsumer.audit.control import Control, Span
-from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Reset, Under
+from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Owned, Reset, Under
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.group_bounds import Bounds, Lacking, Readings
 from safeconsumer.audit.moments import Moments
@@ -26,6 +26,8 @@ from safeconsumer.audit.spans import Spans
 from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import tp_text
 
+_SINCE_BEGIN = Factory(lambda epoch: epoch.owned.at, takes_self=True)
+
 
 @define(kw_only=True, eq=False)
 class Epoch:
@@ -34,13 +36,9 @@ class Epoch:
 
     Attributes:
         member: the member that owned the partition.
-        n: the entry that began it; 0 if none did, and records just came.
-        at: when it began.
+        owned: how it began; the number 0 if no entry did, and records just came.
         over: when it ended, or the journal.
         owned_since: when it began, or when the one before it began if it was given back.
-        generation: the generation of the group, if it is known; -1 means no generation.
-        topic_id: the id of the topic, if it is known.
-        cluster: the id of the cluster, if it is known.
         was_lost: whether it ended without the member's doing.
         began: where it stood first.
         runs: the ranges through which its position moved.
@@ -55,18 +53,14 @@ class Epoch:
     """
 
     member: str
-    n: int = 0
-    at: float
-    over: float = field(default=Factory(lambda self: self.at, takes_self=True))
-    owned_since: float = field(default=Factory(lambda self: self.at, takes_self=True))
-    generation: int | None = None
-    topic_id: str | None = None
-    cluster: str | None = None
+    owned: Owned
+    over: float = _SINCE_BEGIN
+    owned_since: float = _SINCE_BEGIN
     was_lost: bool = False
     began: Began | None = None
     runs: Spans = field(factory=Spans)
     first: tuple[float, int] | None = None
-    delivered_at: float = field(default=Factory(lambda self: self.at, takes_self=True))
+    delivered_at: float = _SINCE_BEGIN
     came: Spans = field(factory=Spans)
     skipped: Spans = field(factory=Spans)
     deleted: Spans = field(factory=Spans)
@@ -87,13 +81,13 @@ class Epoch:
     @property
     def is_numbered(self) -> bool:
         """Whether the group's generation at its begin is known."""
-        return self.generation is not None and self.generation >= 0
+        return self.owned.generation is not None and self.owned.generation >= 0
 
     def is_since(self, other: "Epoch") -> bool:
         """Return whether it is that ownership, or is known to be a later one."""
         if self.member == other.member:
-            return self.at >= other.at
-        both = [(one.generation or 0, one.at) for one in (self, other)]
+            return self.owned.at >= other.owned.at
+        both = [(one.generation or 0, one.at) for one in (self.owned, other.owned)]
         return self.is_numbered and other.is_numbered and both[0] > both[1]
 
 
@@ -183,7 +177,7 @@ class Part:
             facts.Left: self._left,
             facts.Mark: lambda fact: self.marks.add(fact.what),
             facts.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
-            facts.Owned: self._owned,
+            Owned: self._owned,
             facts.Passed: self._passed,
             facts.Reset: self.resets.append,
             facts.Skipped: lambda fact: self.epochs[-1].skipped.add(
@@ -194,7 +188,7 @@ class Part:
 
     def epoch_at(self, entry: int) -> Epoch | None:
         """Return the ownership that an entry is of, or that had ended before it."""
-        before = (one for one in reversed(self.epochs) if one.n <= entry)
+        before = (one for one in reversed(self.epochs) if one.owned.n <= entry)
         return next(before, None)
 
     @property
@@ -208,10 +202,8 @@ class Part:
         if take is not None:
             take(fact)
 
-    def _owned(self, fact: facts.Owned) -> None:
-        new = Epoch(member=self.member, n=fact.n, at=fact.at)
-        new.generation = fact.generation
-        new.topic_id, new.cluster = fact.topic_id, fact.cluster
+    def _owned(self, fact: Owned) -> None:
+        new = Epoch(member=self.member, owned=fact)
         if fact.is_back and self.epochs:
             new.owned_since = self.epochs[-1].owned_since
         self.epochs.append(new)
@@ -224,7 +216,7 @@ class Part:
 
     def _came(self, fact: facts.Came) -> None:
         if not fact.is_owned:
-            self.epochs.append(Epoch(member=self.member, at=fact.at))
+            self.epochs.append(Epoch(member=self.member, owned=Owned(n=0, at=fact.at)))
         epoch = self.epochs[-1]
         if epoch.first is None:
             epoch.first = fact.at, fact.first
@@ -267,7 +259,7 @@ class Part:
 
     def _ended(self, fact: facts.End) -> None:
         self.last_at = -math.inf if fact.last_at is None else fact.last_at
-        if self.epochs and self.epochs[-1].over == self.epochs[-1].at:
+        if self.epochs and self.epochs[-1].over == self.epochs[-1].owned.at:
             self.epochs[-1].over = fact.at
 
 
@@ -354,39 +346,26 @@ class Group:
         return [] if control is None else [*self.readings.not_in(control, self.name)]
 
 
+@frozen(slots=False, eq=False)
 class Case:
     """
     Everything that is known about one group and one partition.
-
-    Args:
-        address: the group and the partition.
-        group: what is known of the members of the group.
-        parts: what members did, by their names.
-        acknowledged: what producers wrote.
-        is_written: whether a journal, or the topic itself, says what was written to the
-            topic, perhaps to other partitions only.
 
     Attributes:
         address: the group and the partition.
         group: what is known of the members of the group.
         parts: what members did, by their names.
         acknowledged: what producers wrote.
-        is_written: as the argument.
+        is_written: whether a journal, or the topic itself, says what was written to the
+            topic, perhaps to other partitions only.
     """
 
-    def __init__(
-        self,
-        address: Address,
-        group: Group,
-        parts: Mapping[str, Part],
-        acknowledged: Acknowledged,
-        *,
-        is_written: bool,
-    ) -> None:
-        self.address, self.group, self.parts = address, group, parts
-        self.acknowledged = acknowledged
-        self.is_written = is_written
-        self._covers: dict[str, bool | None] = {}
+    address: Address
+    group: Group
+    parts: Mapping[str, Part]
+    acknowledged: Acknowledged
+    is_written: bool = field(kw_only=True)
+    _covers: dict[str, bool | None] = field(factory=dict, init=False)
 
     @property
     def settings(self) -> Settings:
@@ -476,23 +455,28 @@ class Case:
         ]
 
     def _bounds(self, span: Span, until: float) -> Bounds:
-        patience, skew = self.settings.patience, self.settings.clock_skew
+        skew = self.settings.clock_skew
+        late = span.start + self.settings.patience + skew
         read = math.inf
         if self.covers(span.scope):
             read = self.group.readings.first(span, skew)
-        return Bounds.of(span, read, patience, skew, until)
+        known = min(max(span.start, read) + skew, late)
+        return Bounds(
+            span=span, known=known, late=late, end=min(span.end, until) - skew
+        )
 
     @cached_property
     def incomparable(self) -> str:
         """Why offsets cannot be compared: they are of two topics; "" if they can."""
-        first = {one.cluster: one.member for one in self.epochs if one.cluster}
+        known = [(one.owned, one.member) for one in self.epochs]
+        first = {one.cluster: member for one, member in known if one.cluster}
         if len(first) > 1:
             (one, member), (other, another), *_ = first.items()
             return (
                 f"{member} was on the cluster {one} and {another} on {other}: judge each "
                 "cluster by itself"
             )
-        if len({one.topic_id for one in self.epochs} - {None}) > 1:
+        if len({one.topic_id for one, _ in known} - {None}) > 1:
             return "the topic was deleted and created again: its id changed"
         return ""
 

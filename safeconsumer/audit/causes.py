@@ -19,7 +19,6 @@ When an operator's hold ended is known from the holds topic, so that G2 and W10 
 """
 
 import math
-from collections.abc import Iterable
 from enum import Enum, StrEnum, auto
 
 from attrs import define, frozen
@@ -61,6 +60,18 @@ class Answer(Enum):
     UNKNOWN = auto()
 
 
+def gives_back(before: int | None, now: int | None) -> bool:
+    """
+    Return whether a generation gives back what an earlier one had, so that nobody else can.
+
+    That is the very next one, or the same: a follower that joins again may be answered
+    with the one that it knows.
+    """
+    if before is None or now is None:
+        return False
+    return now == before >= 0 or now == before + 1
+
+
 @frozen(kw_only=True)
 class Departure:
     """
@@ -84,11 +95,8 @@ class Departure:
         """Return whether an assignment gives the partition back without leaving it out."""
         if self.is_lost:
             return Answer.UNKNOWN if joins == self.joins else Answer.NO
-        before, now = self.generation, entry.generation
-        if before is None or now is None:
-            return Answer.NO
-        is_next = now == before + 1 or now == before >= 0
-        return Answer.YES if is_next else Answer.NO
+        is_back = gives_back(self.generation, entry.generation)
+        return Answer.YES if is_back else Answer.NO
 
 
 @define
@@ -116,7 +124,6 @@ class Causes:
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._departed: dict[TopicPartition, Departure] = {}
         self._joins = 0
         self._ending: set[object] = set()  # calls under way that end what is away
         self._freed, self._freed_at = -1, -1.0  # the last of them that returned
@@ -154,7 +161,7 @@ class Causes:
         is_lost = isinstance(entry, Lost)
         for tp in map(tp_of, entry.partitions):
             one = self._partitions.setdefault(tp, _Partition())
-            one.departure = self._departed[tp] = Departure(
+            one.departure = Departure(
                 number=entry.n,
                 at=entry.at,
                 generation=one.generation,
@@ -196,10 +203,8 @@ class Causes:
             JournalError: the scope cannot be read here.
         """
         covers = covering(scope)
-        gone: Iterable[Departure] = (
-            one for tp, one in self._departed.items() if covers(tp)
-        )
-        return max(gone, key=lambda one: one.number, default=None)
+        known = (one.departure for tp, one in self._partitions.items() if covers(tp))
+        return max(filter(None, known), key=lambda one: one.number, default=None)
 
     def of_partition(self, tp: TopicPartition, asked: int) -> Answer:
         """Return whether a pause that was asked for in an entry may have ended by now."""

@@ -23,7 +23,7 @@ from typing import Any
 from safeconsumer.audit.facts import Fact, decoded, encoded
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.judge import Judge, needs_of, written_to
-from safeconsumer.audit.loading import Journals, open_files
+from safeconsumer.audit.loading import open_files
 from safeconsumer.audit.process import Process
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.results import Settings
@@ -177,45 +177,24 @@ def _unread(trouble: str) -> Row:
 def _split(lines: Iterable[tuple[Any, ...]]) -> Iterator[tuple[object, ...]]:
     for _, own in groupby(lines, itemgetter(0)):
         with TemporaryDirectory(prefix="safeconsumer-audit-") as folder:
-            copies = _copied(own, Path(folder))
-            given = open_files(list(copies))
+            given = open_files(_copied(own, Path(folder)))
             troubles: list[str] = list(given.troubles)
             for journal in given.opened:
                 yield from rows_about(journal, troubles.append)
-            report = _report(given, troubles, copies)
+            report = {"opened": len(given.opened), "troubles": troubles}
             yield REPORT, None, "", -1, "", 0, REPORT, json.dumps(report)
 
 
-def _copied(lines: Iterable[tuple[Any, ...]], folder: Path) -> dict[Path, str]:
-    # Returns the name of each copied file; files of one folder stay together.
-    copies: dict[Path, str] = {}
-    folders: dict[str, Path] = {}
+def _copied(lines: Iterable[tuple[Any, ...]], folder: Path) -> dict[str, Path]:
+    # Returns the copy of each file, by its name.
+    copies: dict[str, Path] = {}
     for (name, size), own in groupby(lines, itemgetter(1, 2)):
-        parent, _, last = name.rpartition("/")
-        place = folders.setdefault(parent, folder / str(len(folders)))
-        place.mkdir(exist_ok=True)
-        copies[place / last] = name
-        with (place / last).open("wb") as file:
+        copy = copies[name] = folder / str(len(copies))
+        with copy.open("wb") as file:
             file.writelines(line + b"\n" for *_, line in own)
             if file.tell() > size:  # the last line had no end: it is cut
                 file.truncate(size)
     return copies
-
-
-def _report(
-    given: Journals, troubles: Iterable[str], copies: Mapping[Path, str]
-) -> Mapping[str, object]:
-    folders = {copy.parent: name.rpartition("/")[0] for copy, name in copies.items()}
-
-    def named(text: str) -> str:
-        for copy, name in folders.items():
-            text = text.replace(f"{copy}/", f"{name}/")
-        return text
-
-    return {
-        "opened": len(given.opened),
-        "troubles": [named(one) for one in troubles],
-    }
 
 
 # ---------------------------------------------------------------- rows and batches

@@ -6,7 +6,7 @@ line is decoded. Events, fields and calls that this version does not know are pa
 over: another program of the same format may write more.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, ClassVar
@@ -107,15 +107,6 @@ class Deliver(Entry, tag="deliver"):
     peek: bool | None = None
     written: float | None = None
     created: float | None = None
-
-    @property
-    def spans(self) -> Iterator[tuple[int, int]]:
-        """The offsets of its records, in runs without a gap."""
-        at = self.first
-        for start, end in self.gaps or ():
-            yield at, start
-            at = end
-        yield at, self.last + 1
 
     @property
     def has_sound_gaps(self) -> bool:

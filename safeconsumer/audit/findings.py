@@ -5,7 +5,6 @@ from enum import StrEnum
 
 from attrs import evolve, field, frozen
 
-from safeconsumer.audit.entries import Entry
 from safeconsumer.audit.facts import Fact
 from safeconsumer.audit.moments import Moments
 from safeconsumer.audit.reading import TopicPartition
@@ -55,7 +54,6 @@ class Finding:
 
     Attributes:
         check: the check, one of :data:`safeconsumer.audit.results.CHECKS`.
-        case: the group and the partition.
         member: the member that broke it; "" for several members together.
         offset: the first offset concerned, or None.
         evidence: the evidence of the journal, in one sentence.
@@ -66,7 +64,6 @@ class Finding:
     """
 
     check: str
-    case: Address
     member: str
     offset: int | None
     evidence: str
@@ -76,25 +73,18 @@ class Finding:
     more: Moments = field(factory=Moments)
 
     @classmethod
-    def of_entry(  # noqa: PLR0913, PLR0917 - one parameter per field
-        cls,
-        check: str,
-        case: Address,
-        member: str,
-        entry: "Entry | Fact",
-        offset: int | None,
-        evidence: str,
+    def of_entry(
+        cls, check: str, member: str, fact: Fact, offset: int | None, evidence: str
     ) -> "Finding":
         """Return what one entry of a member's journal shows."""
         return cls(
             check=check,
-            case=case,
             member=member,
             offset=offset,
-            evidence=f"entry {entry.n}: {evidence}",
+            evidence=f"entry {fact.n}: {evidence}",
             basis=Basis.ORDER,
-            at=entry.at,
-            entry=entry.n,
+            at=fact.at,
+            entry=fact.n,
         )
 
     @property
@@ -105,20 +95,3 @@ class Finding:
             said = f"entry {entry}: as in entry {self.entry}"
             told = evolve(self, at=at, entry=entry, offset=None, evidence=said)
             yield evolve(told, more=Moments())
-
-
-class Findings:
-    """What one member did with one partition; of each check the first is kept in full."""
-
-    def __init__(self) -> None:
-        self._first: dict[str, Finding] = {}
-
-    def add(self, found: Finding) -> None:
-        """Add what an entry of its journal shows."""
-        first = self._first.setdefault(found.check, found)
-        if first is not found:
-            first.more.add(found.at or 0.0, found.entry or 0)
-
-    def __iter__(self) -> Iterator[Finding]:
-        """Yield one for each check."""
-        return iter(self._first.values())

@@ -11,18 +11,18 @@ member's clock makes doubtful is not judged.
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from safeconsumer.audit.clocks import BrokerTime
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.facts import Read
-from safeconsumer.audit.findings import Address, Basis, Finding
+from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.moments import Moments
 
 if TYPE_CHECKING:
-    from safeconsumer.audit.case import Epoch, Part
+    from safeconsumer.audit.case import Case, Epoch, Part
 
 Key = tuple[str, str]
 """
@@ -50,25 +50,6 @@ class Bounds:
     late: float
     end: float
 
-    @classmethod
-    def of(
-        cls, span: Span, read: float, patience: float, skew: float, until: float
-    ) -> Self:
-        """
-        Return when a hold had to be obeyed.
-
-        Args:
-            span: when it was in force.
-            read: when it was first read; ``inf`` if that is not known.
-            patience: seconds within which members read a hold.
-            skew: seconds by which two clocks may differ.
-            until: the time up to which the control topics were read.
-        """
-        late = span.start + patience + skew
-        known = min(max(span.start, read) + skew, late)
-        end = min(span.end, until) - skew
-        return cls(span=span, known=known, late=late, end=end)
-
     def binds(self, epoch: "Epoch", clock: BrokerTime) -> bool:
         """Return whether it binds an ownership from its first record on."""
         by = None if epoch.first is None else epoch.first[0]
@@ -77,7 +58,8 @@ class Bounds:
     def during(self, epoch: "Epoch", clock: BrokerTime) -> tuple[float, float]:
         """Return the times of the member's clock at which nothing may be delivered."""
         start, end = clock.window(self.late, self.end)
-        first = epoch.at if self.binds(epoch, clock) else max(epoch.at, start)
+        began = epoch.owned.at
+        first = began if self.binds(epoch, clock) else max(began, start)
         return first, min(epoch.over, end)
 
 
@@ -162,11 +144,7 @@ def _has(span: Span, written: float) -> bool:
 
 
 def under_hold(
-    case: Address,
-    check: str,
-    members: "Mapping[str, Part]",
-    bounds: Bounds,
-    clocks: Mapping[str, BrokerTime],
+    case: "Case", check: str, bounds: Bounds
 ) -> Iterator[Finding | tuple[str, str]]:
     """
     Yield what was delivered (G2), or what handlers began (W10), under a group's hold.
@@ -178,9 +156,9 @@ def under_hold(
     first record on: the broker's time of the record is a little before it can be read.
     All others may go on until they have read it, as long as patience allows.
     """
-    for member, part in members.items():
-        clock = clocks[member]
-        found = _found(case, part, bounds, clock, check)
+    for member, part in case.parts.items():
+        clock = case.clocks[member]
+        found = _found(part, bounds, clock, check)
         moments = part.delivered if check == "G2" else part.begun
         if found is not None:
             yield found
@@ -189,7 +167,7 @@ def under_hold(
 
 
 def _found(
-    case: Address, part: "Part", bounds: Bounds, clock: BrokerTime, check: str
+    part: "Part", bounds: Bounds, clock: BrokerTime, check: str
 ) -> Finding | None:
     # The first of what it certainly did under the hold.
     verb, moments, first = "began", part.begun, None
@@ -210,7 +188,6 @@ def _found(
         return None
     return Finding(
         check=check,
-        case=case,
         member=part.member,
         offset=first[1],
         evidence=said,

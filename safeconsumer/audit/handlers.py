@@ -15,12 +15,11 @@ from attrs import evolve, frozen
 from safeconsumer.audit.entries import (
     Call,
     Completed,
-    Deliver,
     Dropped,
     Handle,
     Handled,
 )
-from safeconsumer.audit.facts import Done, Fact, Handles, Open
+from safeconsumer.audit.facts import Came, Done, Fact, Handles, Open
 from safeconsumer.audit.spans import Spans, merged
 
 _SPANS = 1024
@@ -104,12 +103,12 @@ class Handlers:
         }
         return {one for one in self._left if one < entry.before}
 
-    def delivered(self, entry: Deliver) -> None:
+    def delivered(self, run: Came) -> None:
         """Expect the records of a run to be handled."""
-        if self._next is not None and entry.start < self._next:
-            self._goes_back(entry.start)
-        self._next = entry.next
-        for start, end in entry.spans:
+        if self._next is not None and run.start < self._next:
+            self._goes_back(run.start)
+        self._next = run.next
+        for start, end in run.spans:
             came = range(start, end)
             self._open.update(came)
             self._left.difference_update(came)

@@ -15,7 +15,7 @@ of its own state:
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
@@ -106,26 +106,23 @@ class Placed:
         return covering(self.scope)(tp)
 
 
-@frozen(kw_only=True)
-class Change:
-    """
-    The holds that an entry changed.
-
-    Attributes:
-        placed: holds that are in force from now on; each replaces an earlier one with
-            the same scope and owner.
-        ended: holds that are over, each with the number and the time of the first entry
-            that placed it, and when it ended.
-    """
-
-    placed: tuple[Placed, ...] = ()
-    ended: tuple[tuple[Placed, float], ...] = ()
-
-
 class Holds:
-    """Follows the holds of one member."""
+    """
+    Follows the holds of one member.
 
-    def __init__(self) -> None:
+    Args:
+        placed: called with each hold that is in force from now on; it replaces an
+            earlier one with the same scope and owner.
+        ended: called with each hold that is over, which has the number and the time of
+            the first entry that placed it, and with when it ended.
+    """
+
+    def __init__(
+        self,
+        placed: Callable[[Placed], object],
+        ended: Callable[[Placed, float], object],
+    ) -> None:
+        self._tell_placed, self._tell_ended = placed, ended
         # What stands, after what it was placed for before without a break: a poll that
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
@@ -152,61 +149,51 @@ class Holds:
         """Note the records that handlers are working on, for the hold that follows."""
         self._running = entry.records
 
-    def gained(self, entry: Assigned) -> Change:
-        """Follow ownerships that begin; return the holds that had not ended after all."""
+    def gained(self, entry: Assigned) -> None:
+        """Follow ownerships that begin: holds may not have ended after all."""
         self._causes.gained(entry)
-        again = []
         for tp in map(tp_of, entry.partitions):
             for one in self._away.pop(tp, ()):
                 answer = self._answer(one)
                 if answer is Answer.YES or one.key in self._standing:
                     continue
                 doubt = _PERHAPS if answer is Answer.UNKNOWN else ""
-                again.append(evolve(one, number=entry.n, at=entry.at, doubt=doubt))
-                self._stand(again[-1:])
-        return Change(placed=tuple(again))
+                self._stand([evolve(one, number=entry.n, at=entry.at, doubt=doubt)])
 
     def departed(self, entry: Ownership) -> None:
         """Note that ownerships ended."""
         self._causes.departed(entry)
 
-    def called(self, entry: Call) -> Change:
+    def called(self, entry: Call) -> None:
         """Follow the call of pause, resume, assign or unsubscribe."""
         self._causes.called(entry)
         if entry.op == "pause":
             self._asked[entry.id] = entry.n
-        if entry.op != "resume":
-            return Change()
-        own = list(_keys(entry))
-        self._resuming[entry.id] = [
-            self._standing[key] for key in own if key in self._standing
-        ]
-        return self._end(own, entry.at, "resume")
+        if entry.op == "resume":
+            keys = [key for key in dict.fromkeys(_keys(entry)) if key in self._standing]
+            self._resuming[entry.id] = [self._standing[key] for key in keys]
+            for key in keys:
+                self._end(key, entry.at, "resume")
 
-    def returned(self, entry: Return) -> Change:
+    def returned(self, entry: Return) -> None:
         """Follow the return of pause, resume, assign or unsubscribe."""
         self._causes.returned(entry)
         if entry.op == "pause":
             asked = self._asked.pop(entry.id, entry.n)
-            return (
-                Change()
-                if entry.ok is False
-                else self._place(entry, asked, entry.until)
-            )
+            if entry.ok is not False:
+                self._place(entry, asked, entry.until)
+            return
         over = self._resuming.pop(entry.id, ())
-        if entry.ok is not False:
-            return Change()
-        # Meanwhile it may have ended, or another thread may have placed it again.
-        again = [own for own in over if own[-1].key not in self._standing]
-        for own in again:
-            self._stand([evolve(own[-1], number=entry.n, at=entry.at)])
-        return Change(placed=tuple(self._standing[own[-1].key][-1] for own in again))
+        for *_, last in over if entry.ok is False else ():
+            # Meanwhile another thread may have placed it again.
+            if last.key not in self._standing:
+                self._stand([evolve(last, number=entry.n, at=entry.at)])
 
-    def hears(self, entry: Hold) -> Change:
+    def reported(self, entry: Hold) -> None:
         """Follow a hold that no call of the process names."""
-        return self._place(entry, entry.n, self._end_of(entry))
+        self._place(entry, entry.n, self._end_of(entry))
 
-    def lifted(self, entry: Lift) -> Change:
+    def lifted(self, entry: Lift) -> None:
         """
         Follow the end of a hold that no call lifted.
 
@@ -215,20 +202,20 @@ class Holds:
         key = entry.scope, entry.owner or ""
         own = self._standing.get(key)
         if own is None:
-            return Change()
+            return
         own[:] = [one for one in own if not self.is_ended(one, entry)] or own
         last = own[-1]
         if not self.is_ended(last, entry):
             if entry.why != EXPIRED and self._answer(last) is Answer.UNKNOWN:
                 own[-1] = evolve(last, doubt=_PERHAPS)
-            return Change()
+            return
         end = ended_at(entry)
         gone = self._causes.departure(entry.scope)
         if gone is not None and last.kind is not Kind.ELSEWHERE:
             end = gone.at
         if last.kind is Kind.PARTITION:
             self._away.setdefault(partition_of(last.scope), []).append(last)
-        return self._end([key], end, entry.why or "lift")
+        self._end(key, end, entry.why or "lift")
 
     def is_ended(self, hold: Placed, lift: Lift) -> bool:
         """Return whether an entry about an end concerns a hold, and has a cause."""
@@ -281,18 +268,13 @@ class Holds:
 
     # ------------------------------------------------------------ inside
 
-    def _place(self, entry: Return | Hold, asked: int, until: float | None) -> Change:
-        placed = [
-            _placed(entry, key, asked, until, self._running) for key in _keys(entry)
-        ]
-        ended = []
-        for one in placed:
-            own = self._standing.get(one.key, [])
-            goes_on = own and entry.at < own[-1].until
-            if own and not goes_on:
-                ended.append(_over(own, entry.at, EXPIRED))
-            self._stand([*own, one] if goes_on else [one])
-        return Change(placed=tuple(placed), ended=tuple(ended))
+    def _place(self, entry: Return | Hold, asked: int, until: float | None) -> None:
+        for key in _keys(entry):
+            own = self._standing.get(key, [])
+            if own and entry.at >= own[-1].until:
+                self._tell_over(own, entry.at, EXPIRED)
+                own = []
+            self._stand([*own, _placed(entry, key, asked, until, self._running)])
 
     def _end_of(self, entry: Hold) -> float | None:
         match _kind(entry, entry.scope, entry.owner or ""):
@@ -308,15 +290,17 @@ class Holds:
         covering(own[-1].scope)  # one that cannot be read is an error at once
         self._standing[own[-1].key] = own
         self._forget(own[-1].scope)
+        self._tell_placed(own[-1])
 
-    def _end(self, over: Iterable[Key], at: float, how: str) -> Change:
-        ended = []
-        for key in over:
-            own = self._standing.pop(key, None)
-            if own is not None:
-                self._forget(own[-1].scope)
-                ended.append(_over(own, at, how))
-        return Change(ended=tuple(ended))
+    def _end(self, key: Key, at: float, how: str) -> None:
+        own = self._standing.pop(key)
+        self._forget(own[-1].scope)
+        self._tell_over(own, at, how)
+
+    def _tell_over(self, own: Sequence[Placed], at: float, how: str) -> None:
+        is_expired = own[-1].until < at
+        one = evolve(_since_first(own), how=EXPIRED if is_expired else how)
+        self._tell_ended(one, min(own[-1].until, at))
 
     def _forget(self, scope: str) -> None:
         # Which holds cover which partition is found out again when it is asked for.
@@ -328,12 +312,6 @@ class Holds:
 
 def _since_first(own: Sequence[Placed]) -> Placed:
     return evolve(own[-1], number=own[0].number, at=own[0].at)
-
-
-def _over(own: Sequence[Placed], at: float, how: str) -> tuple[Placed, float]:
-    is_expired = own[-1].until < at
-    one = evolve(_since_first(own), how=EXPIRED if is_expired else how)
-    return one, min(own[-1].until, at)
 
 
 def ended_at(lift: Lift) -> float:

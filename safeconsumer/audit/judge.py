@@ -1,19 +1,18 @@
 """Judges facts by the rules."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from attrs import evolve
 
 from safeconsumer.audit.case import Acknowledged, Case, Epoch, Group, Part, Reader
-from safeconsumer.audit.entries import Entry, Other
 from safeconsumer.audit.facts import Fact
-from safeconsumer.audit.findings import Address, Basis, Finding, Findings
+from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.process import Process
 from safeconsumer.audit.results import Result, Settings
 from safeconsumer.audit.rules import RULES
 from safeconsumer.audit.rules.a2 import unrecorded
-from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Rule, Unjudged
 from safeconsumer.audit.stream import Source
 
@@ -32,22 +31,27 @@ _BY_KIND = _by_kind()
 
 
 class _Judged:
-    # One member on one partition: what it did, and what is wrong with that alone.
+    # One member on one partition: what it did, and what is wrong with that alone, of each
+    # check the first in full.
 
-    def __init__(self, case: Address, member: str, *, is_held: bool) -> None:
+    def __init__(self, member: str, *, is_held: bool) -> None:
         self.part = Part(member, keeps_moments=is_held)
-        self.findings = Findings()
-        self._case = case
+        self.findings: dict[str, Finding] = {}
 
     def take(self, fact: Fact) -> None:
         for rule, of in _BY_KIND.get(type(fact), ()):
             for offset, evidence in of(fact):
-                self.findings.add(
-                    Finding.of_entry(
-                        rule.check, self._case, self.part.member, fact, offset, evidence
-                    )
-                )
+                self._add(rule.check, fact, offset, evidence)
         self.part.take(fact)
+
+    def _add(self, check: str, fact: Fact, offset: int | None, evidence: str) -> None:
+        first = self.findings.get(check)
+        if first is None:
+            self.findings[check] = Finding.of_entry(
+                check, self.part.member, fact, offset, evidence
+            )
+        else:
+            first.more.add(fact.at, fact.n)
 
 
 class Judge:
@@ -71,7 +75,6 @@ class Judge:
     ) -> None:
         self._settings = settings
         self._watch = watch
-        self._processes: dict[tuple[str, str], Process] = {}
         self._readers: dict[str, dict[str, Reader]] = {}
         self._judged: dict[Address, dict[str, _Judged]] = {}
         self._written: dict[Address, Acknowledged] = {}
@@ -85,27 +88,16 @@ class Judge:
             JournalError: it is broken somewhere; the entries before that count, but
                 they prove nothing.
         """
-        self.follow(journal.member, journal.group, journal.entries)
-
-    def follow(self, member: str, group: str, entries: Iterable[Entry | Other]) -> None:
-        """
-        Follow entries of one member.
-
-        Raises:
-            JournalError: as :meth:`read`.
-        """
-        known = self._processes.get((member, group))
-        if known is None:
-            known = self._processes[member, group] = Process(
-                member,
-                group,
-                lambda address: self._watched(address, member),
-                is_each=self._watch is not None or is_held(self._settings, group),
-            )
+        process = Process(
+            journal.member,
+            journal.group,
+            lambda address: self._watched(address, journal.member),
+            is_each=self._watch is not None or is_held(self._settings, journal.group),
+        )
         try:
-            known.read(entries)
+            process.read(journal.entries)
         finally:
-            known.end()
+            process.end()
 
     def _watched(self, address: Address, member: str) -> Callable[[Fact], None]:
         take, watch = self.takes(address, member), self._watch
@@ -131,10 +123,8 @@ class Judge:
             readers = self._readers.setdefault(address.group, {})
             return readers.setdefault(member, Reader()).take
         own = self._judged.setdefault(address, {})
-        return own.setdefault(
-            member,
-            _Judged(address, member, is_held=is_held(self._settings, address.group)),
-        ).take
+        new = _Judged(member, is_held=is_held(self._settings, address.group))
+        return own.setdefault(member, new).take
 
     def results(self) -> dict[Address, Result]:
         """Return what was found about each case, once all journals were read."""
@@ -163,7 +153,8 @@ class Judge:
             self._written.get(evolve(address, group=None), Acknowledged()),
             is_written=is_written,
         )
-        return result_of(case, (one for each in own.values() for one in each.findings))
+        alone = (one.findings.values() for one in own.values())
+        return result_of(case, chain.from_iterable(alone))
 
     def _group(self, name: str | None) -> Group:
         known = self._groups.get(name)
@@ -235,7 +226,6 @@ def _unjudged(case: Case) -> Iterator[Unjudged]:
                 "W4",
                 f"the journal of {name} lacks commits, as of a producer's transaction",
             )
-    yield from (one for one in wrong_begins(case) if not isinstance(one, Finding))
 
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:

@@ -1,7 +1,7 @@
 """Opens the journals in files, judges them in this process, and names what it cannot read."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -99,10 +99,11 @@ def load(given: Iterable[Path]) -> Journals:
     """Open the journals in files and folders; what cannot be read is in ``troubles``."""
     given = tuple(given)
     paths, troubles = files(given)
-    return open_files(paths, [*_empty(given, paths), *troubles])
+    troubles = [*_empty(given, paths), *troubles]
+    return open_files({str(path): path for path in paths}, troubles)
 
 
-def open_files(paths: Sequence[Path], troubles: Sequence[str] = ()) -> Journals:
+def open_files(paths: Mapping[str, Path], troubles: Sequence[str] = ()) -> Journals:
     """
     Open the journals in files.
 
@@ -110,7 +111,7 @@ def open_files(paths: Sequence[Path], troubles: Sequence[str] = ()) -> Journals:
     other is reported as a trouble.
 
     Args:
-        paths: the files, each once.
+        paths: the files, each once, by the names that they have in errors.
         troubles: what was found wrong before.
     """
     found, unread = sources(paths)

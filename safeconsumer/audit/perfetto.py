@@ -49,18 +49,12 @@ class Run:
 
     Attributes:
         member: who got them.
-        at: when.
-        count: how many they are.
-        first: the lowest offset.
-        last: the highest offset.
+        came: the records.
         is_wrong: whether they were delivered while held, by A1 or by G2.
     """
 
     member: str
-    at: float
-    count: int
-    first: int
-    last: int
+    came: Came
     is_wrong: bool
 
 
@@ -131,22 +125,15 @@ class Collector:
                 Slice(
                     member=one.member,
                     name=one.member + " (lost it)" * one.was_lost,
-                    start=one.at,
+                    start=one.owned.at,
                     end=one.over,
                 )
-                for one in sorted(epochs, key=lambda one: one.at)
+                for one in sorted(epochs, key=lambda one: one.owned.at)
             ],
             held=_merged([*self._holds_over(case, epochs), *bound]),
             runs=[
-                Run(
-                    member=member,
-                    at=run.at,
-                    count=run.count,
-                    first=run.first,
-                    last=run.last,
-                    is_wrong=is_wrong(member, run),
-                )
-                for member, run in self._runs.get(case, ())
+                Run(member=member, came=came, is_wrong=is_wrong(member, came))
+                for member, came in self._runs.get(case, ())
             ],
             findings=findings,
         )
@@ -163,7 +150,7 @@ def _held(
     epoch: Epoch, scope: str, owner: str, during: tuple[float, float]
 ) -> Iterator[Slice]:
     # A hold counts while the member owned the partition.
-    start, end = max(during[0], epoch.at), during[1]
+    start, end = max(during[0], epoch.owned.at), during[1]
     if start < end:
         yield Slice(
             member=epoch.member, name=f"{scope} by {owner}", start=start, end=end
@@ -238,11 +225,11 @@ class _Trace:
             self._event(
                 group,
                 f"{place} records",
-                f"{run.first} to {run.last}" + " while held" * run.is_wrong,
-                run.at,
+                f"{run.came.first} to {run.came.last}" + " while held" * run.is_wrong,
+                run.came.at,
                 ph="X",
                 dur=1,
-                args={"member": run.member, "records": run.count},
+                args={"member": run.member, "records": run.came.count},
                 **({"cname": "terrible"} if run.is_wrong else {}),
             )
         for one in lane.findings:

@@ -11,24 +11,8 @@ from collections.abc import Callable, Iterator
 
 from attrs import define
 
-from safeconsumer.audit import facts
-from safeconsumer.audit.entries import (
-    Assigned,
-    Begins,
-    Call,
-    Completed,
-    Deliver,
-    Dropped,
-    Handle,
-    Handled,
-    Lift,
-    Lost,
-    Moved,
-    Ownership,
-    Reset,
-    Return,
-    Transactional,
-)
+from safeconsumer.audit import entries, facts
+from safeconsumer.audit.causes import gives_back
 from safeconsumer.audit.facts import Came, Committed, Fact
 from safeconsumer.audit.handlers import Handlers
 from safeconsumer.audit.holding import Holds, Placed
@@ -136,6 +120,10 @@ class Place:
 
     def mark(self, what: str, n: int, at: float) -> None:
         """Tell that something holds from here on."""
+        if what == "working":  # a worker's handlers get the records
+            self._is_working = True
+            self._keep_what_runs()
+            self._handlers.works()
         self._take(facts.Mark(n=n, at=at, what=what))
 
     def end(self, n: int, at: float) -> None:
@@ -153,7 +141,7 @@ class Place:
 
     # ------------------------------------------------------------ ownership
 
-    def assigned(self, entry: Assigned) -> None:
+    def assigned(self, entry: entries.Assigned) -> None:
         """Follow the begin of an ownership."""
         if self._is_owned:
             return
@@ -185,19 +173,15 @@ class Place:
         self._leave(None)
 
     def _is_given_back(self, generation: int | None) -> bool:
-        # By the very next generation, or by the same: a follower that joins again may be
-        # answered with the one that it knows. Nobody else can have had the partition.
-        before = self._generation
-        if self._own is None or self._was_lost or before is None or generation is None:
-            return False
-        return generation == before >= 0 or generation == before + 1
+        is_known = self._own is not None and not self._was_lost
+        return is_known and gives_back(self._generation, generation)
 
-    def departed(self, entry: Ownership) -> None:
+    def departed(self, entry: entries.Ownership) -> None:
         """Follow the end of an ownership."""
         if not self._is_owned:
             return
         self._flush()
-        is_lost = isinstance(entry, Lost)
+        is_lost = isinstance(entry, entries.Lost)
         self._departed_in = None if is_lost else entry.generation
         self._is_owned, self._was_lost = False, is_lost
         self._take(
@@ -247,7 +231,7 @@ class Place:
             self._answered = offset, note, entry
             self._floor = offset
 
-    def seeking(self, call: Call) -> None:
+    def seeking(self, call: entries.Call) -> None:
         """Follow the call of a seek; until it returns it may have been done or not."""
         if self._is_owned:
             target = (call.offsets or {}).get(self._name)
@@ -258,7 +242,7 @@ class Place:
     def _targets(self) -> Iterator[int]:
         return (one.target for one in self._seeking.values())
 
-    def sought(self, entry: Return, offset: int | None) -> None:
+    def sought(self, entry: entries.Return, offset: int | None) -> None:
         """Follow the return of a seek; one that failed moves nothing."""
         seek = self._seeking.pop(entry.id, None)
         if entry.ok is False or seek is None or seek.own != self._own:
@@ -285,7 +269,7 @@ class Place:
         if offset is not None:
             self._stand_at(offset, n, at, how)
 
-    def begins(self, entry: Begins) -> None:
+    def begins(self, entry: entries.Begins) -> None:
         """
         Follow a position that no seek had named.
 
@@ -307,14 +291,14 @@ class Place:
         if self.position is None:
             self._stand_at(offset, entry.n, entry.at, "broker")
 
-    def reset(self, entry: Reset) -> None:
+    def reset(self, entry: entries.Reset) -> None:
         """Follow an ownership that begins where an operator moves the partition."""
         if self._is_owned:
             n, at, offset = entry.n, entry.at, entry.offset
             self._take(facts.Reset(n=n, at=at, offset=offset, owner=entry.owner))
             self._go_to(offset, n, at, "reset")
 
-    def moved(self, entry: Moved) -> None:
+    def moved(self, entry: entries.Moved) -> None:
         """Follow a position that moves over offsets without a record."""
         if self._is_owned:
             self._flush()
@@ -329,13 +313,9 @@ class Place:
         self.position = self._end = end
         self._reached = max(self._reached, end)
 
-    def read_transaction(self, entry: Transactional) -> None:
-        """Note that offsets without a record may be those of transactions."""
-        self.mark("transactional", entry.n, entry.at)
-
     # ------------------------------------------------------------ records
 
-    def deliver(self, entry: Deliver) -> None:
+    def deliver(self, entry: entries.Deliver) -> None:
         """Follow a run of records; nearly all of them continue the one before."""
         first, end = entry.first, entry.next
         if (
@@ -353,7 +333,7 @@ class Place:
             self.position = end
         self._came_last, self._last_at = entry.n, entry.at
 
-    def _deliver(self, entry: Deliver) -> None:
+    def _deliver(self, entry: entries.Deliver) -> None:
         self._flush()
         came = self._came(entry)
         if not self._is_owned:
@@ -378,7 +358,7 @@ class Place:
             self._go_on(entry.next)
         self._open = came
         if self._is_working:
-            self._work(entry)
+            self._work(came)
         if not came.is_owned:  # other facts are about the ownership that it begins
             self._flush()
         elif not (self._is_working or self._is_each or entry.peek or is_racing):
@@ -388,7 +368,7 @@ class Place:
     def _goes_straight(came: Came) -> bool:
         return not came.gaps and came.last + 1 == came.next
 
-    def _came(self, entry: Deliver) -> Came:
+    def _came(self, entry: entries.Deliver) -> Came:
         return Came(
             n=entry.n,
             at=entry.at,
@@ -407,15 +387,15 @@ class Place:
             created=entry.created,
         )
 
-    def _work(self, entry: Deliver) -> None:
-        self._handlers.delivered(entry)
+    def _work(self, came: Came) -> None:
+        self._handlers.delivered(came)
         passed = self._passed.get(self._count)
         if passed:
-            self._passed[self._count] = merged(uncovered(passed, merged(entry.spans)))
+            self._passed[self._count] = merged(uncovered(passed, merged(came.spans)))
 
     # ------------------------------------------------------------ commits
 
-    def committing(self, call: Call, offset: int) -> None:
+    def committing(self, call: entries.Call, offset: int) -> None:
         """Follow the call of a commit."""
         stood = self._standing()
         reached = -1
@@ -458,7 +438,7 @@ class Place:
         most = max(answered, self._kept)
         return most if most >= 0 else None
 
-    def committed(self, entry: Return, offset: int) -> None:
+    def committed(self, entry: entries.Return, offset: int) -> None:
         """Follow the answer of a commit."""
         asked = self._asked.pop(entry.id, None)
         is_done = entry.ok is not False
@@ -493,32 +473,25 @@ class Place:
         """Note that a hold over the partition was placed."""
         self._under.placed(hold, self._handlers.at_work())
 
-    def lifted(self, entry: Lift) -> None:
+    def lifted(self, entry: entries.Lift) -> None:
         """Follow the end of a hold that no call lifted."""
         self._under.lifted(entry)
 
-    def works(self, n: int, at: float) -> None:
-        """Note that a worker's handlers get the records from here on."""
-        self._is_working = True
-        self._keep_what_runs()
-        self._handlers.works()
-        self.mark("working", n, at)
-
-    def handles(self, entry: Handle) -> None:
+    def handles(self, entry: entries.Handle) -> None:
         """Follow the start of a handler."""
         self._last_at = entry.at
         self._under.began(entry)
         self._handlers.began(entry)
 
-    def handled(self, entry: Handled) -> None:
+    def handled(self, entry: entries.Handled) -> None:
         """Follow the end of a handler."""
         self._handlers.ended(entry)
 
-    def completed(self, entry: Completed) -> None:
+    def completed(self, entry: entries.Completed) -> None:
         """Follow a record that is complete although its handler failed."""
         self._handlers.completed(entry)
 
-    def dropped(self, entry: Dropped) -> None:
+    def dropped(self, entry: entries.Dropped) -> None:
         """
         Follow a worker that gives up records.
 

@@ -10,36 +10,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from safeconsumer.audit import facts
-from safeconsumer.audit.entries import (
-    Acked,
-    Assigned,
-    Begins,
-    Call,
-    Clock,
-    Committed,
-    Completed,
-    Deliver,
-    Dropped,
-    Entry,
-    Handle,
-    Handled,
-    Hold,
-    Kept,
-    Lift,
-    Lost,
-    Moved,
-    Other,
-    Reset,
-    Return,
-    Revoked,
-    Running,
-    Transactional,
-    Unseen,
-    Working,
-)
+from safeconsumer.audit import entries, facts
+from safeconsumer.audit.entries import Deliver, Entry, Other
 from safeconsumer.audit.findings import Address
-from safeconsumer.audit.holding import Change, Holds, Placed
+from safeconsumer.audit.holding import Holds, Placed
 from safeconsumer.audit.place import Place, Take
 from safeconsumer.audit.reading import (
     TopicPartition,
@@ -80,39 +54,39 @@ class Process:
         self._of_group = takes(Address(group))
         self._places: dict[TopicPartition, Place] = {}
         self._named: dict[str, Place] = {}
-        self._holds = Holds()
+        self._holds = Holds(self._was_placed, self._was_held)
         self._marks: dict[str, tuple[int, float]] = {}
         self._last: Entry | Other | None = None
         self._takers = self._by_event()
 
     def _by_event(self) -> Mapping[type, Callable[[Any], None]]:
         return {
-            Acked: self._wrote,
-            Assigned: self._owned,
-            Begins: self._one(Place.begins),
-            Call: self._called,
-            Clock: self._clock,
-            Committed: self._answered,
-            Completed: self._one(Place.completed),
+            entries.Acked: self._wrote,
+            entries.Assigned: self._owned,
+            entries.Begins: self._one(Place.begins),
+            entries.Call: self._called,
+            entries.Clock: self._clock,
+            entries.Committed: self._answered,
+            entries.Completed: self._one(Place.completed),
             Deliver: self._one(Place.deliver),
-            Dropped: self._one(Place.dropped),
-            Handle: self._one(Place.handles),
-            Handled: self._one(Place.handled),
-            Hold: self._read,
-            Kept: self._wrote,
-            Lift: self._lifted,
-            Lost: self._departed,
-            Moved: self._one(Place.moved),
-            Reset: self._one(Place.reset),
-            Return: self._returned,
-            Revoked: self._departed,
-            Running: self._holds.runs,
-            Transactional: self._one(Place.read_transaction),
-            Unseen: self._unseen,
-            Working: self._works,
+            entries.Dropped: self._one(Place.dropped),
+            entries.Handle: self._one(Place.handles),
+            entries.Handled: self._one(Place.handled),
+            entries.Hold: self._read,
+            entries.Kept: self._wrote,
+            entries.Lift: self._lifted,
+            entries.Lost: self._departed,
+            entries.Moved: self._one(Place.moved),
+            entries.Reset: self._one(Place.reset),
+            entries.Return: self._returned,
+            entries.Revoked: self._departed,
+            entries.Running: self._holds.runs,
+            entries.Transactional: self._transactional,
+            entries.Unseen: self._mark,
+            entries.Working: self._mark,
         }
 
-    def read(self, entries: Iterable[Entry | Other]) -> None:
+    def read(self, several: Iterable[Entry | Other]) -> None:
         """
         Follow entries, which come in their order; once all are read, :meth:`end`.
 
@@ -122,7 +96,7 @@ class Process:
         takers, named = self._takers, self._named
         entry: Entry | Other | None = self._last
         try:
-            for entry in entries:
+            for entry in several:
                 if type(entry) is Deliver and entry.tp in named:
                     named[entry.tp].deliver(entry)
                     continue
@@ -162,7 +136,7 @@ class Process:
             known = Place(tp, self._holds, take, is_each=self._is_each)
             self._named[name] = self._places[tp] = known
             for what, (n, at) in self._marks.items():
-                known.works(n, at) if what == "working" else known.mark(what, n, at)
+                known.mark(what, n, at)
         return known
 
     def _one(self, follow: Callable[[Place, Any], None]) -> Callable[[Any], None]:
@@ -171,50 +145,48 @@ class Process:
 
         return take
 
-    def _wrote(self, entry: Acked | Kept) -> None:
+    def _wrote(self, entry: entries.Acked | entries.Kept) -> None:
         take = self._takes(Address(None, *tp_of(entry.tp)))
         n, at, first = entry.n, entry.at, entry.first
-        if isinstance(entry, Kept):
+        if isinstance(entry, entries.Kept):
             take(facts.Kept(n=n, at=at, first=first))
         else:
             take(facts.Acked(n=n, at=at, first=first, last=entry.last))
 
     # ------------------------------------------------------------ of several
 
-    def _owned(self, entry: Assigned) -> None:
-        self._changed(self._holds.gained(entry))
+    def _owned(self, entry: entries.Assigned) -> None:
+        self._holds.gained(entry)
         for name in entry.partitions:
             self._place(name).assigned(entry)
 
-    def _departed(self, entry: Revoked | Lost) -> None:
+    def _departed(self, entry: entries.Revoked | entries.Lost) -> None:
         self._holds.departed(entry)
         for name in entry.partitions:
             self._place(name).departed(entry)
 
-    def _answered(self, entry: Committed) -> None:
+    def _answered(self, entry: entries.Committed) -> None:
         for name, offset in entry.offsets.items():
             found = None if offset is None else (offset, entry.notes.get(name, ""))
             self._place(name).answered(found, entry.n)
 
-    def _unseen(self, entry: Unseen) -> None:
-        self._marks["unseen"] = entry.n, entry.at
+    def _mark(self, entry: entries.Unseen | entries.Working) -> None:
+        self._marks[entry.event] = entry.n, entry.at
         for place in self._places.values():
-            place.mark("unseen", entry.n, entry.at)
+            place.mark(entry.event, entry.n, entry.at)
 
-    def _works(self, entry: Working) -> None:
-        self._marks["working"] = entry.n, entry.at
-        for place in self._places.values():
-            place.works(entry.n, entry.at)
+    def _transactional(self, entry: entries.Transactional) -> None:
+        self._place(entry.tp).mark(entry.event, entry.n, entry.at)
 
-    def _clock(self, entry: Clock) -> None:
+    def _clock(self, entry: entries.Clock) -> None:
         bounds = {"least": entry.least, "most": entry.most}
         self._of_group(facts.Clock(n=entry.n, at=entry.at, **bounds))
 
     # ------------------------------------------------------------ calls
 
-    def _called(self, entry: Call) -> None:
+    def _called(self, entry: entries.Call) -> None:
         if entry.op in _OF_HOLDS:
-            self._changed(self._holds.called(entry))
+            self._holds.called(entry)
         elif entry.op == "seek":
             for name in entry.offsets or ():
                 self._place(name).seeking(entry)
@@ -222,9 +194,9 @@ class Process:
             for place, offset in self._committed(entry):
                 place.committing(entry, offset)
 
-    def _returned(self, entry: Return) -> None:
+    def _returned(self, entry: entries.Return) -> None:
         if entry.op in _OF_HOLDS:
-            self._changed(self._holds.returned(entry))
+            self._holds.returned(entry)
         elif entry.op == "seek":
             for name, offset in (entry.offsets or {}).items():
                 self._place(name).sought(entry, offset)
@@ -232,7 +204,7 @@ class Process:
             for place, offset in self._committed(entry):
                 place.committed(entry, offset)
 
-    def _committed(self, entry: Call) -> Iterator[tuple[Place, int]]:
+    def _committed(self, entry: entries.Call) -> Iterator[tuple[Place, int]]:
         for name, offset in (entry.offsets or {}).items():
             place = self._place(name)
             if offset is not None:
@@ -240,7 +212,7 @@ class Process:
 
     # ------------------------------------------------------------ holds
 
-    def _read(self, entry: Hold) -> None:
+    def _read(self, entry: entries.Hold) -> None:
         owner = entry.owner or ""
         if ":" in owner:  # of the group or of operators
             self._of_group(
@@ -252,21 +224,17 @@ class Process:
                     written=entry.written,
                 )
             )
-        self._changed(self._holds.hears(entry))
+        self._holds.reported(entry)
 
-    def _lifted(self, entry: Lift) -> None:
-        change = self._holds.lifted(entry)
+    def _lifted(self, entry: entries.Lift) -> None:
+        self._holds.lifted(entry)
         for place in self._covered(entry.scope):
             place.lifted(entry)
-        self._changed(change)
 
-    def _changed(self, change: Change) -> None:
+    def _was_placed(self, one: Placed) -> None:
         if "working" in self._marks:
-            for one in change.placed:
-                for place in self._covered(one.scope):
-                    place.placed(one)
-        for one, until in change.ended:
-            self._was_held(one, until)
+            for place in self._covered(one.scope):
+                place.placed(one)
 
     def _was_held(self, one: Placed, until: float | None = None) -> None:
         self._of_group(

@@ -1,7 +1,7 @@
 """Reads journals of any length, and puts their parts together."""
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, NoReturn, Protocol
@@ -193,13 +193,18 @@ def _beyond(last: int, part: Part) -> Generator[Entry | Other, None, Tail]:
             yield entry
 
 
-def sources(paths: Iterable[Path]) -> tuple[list[Joined], list[str]]:
-    """Return the journals in files, with parts put together, and the unreadable files."""
+def sources(files: Mapping[str, Path]) -> tuple[list[Joined], list[str]]:
+    """
+    Return the journals in files, with parts put together, and the unreadable files.
+
+    Args:
+        files: the files, by the names that they have in errors.
+    """
     parts: list[Part] = []
     troubles: list[str] = []
-    for path in paths:
+    for name, path in files.items():
         try:
-            parts.append(_file(path))
+            parts.append(_file(name, path))
         except JournalError as error:
             troubles.append(str(error))
     parts.sort(key=_place)
@@ -215,11 +220,11 @@ def _place(part: Part) -> tuple[str, str, float, int]:
     return head.member, head.group, began, head.after
 
 
-def _file(path: Path) -> Part:
+def _file(name: str, path: Path) -> Part:
     if path.exists() and not path.is_file():
         message = (
-            f"{path} is not a regular file: journals are read several times, which a "
+            f"{name} is not a regular file: journals are read several times, which a "
             "pipe cannot be"
         )
         raise JournalError(message)
-    return Part(str(path), lambda: path.open("rb"))
+    return Part(name, lambda: path.open("rb"))

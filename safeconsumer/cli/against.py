@@ -1,56 +1,40 @@
 """Reads what topics really have as a journal, to find what a client lost unnoticed."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
-from kafka import KafkaConsumer, TopicPartition
+from attrs import frozen
+from kafka import TopicPartition
 
 from safeconsumer.audit.entries import Acked, Kept
 from safeconsumer.audit.reading import TopicPartition as Named
 from safeconsumer.audit.spans import Spans
 from safeconsumer.cli import records
-from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.holds.explain import counted
 from safeconsumer.journal.format import tp_text
 
 
+@frozen
 class TopicJournal:
     """
     The records that partitions have, as if their producers had written a journal.
 
-    A run of offsets without gaps takes sixteen bytes, however long it is.
-
-    Args:
+    Attributes:
         at: when the topics were read, in seconds since the epoch: the records existed
             then.
-
-    Attributes:
+        firsts: where the logs of partitions begin.
+        found: the offsets of their records.
         member: the name under which the records are reported.
         group: no group; the records count for every group.
     """
 
-    member = "the topic"
-    group = ""
-
-    def __init__(self, at: float) -> None:
-        self._at = at
-        self._found: dict[Named, Spans] = {}
-        self._begins: dict[Named, int] = {}
-
-    def begins(self, tp: Named, offset: int) -> None:
-        """Note where the log of a partition begins."""
-        self._begins[tp] = offset
-
-    def add(self, tp: Named, offsets: Sequence[int]) -> None:
-        """Note records of a partition, in order, at least one."""
-        known = self._found.setdefault(tp, Spans())
-        if offsets[-1] - offsets[0] == len(offsets) - 1:
-            known.add(offsets[0], offsets[-1] + 1)
-            return
-        for one in offsets:
-            known.add(one, one + 1)
+    at: float
+    firsts: Mapping[Named, int]
+    found: Mapping[Named, Spans]
+    member: ClassVar = "the topic"
+    group: ClassVar = ""
 
     @property
     def entries(self) -> Iterator[Acked | Kept]:
@@ -60,14 +44,14 @@ class TopicJournal:
         Before them stands where logs begin.
         """
         number = 0
-        for tp, first in self._begins.items():
+        for tp, first in self.firsts.items():
             number += 1
-            yield Kept(n=number, at=self._at, tp=tp_text(tp), first=first)
-        for tp, spans in self._found.items():
+            yield Kept(n=number, at=self.at, tp=tp_text(tp), first=first)
+        for tp, spans in self.found.items():
             for start, end in spans:
                 number += 1
                 yield Acked(
-                    n=number, at=self._at, tp=tp_text(tp), first=start, last=end - 1
+                    n=number, at=self.at, tp=tp_text(tp), first=start, last=end - 1
                 )
 
 
@@ -92,20 +76,9 @@ def topic_journal(
         CommandError: the broker stopped answering, or deleted records meanwhile.
         KafkaError: the topics cannot be read.
     """
-    consumer = KafkaConsumer(
-        **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="none",  # to go on elsewhere would pass over records
-        isolation_level="read_committed",
-        allow_auto_create_topics=False,
-    )
-    try:
+    with records.reader(base, isolation_level="read_committed") as consumer:
         tps, troubles = _looked_up(consumer, partitions)
-        found = _read(consumer, tps)
-    finally:
-        consumer.close(autocommit=False)
-    return found, troubles
+        return _read(consumer, tps), troubles
 
 
 def _looked_up(
@@ -137,12 +110,14 @@ def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: AN
     firsts = consumer.beginning_offsets(tps) if tps else {}
     ends = consumer.end_offsets(tps) if tps else {}
     # The time at which the records existed at the latest: they are searched until then.
-    found = TopicJournal(time.time())
+    at = time.time()
     consumer.assign(tps)
     for tp, first in firsts.items():
-        found.begins(tuple(tp), first)
         # At this offset: a beginning that is asked for later may lie behind it.
         consumer.seek(tp, first)
+    found: dict[Named, Spans] = {}
     for tp, several in records.read(consumer, ends):
-        found.add(tuple(tp), [one.offset for one in several])
-    return found
+        spans = found.setdefault(tuple(tp), Spans())
+        for one in several:
+            spans.add(one.offset, one.offset + 1)
+    return TopicJournal(at, {tuple(tp): first for tp, first in firsts.items()}, found)

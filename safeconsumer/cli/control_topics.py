@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 
 from safeconsumer.audit.control import (
     Control,
@@ -43,17 +43,8 @@ def read_control(base: Mapping[str, Any], name: str) -> Control:
         # Without the right to describe them there are no settings.
         settings = settings_of(admin, [name]).get(name, {})
         cluster = cluster_id(admin)
-    consumer = KafkaConsumer(
-        **{"bootstrap_timeout_ms": clients.BOOTSTRAP_MS, **base},
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="none",  # to go on elsewhere would pass over records
-        allow_auto_create_topics=False,
-    )
-    try:
+    with records.reader(base) as consumer:
         found, since = _read(consumer, name)
-    finally:
-        consumer.close(autocommit=False)
     topic = Topic(name, settings.get("message.timestamp.type"), since)
     return control_of([topic], found, cluster=cluster, until=math.inf)
 

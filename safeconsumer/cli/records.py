@@ -1,16 +1,41 @@
 """Reads partitions up to a fixed end."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from kafka import TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.statuses import Status
+from safeconsumer.group.clients import BOOTSTRAP_MS
 
 _POLL_MS = 500
 _PATIENCE = 60  # the most polls without progress
+
+
+@contextmanager
+def reader(base: Mapping[str, Any], **more: object) -> Iterator[Any]:
+    """
+    Provide a consumer without a group, and close it; it makes nothing on the cluster.
+
+    Args:
+        base: how to reach the broker.
+        more: further settings.
+    """
+    consumer = KafkaConsumer(
+        **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="none",  # to go on elsewhere would pass over records
+        allow_auto_create_topics=False,
+        **more,
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close(autocommit=False)
 
 
 class StoppedError(Exception):

@@ -67,8 +67,8 @@ class Controller:
         self._queries = queries
         self._bridge = Bridge(open_stream, queries.ends)
         self._blocks = itertools.count(1)
-        self.is_over: Callable[[], bool] = _never
-        self.on_close: Callable[[], object] = tuple
+        self.is_over: Callable[[], bool] = lambda: False
+        self.on_close: Callable[[], object] = lambda: None
 
     @property
     def bridge(self) -> Bridge:
@@ -264,8 +264,8 @@ class Controller:
             if running:
                 message = f"stop the session's streams first: {'; '.join(running)}"
                 raise SparkSetupError(message)
-        self.is_over = _always
-        on_close, self.on_close = self.on_close, tuple
+        self.is_over = lambda: True
+        on_close, self.on_close = self.on_close, lambda: None
         on_close()
 
     def _refuse_if_over(self) -> None:
@@ -314,14 +314,6 @@ class Controller:
             for tp, lag in stream.held().items():
                 lags[tp] = max(lag, lags.get(tp, 0))
         return lags
-
-
-def _never() -> bool:
-    return False
-
-
-def _always() -> bool:
-    return True
 
 
 def _scopes(targets: Iterable[object]) -> tuple[Scope, ...]:

@@ -2,11 +2,11 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Protocol, TypeVar, cast
 
-from safeconsumer.errors.base import SparkSettingError
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import events
 from safeconsumer.spark.clients import Cluster, MakesClients
@@ -62,41 +62,38 @@ class Opening:
         Raises:
             SparkSettingError: the group for commits has members, or others' offsets.
         """
-        cluster = self._clients(options.client).cluster()
-        if options.commit_group is not None:
-            _require_own(cluster, options.commit_group, options.control_timeout)
         fixed = PauseLedger()
         fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
-        follower, give_back = self._follower(options)
-        made = Stream(
-            name,
-            options,
-            ledgers=(self._own, fixed),
-            follower=follower,
-            skipping=self._skipping(folder),
-            retention=Retention(cluster),
-        )
-
-        def leave() -> None:
-            give_back()
-            cluster.close()
-
-        made.on_close = leave
-        if options.commit_group is not None:
-            _commit(made, cluster, options.commit_group)
-        if follower is not None and options.status is not None:
-            self._report(made, follower, options, options.status)
+        with ExitStack() as closing:
+            cluster = self._clients(options.client).cluster()
+            closing.callback(cluster.close)
+            if options.commit_group is not None:
+                _require_own(cluster, options.commit_group, options.control_timeout)
+            follower = self._follower(options, closing)
+            made = Stream(
+                name,
+                options,
+                ledgers=(self._own, fixed),
+                follower=follower,
+                skipping=self._skipping(folder),
+                retention=Retention(cluster),
+            )
+            if options.commit_group is not None:
+                closing.callback(_commit(made, cluster, options.commit_group).close)
+            if follower is not None:
+                self._report(made, follower, options, closing)
+            made.on_close = closing.pop_all().close
         return made
 
     def _skipping(self, folder: str) -> Skipping | None:
         return Skipping(self.wanted, self._files(folder)) if folder else None
 
     def _follower(
-        self, options: SourceOptions
-    ) -> tuple[ControlFollower | None, Callable[[], object]]:
+        self, options: SourceOptions, closing: ExitStack
+    ) -> ControlFollower | None:
         topic = options.control
         if topic is None:
-            return None, tuple
+            return None
         login = frozenset(options.client.items())
         times = options.clock_skew, options.control_timeout
         return self._shared.lease(
@@ -109,6 +106,7 @@ class Opening:
                 timeout=options.control_timeout,
                 hooks=(self._own.forward,),
             ),
+            closing,
         )
 
     def _report(
@@ -116,8 +114,11 @@ class Opening:
         made: Stream,
         follower: ControlFollower,
         options: SourceOptions,
-        topic: str,
+        closing: ExitStack,
     ) -> None:
+        topic = options.status
+        if topic is None:
+            return
         report = StreamReport(
             group=options.group,
             watched=made.watched,
@@ -125,45 +126,29 @@ class Opening:
             covers=made.covers,
             skew=options.clock_skew,
         )
-        reporter, give_back = self._shared.lease(
+        reporter = self._shared.lease(
             (topic, frozenset(options.client.items())),
             lambda: StatusReporter(topic, self._clients(options.client)),
+            closing,
         )
         reporter.add(report)
+        closing.callback(reporter.remove, report)
         made.on_change = lambda: reporter.wake() if report.is_news() else None
-        before = made.on_close
-
-        def leave() -> None:
-            reporter.remove(report)
-            give_back()
-            before()
-
-        made.on_close = leave
 
 
 def _require_own(cluster: Cluster, group: str, timeout: float) -> None:
-    try:
-        with suppress(*cluster.errors):  # the commits will say why
-            require_own(group, *cluster.group(group, time.monotonic() + timeout))
-    except SparkSettingError:
-        cluster.close()
-        raise
+    with suppress(*cluster.errors):  # the commits will say why
+        require_own(group, *cluster.group(group, time.monotonic() + timeout))
 
 
-def _commit(made: Stream, cluster: Cluster, group: str) -> None:
+def _commit(made: Stream, cluster: Cluster, group: str) -> Committer:
     committer = Committer(
         cluster,
         group,
         lambda why: made.tell(events.ProgressNotCommitted, group=group, reason=why),
     )
     made.on_end = lambda ends: committer.commit(ends, made.watched.now().query)
-    before = made.on_close
-
-    def leave() -> None:
-        committer.close()
-        before()
-
-    made.on_close = leave
+    return committer
 
 
 class Closable(Protocol):
@@ -186,27 +171,24 @@ class Shared:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lent: dict[Hashable, Closable] = {}
-        self._users: dict[Hashable, set[object]] = {}
+        self._users: Counter[Hashable] = Counter()
 
     def lease(
-        self, what: Hashable, make: Callable[[], Lent]
-    ) -> tuple[Lent, Callable[[], None]]:
-        """Return the object for a key, and what gives it back; the last user closes it."""
-        mine = object()
+        self, what: Hashable, make: Callable[[], Lent], closing: ExitStack
+    ) -> Lent:
+        """Return the object for a key until ``closing``; the last user closes it."""
         with self._lock:
             if what not in self._lent:
                 self._lent[what] = make()
-            self._users.setdefault(what, set()).add(mine)
+            self._users[what] += 1
             lent = cast("Lent", self._lent[what])
-        return lent, lambda: self._give_back(what, mine)
+        closing.callback(self._give_back, what)
+        return lent
 
-    def _give_back(self, what: Hashable, mine: object) -> None:
+    def _give_back(self, what: Hashable) -> None:
         with self._lock:
-            users = self._users.get(what, set())
-            if mine not in users:
-                return  # it was given back before
-            users.remove(mine)
-            if users:
+            self._users[what] -= 1
+            if self._users[what]:
                 return
             del self._users[what]
             lent = self._lent.pop(what)

@@ -138,8 +138,8 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         commit_group=_commit_group(given, group),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",
         client={
-            **_properties(given, "kafka."),
-            **_properties(given, _CONTROL_CLIENT),
+            **properties(given, "kafka."),
+            **properties(given, _CONTROL_CLIENT),
         },
     )
 
@@ -233,7 +233,8 @@ def _seconds(given: Mapping[str, str], name: str, least: int = 0) -> float:
     return int(text) / 1000
 
 
-def _properties(given: Mapping[str, str], prefix: str) -> dict[str, str]:
+def properties(given: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Return the options whose names begin with a prefix, without it."""
     return {
         name.removeprefix(prefix): value
         for name, value in given.items()

@@ -79,9 +79,9 @@ class Stream:
         self._told_skips: Skips = {}
         self._ends: offsets.Offsets = {}  # of the last planned batch
         self.watched = Watched()
-        self.on_change: Callable[[], object] = _nothing
-        self.on_end: Callable[[offsets.Offsets], object] = _ignore
-        self.on_close: Callable[[], object] = _nothing
+        self.on_change: Callable[[], object] = lambda: None
+        self.on_end: Callable[[offsets.Offsets], object] = lambda _: None
+        self.on_close: Callable[[], object] = lambda: None
 
     def plan(self, facts: Facts) -> Facts:
         """
@@ -362,11 +362,3 @@ def _skipped_metric(skips: Skips) -> dict[str, str]:
 def _number(facts: Facts) -> int | None:
     found = _BATCH.search(facts.get("batch", ""))
     return None if found is None else int(found[1])
-
-
-def _ignore(_: offsets.Offsets) -> None:
-    """Do nothing; stands in until a function is set."""
-
-
-def _nothing() -> None:
-    """Do nothing; stands in until a function is set."""

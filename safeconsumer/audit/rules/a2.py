@@ -15,7 +15,7 @@ from itertools import pairwise
 from attrs import frozen
 
 from safeconsumer.audit.case import Acknowledged, Case, Epoch
-from safeconsumer.audit.findings import Address, Basis, Finding
+from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.a4 import jumped
 from safeconsumer.audit.rules.rule import Rule, Unjudged
 from safeconsumer.audit.spans import Span, Spans, between, merged, uncovered
@@ -36,11 +36,10 @@ _UNRECORDED = (
 _UNKEPT = "only the topic says where its log begins (audit --against-topic)"
 
 
-def of_offsets(check: str, case: Address, offset: int, evidence: str) -> Finding:
+def of_offsets(check: str, offset: int, evidence: str) -> Finding:
     """Return what offsets of several members together show."""
     return Finding(
         check=check,
-        case=case,
         member="",
         offset=offset,
         evidence=evidence,
@@ -64,7 +63,7 @@ def _missing_of_all(case: Case) -> Iterator[Finding]:
 
 
 def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
-    acknowledged, address = case.acknowledged, case.address
+    acknowledged = case.acknowledged
     written = merged(acknowledged.told)
     # Within an ownership, a missing record looks like an offset without a record.
     known_from = acknowledged.known_from if written else math.inf
@@ -73,7 +72,7 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
     for (_, end), (start, _) in pairwise(passed):
         if end < known_from:
             said = f"nobody delivered offsets {end} to {min(start, known_from) - 1}"
-            yield of_offsets("A2", address, end, said)
+            yield of_offsets("A2", end, said)
     if not written:
         return
     covered = merged([*(span for one in epochs for span in one.came), *skips])
@@ -87,7 +86,7 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
         written = between(written, bottom, max([*covered.ends[-1:], *over, 0]))
     for start, end in uncovered(written, covered):
         said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
-        yield of_offsets("A2", address, start, said)
+        yield of_offsets("A2", start, said)
 
 
 def positions(epochs: Iterable[Epoch]) -> Spans:

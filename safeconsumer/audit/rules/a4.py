@@ -5,7 +5,8 @@ Within an ownership a run of records begins where the position is. An ownership 
 where the broker answered that the group has committed, or where the member left off if a
 rebalance gave the partition back; a seek of the program, and an operator's reset that
 the holds topic confirms, choose another place. The client's reset rule is its own word:
-where it goes back, this is not judged.
+where it goes back, this is not judged. An ownership that begins below the committed offset
+is a finding of A6.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from safeconsumer.audit.case import Case, Part
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.facts import Came, Reset
 from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.rules.begins import of_check, wrong_begins
+from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
 
 
@@ -24,7 +25,7 @@ def _came(fact: Came) -> Iterator[Broken]:
 
 
 def _across(case: Case) -> Iterator[Finding | Unjudged]:
-    yield from of_check("A4", wrong_begins(case))
+    yield from wrong_begins(case)
     for part in case.parts.values():
         for jump in part.jumps:
             if jump.end < jump.start and not jump.is_sought:
@@ -46,9 +47,7 @@ def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjud
         return
     if control is not None and _has_all(control, case, reset.at):
         said = f"{reset.owner} is said to have moved it here; no hold of theirs says so"
-        yield Finding.of_entry(
-            "A4", case.address, part.member, reset, reset.offset, said
-        )
+        yield Finding.of_entry("A4", part.member, reset, reset.offset, said)
         return
     why = (
         f"{part.member} says in entry {reset.n} that {reset.owner} moved it to "

@@ -40,13 +40,11 @@ def _committed(fact: Committed) -> Iterator[Broken]:
 def _across(case: Case) -> Iterator[Finding | Unjudged]:
     # A cooperative rebalance revokes in one generation and assigns in the next: in
     # between nobody owns the partition, and its old owner may commit.
-    given = {one.generation for one in case.epochs}
+    given = {one.owned.generation for one in case.epochs}
     for name, part in case.parts.items():
         for fact in part.late:
             if fact.departed_in in given and not _is_behind(fact):
-                found = Finding.of_entry(
-                    "A5", case.address, name, fact, fact.offset, _NOT_OWNED
-                )
+                found = Finding.of_entry("A5", name, fact, fact.offset, _NOT_OWNED)
                 yield evolve(found, basis=Basis.GENERATIONS)
         for fact in part.unplaced:
             if fact.offset and not _is_behind(fact):

@@ -9,8 +9,7 @@ is named and not there is missing.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator
 
 from attrs import evolve
 
@@ -25,25 +24,20 @@ _NOTE = re.compile(r"(.+)#(\d{1,18})", re.DOTALL)
 OF_ALL = ("A2", "A4", "A6")
 
 
-@lru_cache(maxsize=1)
-def wrong_begins(case: Case) -> Sequence[Finding | Unjudged]:
+def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
     """
-    Return ownerships that began after or before the committed offset (A4, A6).
+    Yield ownerships that began after or before the committed offset (A4, A6).
 
     Or the checks that are not judged, and why: a journal is missing, or a commit that
-    no journal has moved the group. Several rules ask in turn for one case.
+    no journal has moved the group.
     """
     if not case.address.group or case.incomparable:
-        return ()
-    return tuple(_wrong(case))
-
-
-def _wrong(case: Case) -> Iterator[Finding | Unjudged]:
+        return
     for part in case.parts.values():
         before: Epoch | None = None
         for epoch in part.epochs:
             began = epoch.began
-            if epoch.n and began is not None:
+            if epoch.owned.n and began is not None:
                 yield from _at_begin(case, part, epoch, began, before)
             before = epoch
     yield from _forgotten(case)
@@ -58,10 +52,8 @@ def _at_begin(
         return
     if began.answered < 0:
         return
-    if (
-        not epoch.was_sought
-    ):  # one journal has both, so nothing that others did excuses it
-        yield from _compared(case, epoch, began.answered, began.answered)
+    if not epoch.was_sought:  # one journal has both: nothing that others did excuses it
+        yield from _compared(epoch, began.answered, began.answered)
     yield from _of_other_journals(case, epoch, began)
 
 
@@ -69,17 +61,17 @@ def _without_answer(
     case: Case, part: Part, epoch: Epoch, before: Epoch | None
 ) -> Iterator[Finding | Unjudged]:
     # Only a partition that a rebalance gives back continues at its position.
-    last = None if before is None else part.commits.last(before.n)
+    last = None if before is None else part.commits.last(before.owned.n)
     if before is not None and epoch.owned_since == before.owned_since:
         if last is not None:
             kept = before.runs.ends[-1] if before.runs else last.offset
-            yield from _compared(case, epoch, last.offset, max(kept, last.offset))
+            yield from _compared(epoch, last.offset, max(kept, last.offset))
         return
     own = -1 if last is None else last.offset
     most = max(own, case.most_of_others(epoch.member))
     if most < 0:
         return
-    wrong = [*_compared(case, epoch, most if _began(epoch) > most else own, most)]
+    wrong = [*_compared(epoch, most if _began(epoch) > most else own, most)]
     yield from (evolve(one, basis=Basis.OFFSETS) for one in wrong)
     if not wrong:
         why = f"the journal of {epoch.member} lacks what was committed where it began"
@@ -90,14 +82,14 @@ def _began(epoch: Epoch) -> int:
     return 0 if epoch.began is None else epoch.began.offset
 
 
-def _compared(case: Case, epoch: Epoch, low: int, high: int) -> Iterator[Finding]:
+def _compared(epoch: Epoch, low: int, high: int) -> Iterator[Finding]:
     at = _began(epoch)
     if at > high:
         said = f"an ownership began at {at}, {low} was committed"
-        yield _finding("A4", case, epoch, low, said)
+        yield _finding("A4", epoch, low, said)
     elif at < low:
         said = f"began again at {at}, {low} was committed"
-        yield _finding("A6", case, epoch, at, said)
+        yield _finding("A6", epoch, at, said)
 
 
 def _of_other_journals(
@@ -118,30 +110,30 @@ def _of_other_journals(
         why += f": entry {began.asked} of {epoch.member} begins where it committed"
         yield from ((check, why) for check in OF_ALL)
         return
-    yield from _of_its_maker(case, epoch, offset, case.parts.get(name), (name, entry))
+    yield from _of_its_maker(epoch, offset, case.parts.get(name), (name, entry))
 
 
 def _of_its_maker(
-    case: Case, epoch: Epoch, offset: int, maker: Part | None, place: tuple[str, int]
+    epoch: Epoch, offset: int, maker: Part | None, place: tuple[str, int]
 ) -> Iterator[Finding]:
     # The broker answers with the last commit: what was asked for once that one had been
     # answered cannot have been done before.
     name, entry = place
     said = f"began at {offset}, which {name} committed in entry {entry}"
     made = None if maker is None else maker.epoch_at(entry)
-    own = 0 if made is None else made.n
+    own = 0 if made is None else made.owned.n
     commits = () if maker is None else maker.commits.of(own)
     if any(one.offset == offset and one.call <= entry for one in commits):
         return
     last = None if maker is None else maker.commits.last(own)
     if last is None or last.call <= entry:
         said = f"{said}: its journal has no such commit"
-        yield _finding("A4", case, epoch, offset, said, Basis.COMMITS)
+        yield _finding("A4", epoch, offset, said, Basis.COMMITS)
     elif made is not None and (made.is_numbered or epoch.member == made.member):
         check = "A6" if offset < last.offset else "A4"
         said = f"{said}, and {last.offset} in entry {last.call} after that"
         at = min(offset, last.offset)
-        yield _finding(check, case, epoch, at, said, Basis.COMMITS)
+        yield _finding(check, epoch, at, said, Basis.COMMITS)
 
 
 def _moved(case: Case, epoch: Epoch, offset: int) -> str:
@@ -174,24 +166,11 @@ def _found_nothing(epoch: Epoch) -> bool:
     return epoch.began is not None and epoch.began.answered == -1
 
 
-def of_check(check: str, found: Iterable[Finding | Unjudged]) -> Iterator[Finding]:
-    """Yield the findings of a check."""
-    for one in found:
-        if isinstance(one, Finding) and one.check == check:
-            yield one
-
-
-def _finding(  # noqa: PLR0913, PLR0917 - one parameter per field
-    check: str,
-    case: Case,
-    epoch: Epoch,
-    offset: int,
-    evidence: str,
-    basis: Basis = Basis.ORDER,
+def _finding(
+    check: str, epoch: Epoch, offset: int, evidence: str, basis: Basis = Basis.ORDER
 ) -> Finding:
     return Finding(
         check=check,
-        case=case.address,
         member=epoch.member,
         offset=offset,
         evidence=evidence,

@@ -15,7 +15,7 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     """Yield what was done under them, and what may have been."""
     for bounds in case.bounds:
         scope = bounds.span.scope
-        for found in under_hold(case.address, check, case.parts, bounds, case.clocks):
+        for found in under_hold(case, check, bounds):
             if isinstance(found, Finding) and not case.covers(scope):
                 why = f"it is unknown what {scope} covers: {found.evidence}"
                 yield found.check, why
@@ -50,7 +50,7 @@ def _not_covered(case: Case, control: Control) -> str:
     skew = case.settings.clock_skew
     clocks = case.clocks
     began = min(
-        (clocks[epoch.member].about(epoch.at) for epoch in case.epochs),
+        (clocks[epoch.member].about(epoch.owned.at) for epoch in case.epochs),
         default=math.inf,
     )
     if began < control.since + skew:
@@ -77,10 +77,11 @@ def _utc(at: float) -> str:
 def _others_holds(case: Case, control: Control) -> str:
     # Why what was read of holds topics is not of the members' own; "" if it may be.
     for epoch in case.epochs:
-        if control.cluster and epoch.cluster not in {None, control.cluster}:
+        cluster = epoch.owned.cluster
+        if control.cluster and cluster not in {None, control.cluster}:
             return (
                 f"the holds topics are of the cluster {control.cluster}, and "
-                f"{epoch.member} was on {epoch.cluster}"
+                f"{epoch.member} was on {cluster}"
             )
     for one in case.group.lacking:
         scope, holder = one.key

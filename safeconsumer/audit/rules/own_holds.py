@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from safeconsumer.audit.case import Case
 from safeconsumer.audit.facts import Under
-from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.moments import Moments
+from safeconsumer.audit.findings import Finding
 from safeconsumer.audit.rules.rule import Unjudged
 
 
@@ -15,26 +14,16 @@ def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
         for fact in part.under:
             if fact.check != check:
                 continue
-            found = _finding(case, name, fact)
+            found = _finding(name, fact)
             if fact.doubt:
                 yield check, f"{found.evidence}; {fact.doubt}"
             else:
                 yield found
 
 
-def _finding(case: Case, member: str, fact: Under) -> Finding:
-    more = Moments()
-    for at, number in fact.again:
-        more.add(at, number)
+def _finding(member: str, fact: Under) -> Finding:
     said = f"{fact.what} while {fact.scope} was held by {fact.owner}"
-    return Finding(
-        check=fact.check,
-        case=case.address,
-        member=member,
-        offset=fact.offset,
-        evidence=f"entry {fact.n}: {said}",
-        basis=Basis.ORDER,
-        at=fact.at,
-        entry=fact.n,
-        more=more,
-    )
+    found = Finding.of_entry(fact.check, member, fact, fact.offset, said)
+    for at, number in fact.again:
+        found.more.add(at, number)
+    return found

@@ -20,10 +20,6 @@ The first offset concerned, and the evidence.
 """
 
 
-def _nothing(_case: Case) -> Iterable[Finding | Unjudged]:
-    return ()
-
-
 @frozen(kw_only=True)
 class Rule:
     """
@@ -40,5 +36,5 @@ class Rule:
     check: str
     basis: Basis = Basis.ORDER
     of: Mapping[type[Fact], Callable[[Any], Iterable[Broken]]] = field(factory=dict)
-    across: Callable[[Case], Iterable[Finding | Unjudged]] = _nothing
+    across: Callable[[Case], Iterable[Finding | Unjudged]] = lambda _: ()
     left_open: Callable[[Case], str] = lambda _: ""

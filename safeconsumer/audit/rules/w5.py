@@ -40,7 +40,7 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
     came = uncovered(stay, deleted(workers, kept))
     for start, end in uncovered(merged([*written, *came]), covered):
         said = f"nobody completed offsets {start} to {end - 1}"
-        yield of_offsets("W5", case.address, start, said)
+        yield of_offsets("W5", start, said)
 
 
 def _came_to_stay(epoch: Epoch, passed: Iterable[Epoch]) -> Iterable[Span]:

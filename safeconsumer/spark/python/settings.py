@@ -116,11 +116,7 @@ def parse(options: Mapping[str, str]) -> Settings:
     holds = holds_options.parse(given)
     _refuse_unknown(given)
     way = _way(given)
-    kafka = {
-        name.removeprefix(_KAFKA): value
-        for name, value in given.items()
-        if name.startswith(_KAFKA)
-    }
+    kafka = holds_options.properties(given, _KAFKA)
     return Settings(
         holds=holds,
         way=way,

@@ -28,7 +28,7 @@ def test_memory_does_not_grow_with_the_journal(tmp_path):
         folder.mkdir()
         auditing.write(folder, 500 * polls, 500)
         tracemalloc.start()
-        for journal in sources(folder.iterdir())[0]:
+        for journal in sources({one.name: one for one in folder.iterdir()})[0]:
             Judge(Settings()).read(journal)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()

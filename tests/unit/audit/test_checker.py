@@ -12,6 +12,7 @@ from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.reading import covering
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
 from safeconsumer.audit.results import CHECKS, Settings
+from safeconsumer.audit.spans import merged
 from safeconsumer.cli.against import TopicJournal
 from safeconsumer.errors import JournalError
 from safeconsumer.holds import scope as scopes
@@ -327,9 +328,9 @@ def test_what_a_topic_has_deleted_is_not_excused_by_what_it_has_now():
     """A2: the topic that is read adds to what journals show, and takes nothing away."""
     told = Telling("a").assigned(TP).poll(TP, 10, 50).revoked(TP)
     told.assigned(TP, generation=3).poll(TP, 100, 150)
-    topic = TopicJournal(2000.0)
-    topic.add(("orders", 0), range(120, 150))
-    topic.begins(("orders", 0), 120)
+    topic = TopicJournal(
+        2000.0, {("orders", 0): 120}, {("orders", 0): merged([(120, 150)])}
+    )
     for more in ((), (topic,)):
         (verdict,) = check([told.journal(), *more]).values()
         (found,) = verdict.findings

@@ -43,7 +43,9 @@ def place(path):
 
 
 def numbers(folder):
-    journals, troubles = sources(sorted(folder.glob("*.journal")))
+    journals, troubles = sources(
+        {one.name: one for one in sorted(folder.glob("*.journal"))}
+    )
     assert troubles == []
     (journal,) = journals
     return [one.n for one in journal.entries]
@@ -139,7 +141,9 @@ def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path):
     polls(writer, 30)
     assert forked(lambda: polls(writer, 30)) == 0
     polls(writer, 30)
-    journals, troubles = sources(sorted(tmp_path.glob("*.journal")))
+    journals, troubles = sources(
+        {one.name: one for one in sorted(tmp_path.glob("*.journal"))}
+    )
     counts = sorted(len([*one.entries]) for one in journals)
     assert (counts, troubles) == ([30, 60], [])
 
@@ -220,7 +224,7 @@ def test_a_line_without_an_end_is_given_up(tmp_path, monkeypatch):
     (path,) = one_file(tmp_path)
     with path.open("ab") as file:
         file.truncate(path.stat().st_size + (1 << 30))
-    (journal,) = sources([path])[0]
+    (journal,) = sources({"one": path})[0]
     with pytest.raises(JournalError, match="a line has more than 1048576 bytes"):
         list(journal.entries)
 

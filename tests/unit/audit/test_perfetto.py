@@ -50,8 +50,8 @@ def test_what_an_operator_holds_is_a_hold_of_the_group():
 def test_records_of_a_held_partition_are_wrong():
     """Those that the checker found, no more and no less."""
     lane = only_lane(*bad.FLEETS["a1"]())
-    assert sum(run.count for run in lane.runs) == 7
-    assert sum(run.count for run in lane.runs if run.is_wrong) == 2
+    assert sum(run.came.count for run in lane.runs) == 7
+    assert sum(run.came.count for run in lane.runs if run.is_wrong) == 2
     good = only_lane(*bad.FLEETS["held_and_let_go"]())
     assert not any(run.is_wrong for run in good.runs)
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-from safeconsumer.cli import against, connection, waiting, watching
+from safeconsumer.cli import against, connection, records, waiting, watching
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
@@ -125,7 +125,7 @@ def bootstrap_waits(monkeypatch):
         waits.append(configs.get("bootstrap_timeout_ms"))
         raise KafkaTimeoutError
 
-    monkeypatch.setattr(against, "KafkaConsumer", made)
+    monkeypatch.setattr(records, "KafkaConsumer", made)
     return waits
 
 

@@ -1,6 +1,7 @@
 """What a stream answers to the shim's questions, without Spark."""
 
 import math
+from contextlib import ExitStack
 from urllib.parse import urlencode
 
 import pytest
@@ -406,17 +407,17 @@ class Lent:
 
 def test_equal_ones_are_shared_until_the_last_user_gives_them_back():
     shared = Shared()
-    first, give_first = shared.lease("a", Lent)
-    second, give_second = shared.lease("a", Lent)
-    other, _ = shared.lease("b", Lent)
+    users = [ExitStack() for _ in range(4)]
+    first, second = (shared.lease("a", Lent, one) for one in users[:2])
+    other = shared.lease("b", Lent, users[2])
     assert second is first
     assert other is not first
-    give_first()
-    give_first()
+    users[0].close()
+    users[0].close()
     assert not first.is_closed
-    give_second()
+    users[1].close()
     assert (first.is_closed, other.is_closed) == (True, False)
-    assert shared.lease("a", Lent)[0] is not first
+    assert shared.lease("a", Lent, users[3]) is not first
 
 
 def test_after_a_failure_the_next_user_makes_its_own():
@@ -426,7 +427,7 @@ def test_after_a_failure_the_next_user_makes_its_own():
         raise ClientPropertyError
 
     with pytest.raises(ClientPropertyError):
-        shared.lease("a", refuse)
-    made, give_back = shared.lease("a", Lent)
-    give_back()
+        shared.lease("a", refuse, ExitStack())
+    with ExitStack() as user:
+        made = shared.lease("a", Lent, user)
     assert made.is_closed
