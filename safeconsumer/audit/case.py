@@ -14,7 +14,7 @@ from typing import Any
 from attrs import Factory, define, field, frozen
 
 from safeconsumer.audit import facts
-from safeconsumer.audit.clocks import Appended, BrokerTime, Measures
+from safeconsumer.audit.clocks import AT_ITS_WORD, Appended, BrokerTime, Measures
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Reset, Under
 from safeconsumer.audit.findings import Address
@@ -344,8 +344,14 @@ class Group:
     def readings(self) -> Readings:
         """When members read holds."""
         several = self.readers.items()
-        clocks = {name: BrokerTime(one.measures) for name, one in several}
+        clocks = {name: BrokerTime(self.measures(name)) for name in self.readers}
         return Readings({name: one.read for name, one in several}, clocks)
+    def measures(self, member: str) -> Measures:
+        """Return how far the broker's clock is from that of a member."""
+        measures = self.readers[member].measures
+        is_at_its_word = not measures.at and self.settings.clock_skew > 0
+        return AT_ITS_WORD if is_at_its_word else measures
+
 
     @cached_property
     def lacking(self) -> Sequence[Lacking]:
@@ -415,9 +421,8 @@ class Case:
     @cached_property
     def clocks(self) -> Mapping[str, BrokerTime]:
         """How the times of its members are converted."""
-        readers = self.group.readers
         return {
-            name: BrokerTime(readers[name].measures, one.appended)
+            name: BrokerTime(self.group.measures(name), one.appended)
             for name, one in self.parts.items()
         }
 
