@@ -180,6 +180,7 @@ class Part:
             facts.End: self._ended,
             facts.Handles: self._handles,
             facts.Jumped: self._jumped,
+            facts.Kept: self._log_starts,
             facts.Left: self._left,
             facts.Mark: lambda fact: self.marks.add(fact.what),
             facts.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
@@ -247,6 +248,11 @@ class Part:
     def _jumped(self, fact: Jumped) -> None:
         self.jumps.append(fact)
         self.epochs[-1].deleted.add(fact.start, fact.end)
+
+    def _log_starts(self, fact: facts.Kept) -> None:
+        for jump in self.jumps:
+            if jump.log is None:
+                jump.log = fact.first
 
     def _committed(self, fact: Committed) -> None:
         self.commits.add(fact)
@@ -340,18 +346,18 @@ class Group:
     settings: Settings
     readers: Mapping[str, Reader]
 
-    @cached_property
-    def readings(self) -> Readings:
-        """When members read holds."""
-        several = self.readers.items()
-        clocks = {name: BrokerTime(self.measures(name)) for name in self.readers}
-        return Readings({name: one.read for name, one in several}, clocks)
     def measures(self, member: str) -> Measures:
         """Return how far the broker's clock is from that of a member."""
         measures = self.readers[member].measures
         is_at_its_word = not measures.at and self.settings.clock_skew > 0
         return AT_ITS_WORD if is_at_its_word else measures
 
+    @cached_property
+    def readings(self) -> Readings:
+        """When members read holds."""
+        several = self.readers.items()
+        clocks = {name: BrokerTime(self.measures(name)) for name in self.readers}
+        return Readings({name: one.read for name, one in several}, clocks)
 
     @cached_property
     def lacking(self) -> Sequence[Lacking]:

@@ -22,6 +22,7 @@ from safeconsumer.audit.entries import (
     Handle,
     Handled,
     Lift,
+    LogStart,
     Lost,
     Moved,
     Ownership,
@@ -306,6 +307,10 @@ class Place:
             self._leave(None)
         if self.position is None:
             self._stand_at(offset, entry.n, entry.at, "broker")
+
+    def log_starts(self, entry: LogStart) -> None:
+        """Tell where the log begins, as a broker answered after a jump."""
+        self._take(facts.Kept(n=entry.n, at=entry.at, first=entry.first))
 
     def reset(self, entry: Reset) -> None:
         """Follow an ownership that begins where an operator moves the partition."""
