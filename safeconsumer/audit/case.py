@@ -14,7 +14,7 @@ from typing import Any
 from attrs import Factory, define, field, frozen
 
 from safeconsumer.audit import facts
-from safeconsumer.audit.clocks import Appended, BrokerTime, Measures
+from safeconsumer.audit.clocks import AT_ITS_WORD, Appended, BrokerTime, Measures
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Owned, Reset, Under
 from safeconsumer.audit.findings import Address
@@ -174,6 +174,7 @@ class Part:
             facts.End: self._ended,
             facts.Handles: self._handles,
             facts.Jumped: self._jumped,
+            facts.Kept: self._log_starts,
             facts.Left: self._left,
             facts.Mark: lambda fact: self.marks.add(fact.what),
             facts.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
@@ -239,6 +240,11 @@ class Part:
     def _jumped(self, fact: Jumped) -> None:
         self.jumps.append(fact)
         self.epochs[-1].deleted.add(fact.start, fact.end)
+
+    def _log_starts(self, fact: facts.Kept) -> None:
+        for jump in self.jumps:
+            if jump.log is None:
+                jump.log = fact.first
 
     def _committed(self, fact: Committed) -> None:
         self.commits.add(fact)
@@ -332,11 +338,17 @@ class Group:
     settings: Settings
     readers: Mapping[str, Reader]
 
+    def measures(self, member: str) -> Measures:
+        """Return how far the broker's clock is from that of a member."""
+        measures = self.readers[member].measures
+        is_at_its_word = not measures.at and self.settings.clock_skew > 0
+        return AT_ITS_WORD if is_at_its_word else measures
+
     @cached_property
     def readings(self) -> Readings:
         """When members read holds."""
         several = self.readers.items()
-        clocks = {name: BrokerTime(one.measures) for name, one in several}
+        clocks = {name: BrokerTime(self.measures(name)) for name in self.readers}
         return Readings({name: one.read for name, one in several}, clocks)
 
     @cached_property
@@ -394,9 +406,8 @@ class Case:
     @cached_property
     def clocks(self) -> Mapping[str, BrokerTime]:
         """How the times of its members are converted."""
-        readers = self.group.readers
         return {
-            name: BrokerTime(readers[name].measures, one.appended)
+            name: BrokerTime(self.group.measures(name), one.appended)
             for name, one in self.parts.items()
         }
 

@@ -3,8 +3,9 @@ Converts times of a member's clock into times of the broker's, as the member mea
 
 A member with ``control=`` writes by how much the broker's clock is ahead of its own, at
 least and at most. Between two of these entries either may hold, since a machine that is
-suspended stops the clock of journals. Without them only a record's append is known to
-have come before its delivery, and the member's clock is taken not to be behind.
+suspended stops the clock of journals. Without them the member's clock is taken at its
+word if the judge is given by how much clocks may differ; else only a record's append is
+known to have come before its delivery, and the member's clock is taken not to be behind.
 """
 
 import math
@@ -38,6 +39,10 @@ class Measures:
         number = bisect_left(self.at, at)
         near = slice(max(number - 1, 0), number + 1)
         return min(self.least[near]), max(self.most[near])
+
+
+# Of a member whose clock is taken at its word, within the allowance of the judge.
+AT_ITS_WORD = Measures(array("d", [0.0]), array("d", [0.0]), array("d", [0.0]))
 
 
 @define

@@ -14,7 +14,7 @@ case, and one batch of Arrow's.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from itertools import count, groupby, islice
+from itertools import chain, count, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -99,8 +99,9 @@ def rows_about(
     process = Process(journal.member, journal.group, takes, is_each=True)
     try:
         entries = iter(journal.entries)
-        while several := list(islice(entries, _TOGETHER)):
-            process.read(several)
+        for first in entries:
+            # One by one: those before a broken one count.
+            process.read(chain([first], islice(entries, _TOGETHER - 1)))
             yield from rows
             rows.clear()
     except JournalError as error:

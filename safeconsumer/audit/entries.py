@@ -92,6 +92,13 @@ class Begins(Entry, tag="begins"):
     offset: Position
 
 
+class LogStart(Entry, tag="log_start"):
+    """Where the log begins, by a broker's answer after a position was out of range."""
+
+    tp: str
+    first: Position
+
+
 class Deliver(Entry, tag="deliver"):
     """A run of records that a poll, or a step of an iteration, returned."""
 
@@ -301,7 +308,8 @@ EVENTS: Mapping[str, type[Entry]] = {
     for kind in (
         *(Acked, Assigned, Begins, Call, Clock, Committed, Completed),
         *(Deliver, Dropped),
-        *(Handle, Handled, Hold, Kept, Lift, Lost, Moved, Reset, Return),
+        *(Handle, Handled, Hold, Kept, Lift, LogStart, Lost, Moved),
+        *(Reset, Return),
         *(Revoked, Running, Transactional, Unseen, Working),
     )
 }

@@ -140,11 +140,19 @@ class Jumped(Fact):
 
     Attributes:
         is_sought: whether a seek came since the last record.
+        log: where the log began, by the broker's first answer to a fetch after that; it
+            is filled in by a later ``Kept`` of the member. None if there was none.
     """
 
     start: int
     end: int
     is_sought: bool = False
+    log: int | None = None
+
+    @property
+    def is_over_deleted(self) -> bool:
+        """Whether a broker has confirmed that the log no longer had the position."""
+        return self.log is not None and self.start < self.log
 
 
 class Reset(Fact):
@@ -326,7 +334,7 @@ class Acked(Fact):
 
 
 class Kept(Fact):
-    """The log of the topic begins with ``first``."""
+    """The log of the topic begins with ``first``, by a member or by its reader."""
 
     first: int
 

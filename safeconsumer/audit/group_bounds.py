@@ -200,7 +200,8 @@ def _hidden(member: str, moments: Moments, bounds: Bounds, clock: BrokerTime) ->
     # Why what is not known to have been under a hold may have been.
     if not clock.is_measured:
         said = "has no entries of the broker's clock, as of a member without control="
-        return f"the journal of {member} {said}" if moments else ""
+        how = "--clock-skew takes its own clock at its word"
+        return f"the journal of {member} {said}: {how}" if moments else ""
     for at, offset in moments.between(*clock.window(bounds.late, bounds.end)):
         start, end = clock.earliest(at), clock.latest(at)
         if end > bounds.late and start < bounds.end and not clock.is_known(at):

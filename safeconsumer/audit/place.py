@@ -291,6 +291,10 @@ class Place:
         if self.position is None:
             self._stand_at(offset, entry.n, entry.at, "broker")
 
+    def log_starts(self, entry: entries.LogStart) -> None:
+        """Tell where the log begins, as a broker answered after a jump."""
+        self._take(facts.Kept(n=entry.n, at=entry.at, first=entry.first))
+
     def reset(self, entry: entries.Reset) -> None:
         """Follow an ownership that begins where an operator moves the partition."""
         if self._is_owned:

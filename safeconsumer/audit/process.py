@@ -75,6 +75,7 @@ class Process:
             entries.Hold: self._read,
             entries.Kept: self._wrote,
             entries.Lift: self._lifted,
+            entries.LogStart: self._one(Place.log_starts),
             entries.Lost: self._departed,
             entries.Moved: self._one(Place.moved),
             entries.Reset: self._one(Place.reset),

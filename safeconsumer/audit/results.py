@@ -24,7 +24,8 @@ class Settings:
     Attributes:
         patience: seconds within which a hold of the group reaches members that own
             the partition already (G2, W10).
-        clock_skew: seconds by which two members' clocks may differ.
+        clock_skew: seconds by which two members' clocks may differ, or a member's and a
+            broker's; 0: nothing is known of a clock that nobody measured.
         is_drained: whether everything that was acknowledged should have been delivered,
             and handled where there are workers.
         control: what the control topics say; None if they were not read.

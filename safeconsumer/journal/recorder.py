@@ -85,6 +85,8 @@ class Recorder:
         self._committed: object = None  # what, and the number of its answer's entry
         # What the broker answered in the present ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        # Positions that were out of range, until a broker says where the log begins.
+        self._out_of_range: dict[TopicPartition, int] = {}
         self._clock = -math.inf, 0.0, 0.0  # when, and the bounds that were written
         self._transactional: set[TopicPartition] = set()  # which were written down
         self._is_blind = False
@@ -438,8 +440,24 @@ class Recorder:
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
         """Write a position that was set."""
         self._again.pop(tp, None)
+        before = self._came.next.get(tp_text(tp), offset)
+        if before < offset:
+            self._out_of_range[tp] = before
         self._came.begins_at(tp, offset)
         self._tell_quietly("begins", {"tp": tp_text(tp), "offset": offset})
+
+    def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
+        """
+        Write where the log begins, once after each position that was out of range.
+
+        Args:
+            tp: the partition.
+            first: the first offset, by a broker's answer to a fetch; -1 by an old one.
+            asked: the offset of that fetch, which may have been sent before.
+        """
+        if self._out_of_range.get(tp, asked) != asked and first >= 0:
+            del self._out_of_range[tp]
+            self._tell_quietly("log_start", {"tp": tp_text(tp), "first": first})
 
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
         """Write that an ownership begins where an operator moves the partition."""

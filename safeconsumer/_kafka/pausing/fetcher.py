@@ -692,11 +692,16 @@ class PauseSafeFetcher(Fetcher):
         if response.error_code:
             return
         asked.fetch.answered_at = self._subscriptions.ledger.now()[0]
+        journal = self._subscriptions.journal
         for topic in response.responses:
             for one in topic.partitions:
                 if one.error_code == _UNKNOWN_TOPIC:
                     tp = TopicPartition(topic.topic, one.partition_index)
                     self._subscriptions.ids.note_unknown(asked.state(tp))
+                elif journal is not None and _is_read(one):
+                    tp = TopicPartition(topic.topic, one.partition_index)
+                    if tp in asked:
+                        journal.log_starts_at(tp, one.log_start_offset, asked[tp])
 
     def _confirm(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
         ledger = self._subscriptions.ledger

@@ -41,6 +41,9 @@ class Journal(Protocol):
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
         """Note that an ownership begins where an operator's hold moves the partition."""
 
+    def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
+        """Note where a log begins, by a broker's answer to a fetch from an offset."""
+
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
         """Note that the records from an offset on were taken and could not be returned."""
 

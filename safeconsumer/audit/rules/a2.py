@@ -161,7 +161,7 @@ def _why_open(case: Case) -> str:
     if acknowledged.kept is None:
         for part in case.parts.values():
             for jump in part.jumps:
-                if jump.end > jump.start:
+                if jump.end > jump.start and not jump.is_over_deleted:
                     said = jumped(part.member, jump.n, jump.start, jump.end)
                     return f"{said}: {_UNKEPT}"
     if hole := _hole(case):

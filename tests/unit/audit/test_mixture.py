@@ -105,6 +105,16 @@ def test_one_case_is_judged_by_its_facts_alone(make):
     assert results == check(journals, settings)
 
 
+def test_a_broken_journal_has_the_facts_of_the_entries_before():
+    """On Spark as in one process."""
+    told = Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
+    text = "\n".join([*told.lines, told.lines[-1].replace('"n": 4', '"n": 9'), ""])
+    troubles = []
+    rows = [*rows_about(parsed("by hand", text), troubles.append)]
+    assert [one for one in troubles if "lines are missing" in one] == troubles != []
+    assert {"owned", "came", "committed"} <= {kind for *_, kind, _ in rows}
+
+
 def test_a_group_that_read_nothing_of_a_partition_lost_it():
     """It reads the topic; that the other group had the records is no excuse."""
     one = Telling("a", group="one").assigned(TP).poll(TP, 0, 5)

@@ -74,6 +74,25 @@ def test_a_writer_is_for_one_group(tmp_path, group):
     assert read(writer.path).lines == []
 
 
+def test_the_log_start_is_written_once_after_each_position_that_was_out_of_range(
+    tmp_path,
+):
+    """An answer to a fetch that was sent before proves nothing, nor one of an old broker."""
+    journal = JournalWriter(tmp_path)
+    recorder, tp = Recorder(journal, "a", ""), TopicPartition("orders", 0)
+    recorder.log_starts_at(tp, 3, 5)
+    recorder.begins_at(tp, 5)
+    recorder.log_starts_at(tp, 3, 5)
+    for target in (20, 40):
+        recorder.begins_at(tp, target)
+        recorder.log_starts_at(tp, 3, 5 if target == 20 else 20)
+        recorder.log_starts_at(tp, -1, target)
+        recorder.log_starts_at(tp, target, target)
+        recorder.log_starts_at(tp, target + 1, target)
+    found = [one for one in read(journal.path).lines if one.event == "log_start"]
+    assert [one["first"] for one in found] == [20, 40]
+
+
 def test_that_a_transaction_was_read_is_written_once_in_an_ownership(tmp_path):
     """The topic may be another one of its name by the next."""
     journal = JournalWriter(tmp_path)

@@ -1,0 +1,174 @@
+"""Fleets as in production, each judged wholly by the journals that its members wrote."""
+
+import pytest
+
+from safeconsumer import SafeConsumer
+from safeconsumer.audit.results import Settings
+from safeconsumer.cli.control_topics import read_control
+from safeconsumer.testing._batches import NewRecord
+from tests.harness.audit.telling import check, read
+from tests.sim.group.operating import CONTROL, Operator
+from tests.sim.reading import Reader
+from tests.sim.test_journal import of
+from tests.sim.worker.test_judged import journaled
+from tests.sim.worker.working import Handler, committed, filled, in_both
+
+pytestmark = pytest.mark.contract("S5")
+
+# The settings of the topic are asked for in production, and say that it is not compacted.
+PLAIN = frozenset({"t"})
+
+
+def judged(folder, **settings):
+    """Return the findings of all cases, and the checks that are not judged, with reasons."""
+    journals = [read(path) for path in folder.glob("*.journal")]
+    results = check(journals, Settings(**{"uncompacted": PLAIN, **settings})).values()
+    assert results
+    found = [(one.check, one.evidence) for result in results for one in result.findings]
+    return found, {k: v for result in results for k, v in result.unjudged.items()}
+
+
+CLEAN = [], {}
+
+
+@pytest.mark.parametrize("resets", ["earliest", "latest"])
+@pytest.mark.parametrize("when", ["within an ownership", "between two", "twice"])
+def test_retention_is_settled_by_the_brokers_answers(lab, tmp_path, resets, when):
+    """No --against-topic is needed: an answer to a fetch says where the log begins."""
+    (tp,) = lab.topic("t")
+    for number in range(20):
+        lab.append(tp, 5, first=5 * number)
+    small = {"max_partition_fetch_bytes": 100, "auto_offset_reset": resets}
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **small)
+    reader.owns([tp])
+    reader.consumer.seek_to_beginning(tp)
+    reader.take(5)
+    reader.consumer.commit()
+    if when == "between two":
+        reader.consumer.close()
+    for turn, target in enumerate((60, 120) if when == "twice" else (60,), 1):
+        lab.cluster.delete_before("t", 0, target)
+        if when == "between two":
+            reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **small)
+        reader.until(lambda turn=turn: len(of(tmp_path, "log_start")) == turn)
+        for number in range(20):
+            lab.append(tp, 5, first=100 * turn + 5 * number)
+        reader.take(5)
+    reader.consumer.commit()
+    reader.consumer.close()
+    assert judged(tmp_path) == CLEAN
+
+
+def test_a_jump_without_retention_stays_open(lab, tmp_path):
+    """A client that says that its position was out of range, of a log that has it."""
+    (tp,) = lab.topic("t", records=40)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, max_poll_records=5)
+    reader.take(5)
+    reader.consumer._subscription.seek(tp, 30)  # no seek of the program
+    reader.take(10)
+    reader.consumer.close()
+    assert [one["first"] for one in of(tmp_path, "log_start")] == [0]
+    found, unjudged = judged(tmp_path)
+    assert (found, set(unjudged)) == ([], {"A2"})
+
+
+def test_a_backlog_is_read_after_a_hold(lab, tmp_path):
+    """By the member that obeyed, by one that came meanwhile, and by one after both."""
+    operator, tps = Operator(lab), lab.topic("t", 2, records=10)
+    settings = {"control": CONTROL, "journal": tmp_path}
+    first = lab.member(SafeConsumer, "t", **settings)
+    lab.until(lambda: len(first.records) == 20)
+    operator.hold("t")
+    operator.wait_until_quiet()
+    for tp in tps:
+        lab.append(tp, 40, first=10)
+    second = lab.member(SafeConsumer, "t", name="b", **settings)
+    second.owns(1)
+    first.call(lambda consumer: consumer.commit())
+    operator.lift("t")
+    lab.until(lambda: len(first.records) + len(second.records) >= 60)
+    lab.kill(first.process)
+    second.owns(2)
+    lab.until(lambda: {*range(50)} <= {*second.values(tps[0]), *first.values(tps[0])})
+    second.call(lambda consumer: consumer.commit())
+    second.stop()
+    assert judged(tmp_path, control=read_control(lab.connection, "ops")) == CLEAN
+
+
+@pytest.mark.parametrize("skew", [0.0, 2.0])
+def test_a_member_without_control_is_judged_by_its_own_clock_if_that_is_allowed(
+    lab, tmp_path, skew
+):
+    """Its records have their producers' times, so nothing else says when it had them."""
+    operator, (tp,) = Operator(lab), lab.topic("t", records=10)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
+    reader.take(10)
+    operator.hold("t")
+    lab.sleep(20)
+    operator.lift("t")
+    lab.sleep(20)
+    lab.append(tp, 10, first=10)
+    reader.take(10)
+    reader.consumer.close()
+    control = read_control(lab.connection, "ops")
+    found, unjudged = judged(tmp_path, control=control, clock_skew=skew)
+    assert (found, set(unjudged)) == ([], set() if skew else {"G2"})
+    assert skew or "--clock-skew" in unjudged["G2"]
+
+
+@in_both
+@pytest.mark.parametrize("target", [8, 15], ids=["back", "forward"])
+def test_a_worker_whose_program_seeks(lab, tmp_path, executor, target):
+    """In the middle of what its handlers have; another one goes on behind it."""
+    (tp,) = filled(lab, 1, *["slow"] * 30)
+    how = {"executor": executor, "order": "unordered", "concurrency": 4}
+    for end in (30, 40):
+        handler = Handler(lab, slow=0.3)
+        run = journaled(lab, tmp_path, handler, {"max_poll_records": 20}, **how)
+        if end == 30:
+            run.done(3)
+            run.consumer.seek(tp, target)
+        lab.until(lambda end=end: committed(lab) == [end], 100.0)
+        run.stop()
+        lab.append(tp, 10)
+    assert judged(tmp_path) == CLEAN
+
+
+def test_a_compacted_topic(lab, tmp_path):
+    """Read while it is compacted, by one member after the other."""
+    (tp,) = lab.topic("t")
+    for start in (0, 30):
+        records = [
+            NewRecord(key=b"%d" % (n % 7), value=b"%d" % n)
+            for n in range(start, start + 30)
+        ]
+        for record in records:
+            lab.cluster.append("t", 0, [record])
+        reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, max_poll_records=5)
+        reader.take(3)
+        lab.cluster.compact("t")
+        wanted = range(start, start + 30)
+        reader.until(lambda one=reader, end=wanted[-1]: end in one.offsets(tp))
+        reader.consumer.commit()
+        reader.consumer.close()
+    assert len({one["from"] for one in of(tmp_path, "deliver")}) > 3
+    assert judged(tmp_path, uncompacted=frozenset()) == CLEAN
+
+
+def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
+    """A2, A4, A6: it may have what the others lack, so nothing is a violation."""
+    (tp,) = lab.topic("t", records=30)
+    for name in "abc":
+        folder = tmp_path / name
+        reader = Reader(lab, SafeConsumer, "t", journal=folder, client_id=name)
+        reader.take(10)
+        reader.consumer.commit()
+        reader.consumer.close()
+        (path,) = folder.glob("*.journal")
+        path.rename(tmp_path / f"{name}.journal")
+    assert judged(tmp_path) == CLEAN
+    (tmp_path / "b.journal").unlink()
+    found, unjudged = judged(tmp_path)
+    assert (found, set(unjudged)) == ([], {"A2", "A4", "A6"})
+    assert all("the journal of b-" in why for why in unjudged.values())
+    assert lab.committed(tp) == 30
