@@ -62,7 +62,7 @@ class Opening:
         Raises:
             SparkSettingError: the group for commits has members, or others' offsets.
         """
-        cluster = self._clients(options.client).cluster()
+        cluster = self._clients(options.data_client).cluster()
         if options.commit_group is not None:
             _require_own(cluster, options.commit_group, options.control_timeout)
         fixed = PauseLedger()
@@ -97,12 +97,12 @@ class Opening:
         topic = options.control
         if topic is None:
             return None, tuple
-        login = frozenset(options.client.items())
+        login = frozenset(options.control_client.items())
         times = options.clock_skew, options.control_timeout
         return self._shared.lease(
             (topic, options.group, times, login),
             lambda: ControlFollower(
-                self._clients(options.client),
+                self._clients(options.control_client),
                 topic,
                 options.group,
                 skew=options.clock_skew,
@@ -126,8 +126,8 @@ class Opening:
             skew=options.clock_skew,
         )
         reporter, give_back = self._shared.lease(
-            (topic, frozenset(options.client.items())),
-            lambda: StatusReporter(topic, self._clients(options.client)),
+            (topic, frozenset(options.control_client.items())),
+            lambda: StatusReporter(topic, self._clients(options.control_client)),
         )
         reporter.add(report)
         made.on_change = lambda: reporter.wake() if report.is_news() else None
