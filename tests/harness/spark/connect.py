@@ -11,10 +11,14 @@ from pathlib import Path
 from safeconsumer.spark.python import SafeKafkaSource
 from tests.harness.processes import ROOT, logged
 from tests.harness.spark.fixtures import SETTINGS
-from tests.harness.waiting import looks
+from tests.harness.waiting import NotReachedError, looks
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _PLANNER = b"pyspark.sql.streaming.python_streaming_source_runner"
+# Spark gives each of its Python processes ten seconds to connect, and no setting changes
+# that: a busy machine takes longer.
+_TOO_LATE = "connect back"
+_TRIES = 10
 _LIMIT = 120.0
 
 
@@ -119,13 +123,20 @@ class ConnectServer:
         return True
 
 
-class KeptQueries:
-    """
-    A query of each lake, started again where a busy machine made its start fail.
+def started(start):
+    """Return the query of a start, tried again while its Python process comes too late."""
+    for _ in range(_TRIES):
+        try:
+            return start()
+        except Exception as error:
+            if _TOO_LATE not in str(error):
+                raise
+    message = f"no start in {_TRIES} tries"
+    raise NotReachedError(message)
 
-    Spark gives each of its Python processes ten seconds to connect, and no setting
-    changes that.
-    """
+
+class KeptQueries:
+    """A query of each lake, started again where a busy machine made its start fail."""
 
     def __init__(self, lakes, **how):
         self._how = how
@@ -139,7 +150,7 @@ class KeptQueries:
             if (error := query.exception()) is not None
         }
         for lake, error in failed.items():
-            assert "connect back" in str(error)
+            assert _TOO_LATE in str(error)
             self._queries[lake] = lake.start(**self._how)
         return not failed
 

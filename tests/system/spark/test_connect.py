@@ -1,5 +1,6 @@
 """S9: a source in pure Python, through a real Spark Connect server without any jar."""
 
+import json
 import os
 import signal
 from uuid import uuid4
@@ -10,7 +11,7 @@ from kafka.errors import KafkaError
 from safeconsumer.group import topics
 from tests.harness.processes import Process, logged, module, ran
 from tests.harness.spark import sink
-from tests.harness.spark.connect import ConnectServer, KeptQueries
+from tests.harness.spark.connect import ConnectServer, KeptQueries, started
 from tests.harness.spark.far import Stopping
 from tests.harness.spark.lake import LIMIT, Lake, progress, until
 from tests.harness.spark.operator import Operator
@@ -132,7 +133,10 @@ def start_for_each_batch(far, trigger, given):
     """Start a query whose batches a function writes, which can be stopped in one."""
     named = {name.replace("_", "."): one for name, one in given.items()}
     written = far.stream(named).writeStream.foreachBatch(Stopping(far.data.parent))
-    return written.trigger(**trigger).start(checkpointLocation=str(far.checkpoint))
+    written = written.trigger(**trigger).option(
+        "checkpointLocation", str(far.checkpoint)
+    )
+    return started(written.start)
 
 
 @pytest.mark.contract("S9", "S1")
@@ -261,7 +265,7 @@ def test_control_topics_that_are_deleted_and_made_again_while_it_runs(far, opera
 def knows(query, topic, end):
     """Return whether a plan has found that a topic ends there."""
     found = progress(query)[-1]["sources"][0]["latestOffset"]
-    return found is not None and set(found[topic].values()) == {end}
+    return found is not None and set(json.loads(found)[topic].values()) == {end}
 
 
 def batches(lake):
