@@ -11,14 +11,13 @@ from pathlib import Path
 from safeconsumer.spark.python import SafeKafkaSource
 from tests.harness.processes import ROOT, logged
 from tests.harness.spark.fixtures import SETTINGS
-from tests.harness.waiting import NotReachedError, looks
+from tests.harness.waiting import looks
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _PLANNER = b"pyspark.sql.streaming.python_streaming_source_runner"
 # Spark gives each of its Python processes ten seconds to connect, and no setting changes
 # that: a busy machine takes longer.
 _TOO_LATE = "connect back"
-_TRIES = 10
 _LIMIT = 120.0
 
 
@@ -121,18 +120,6 @@ class ConnectServer:
         except OSError:
             return False
         return True
-
-
-def started(start):
-    """Return the query of a start, tried again while its Python process comes too late."""
-    for _ in range(_TRIES):
-        try:
-            return start()
-        except Exception as error:
-            if _TOO_LATE not in str(error):
-                raise
-    message = f"no start in {_TRIES} tries"
-    raise NotReachedError(message)
 
 
 class KeptQueries:

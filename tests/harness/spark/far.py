@@ -1,34 +1,12 @@
 """
-Functions and a program of a Connect client.
+A Connect client that can be killed: ``python -m tests.harness.spark.far``.
 
-``python -m tests.harness.spark.far`` starts a query in a session of a given name, says
-so, and waits to be killed.
+It starts a query in a session of a given id, says so by a file, and waits.
 """
 
 import sys
 import time
 from pathlib import Path
-
-
-class Stopping:
-    """
-    Writes each batch into a folder of its number, as ``foreachBatch`` calls it.
-
-    A batch that begins once the file ``stop`` is there tells so by ``in-the-middle``,
-    and goes on when there is ``go``.
-    """
-
-    def __init__(self, folder):
-        self._folder = str(folder)
-
-    def __call__(self, batch, number):
-        folder = Path(self._folder)
-        if (folder / "stop").exists():
-            (folder / "in-the-middle").touch()
-            while not (folder / "go").exists():
-                time.sleep(0.02)
-        rows = batch.select("topic", "partition", "offset")
-        rows.write.mode("overwrite").parquet(f"{folder}/data/{number}")
 
 
 def main(remote, folder, options):

@@ -10,12 +10,11 @@ from kafka.errors import KafkaError
 
 from safeconsumer.group import topics
 from tests.harness.processes import Process, logged, module, ran
-from tests.harness.spark import sink
-from tests.harness.spark.connect import ConnectServer, KeptQueries, started
-from tests.harness.spark.far import Stopping
+from tests.harness.spark.connect import ConnectServer, KeptQueries
 from tests.harness.spark.lake import LIMIT, Lake, progress, until
 from tests.harness.spark.operator import Operator
 from tests.harness.waiting import retried, wait_for
+from tests.system.spark.driver import Pausing
 from tests.system.spark.test_quiet import desk
 
 pytest.importorskip("grpc_status", reason="no pyspark[connect]")
@@ -129,14 +128,17 @@ def command(operator, name, *arguments):
     return module("safeconsumer", name, *arguments, *about)
 
 
-def start_for_each_batch(far, trigger, given):
-    """Start a query whose batches a function writes, which can be stopped in one."""
+def start_pausing(far, given):
+    """Start a query whose tasks stop in the middle while there is no file ``go``."""
+    from pyspark.sql import functions  # noqa: PLC0415  if installed
+
+    paused = functions.udf(Pausing(far.data.parent), "long", useArrow=False)
     named = {name.replace("_", "."): one for name, one in given.items()}
-    written = far.stream(named).writeStream.foreachBatch(Stopping(far.data.parent))
-    written = written.trigger(**trigger).option(
-        "checkpointLocation", str(far.checkpoint)
+    frame = far.stream(named).select(
+        "topic", "partition", paused("offset").alias("offset")
     )
-    return started(written.start)
+    written = frame.writeStream.format("parquet").trigger(**OFTEN)
+    return written.start(str(far.data), checkpointLocation=str(far.checkpoint))
 
 
 @pytest.mark.contract("S9", "S1")
@@ -145,10 +147,11 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
     far, operator, tmp_path
 ):
     """Spark commits the batch before once it has planned this one: no proof of its end."""
+    (tmp_path / "go").touch()
     far.produce_both(10)
-    query = start_for_each_batch(far, OFTEN, options(operator, **operator.reports()))
-    until(lambda: sink.folder_rows(far.data) == far.produced(), query)
-    (tmp_path / "stop").touch()
+    query = start_pausing(far, options(operator, **operator.reports()))
+    until(lambda: far.rows() == far.produced(), query)
+    (tmp_path / "go").unlink()
     far.produce_both(10)
     until((tmp_path / "in-the-middle").exists, query)
     far.produce_both(5)  # behind the end of this batch
@@ -159,13 +162,10 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
         (tmp_path / "go").touch()
         assert pausing.wait(LIMIT), pausing.said
         assert look(far.orders)[0]
-    until(
-        lambda: sink.folder_rows(far.data, far.returns) == far.produced(far.returns),
-        query,
-    )
-    assert len(sink.folder_rows(far.data)) == len(far.produced()) - 2 * 5
+    until(lambda: far.rows(far.returns) == far.produced(far.returns), query)
+    assert len(far.rows(far.orders)) == 2 * 20
     operator.lift(far.orders)
-    until(lambda: sink.folder_rows(far.data) == far.produced(), query)
+    until(lambda: far.rows() == far.produced(), query)
     query.stop()
 
 
@@ -174,8 +174,8 @@ def test_the_end_of_a_batch_is_known_at_the_next_plan_only(far, operator):
     """``pause --wait`` is late, and safe: it says that the stream may still read."""
     far.produce_both(10)
     given = options(operator, **operator.reports())
-    query = start_for_each_batch(far, {"processingTime": "1 hour"}, given)
-    until(lambda: sink.folder_rows(far.data) == far.produced(), query)
+    query = far.start(trigger={"processingTime": "1 hour"}, **given)
+    until(lambda: far.rows() == far.produced(), query)
     with desk(operator) as look:
         done = ran(*command(operator, "pause", far.orders, "--wait", "1s"))
         assert done.returncode == 1
