@@ -121,18 +121,21 @@ def test_what_the_source_lacks_is_refused_where_the_stream_is_described(far):
             far.stream(given).schema  # noqa: B018 - the server is asked for it
 
 
-def command(operator, name, *arguments):
-    """Return a command about the operator's group."""
+def pause(operator, scope, patience):
+    """Return the command that holds a scope, and waits until it is quiet."""
     about = ["--bootstrap", operator.team.broker.bootstrap, "--group", operator.group]
     about += ["--topic-prefix", operator.team.prefix]
-    return module("safeconsumer", name, *arguments, *about)
+    about += ["--owner", "alice", "--reason", "migration", "--wait", patience]
+    return module("safeconsumer", "pause", scope, *about)
 
 
 def start_pausing(far, given):
     """Start a query whose tasks stop in the middle while there is no file ``go``."""
-    from pyspark.sql import functions  # noqa: PLC0415  if installed
+    from pyspark.sql import types  # noqa: PLC0415  if installed
+    from pyspark.sql.connect import functions  # noqa: PLC0415  if installed
 
-    paused = functions.udf(Pausing(far.data.parent), "long", useArrow=False)
+    pausing = Pausing(far.data.parent)
+    paused = functions.udf(pausing, types.LongType(), useArrow=False)
     named = {name.replace("_", "."): one for name, one in given.items()}
     frame = far.stream(named).select(
         "topic", "partition", paused("offset").alias("offset")
@@ -155,8 +158,8 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
     far.produce_both(10)
     until((tmp_path / "in-the-middle").exists, query)
     far.produce_both(5)  # behind the end of this batch
-    pause = command(operator, "pause", far.orders, "--wait", "10m")
-    with desk(operator) as look, Process(pause) as pausing:
+    command = pause(operator, far.orders, "10m")
+    with desk(operator) as look, Process(command) as pausing:
         until(lambda: "a batch that was planned" in look(far.orders)[1], query)
         assert not pausing.is_over
         (tmp_path / "go").touch()
@@ -177,7 +180,7 @@ def test_the_end_of_a_batch_is_known_at_the_next_plan_only(far, operator):
     query = far.start(trigger={"processingTime": "1 hour"}, **given)
     until(lambda: far.rows() == far.produced(), query)
     with desk(operator) as look:
-        done = ran(*command(operator, "pause", far.orders, "--wait", "1s"))
+        done = ran(*pause(operator, far.orders, "1s"))
         assert done.returncode == 1
         assert "a batch that was planned" in done.stdout + done.stderr
         query.stop()
