@@ -65,7 +65,7 @@ class Opening:
         fixed = PauseLedger()
         fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
         with ExitStack() as closing:
-            cluster = self._clients(options.client).cluster()
+            cluster = self._clients(options.data_client).cluster()
             closing.callback(cluster.close)
             if options.commit_group is not None:
                 _require_own(cluster, options.commit_group, options.control_timeout)
@@ -94,12 +94,12 @@ class Opening:
         topic = options.control
         if topic is None:
             return None
-        login = frozenset(options.client.items())
+        login = frozenset(options.control_client.items())
         times = options.clock_skew, options.control_timeout
         return self._shared.lease(
             (topic, options.group, times, login),
             lambda: ControlFollower(
-                self._clients(options.client),
+                self._clients(options.control_client),
                 topic,
                 options.group,
                 skew=options.clock_skew,
@@ -127,8 +127,8 @@ class Opening:
             skew=options.clock_skew,
         )
         reporter = self._shared.lease(
-            (topic, frozenset(options.client.items())),
-            lambda: StatusReporter(topic, self._clients(options.client)),
+            (topic, frozenset(options.control_client.items())),
+            lambda: StatusReporter(topic, self._clients(options.control_client)),
             closing,
         )
         reporter.add(report)

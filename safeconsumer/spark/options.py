@@ -75,8 +75,9 @@ class SourceOptions:
             late: by the clock of the driver's machine, which may be ahead.
         fails_on_loss: whether lost records fail the query.
         commit_group: the group to which progress is committed, or None.
-        client: Java properties of the clients of the control topics, with secrets:
-            never in a ``repr``.
+        data_client: Java properties of the clients of the cluster that is read, with
+            secrets: never in a ``repr``.
+        control_client: the same for the cluster of the control topics.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -88,7 +89,8 @@ class SourceOptions:
     clock_skew: float = 30.0
     fails_on_loss: bool = True
     commit_group: str | None = None
-    client: Mapping[str, str] = field(factory=dict, repr=False)
+    data_client: Mapping[str, str] = field(factory=dict, repr=False)
+    control_client: Mapping[str, str] = field(factory=dict, repr=False)
 
 
 def completed(options: Mapping[str, str]) -> dict[str, str]:
@@ -127,6 +129,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         if control is None and given.get(name.lower()):
             message = f"{name} needs holds.control=true"
             raise SparkSettingError(message)
+    client = properties(given, "kafka.")
     return SourceOptions(
         scopes=_scopes(given.get("holds", "")),
         control=control,
@@ -137,10 +140,8 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         clock_skew=_seconds(given, "holds.clockSkewMs"),
         commit_group=_commit_group(given, group),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",
-        client={
-            **properties(given, "kafka."),
-            **properties(given, _CONTROL_CLIENT),
-        },
+        data_client=client,
+        control_client={**client, **properties(given, _CONTROL_CLIENT)},
     )
 
 

@@ -22,7 +22,7 @@ ROWS = {
     ),
     "spark": (
         *("read-100", "read-100-lz4", "read-1000", "read-1000-lz4"),
-        *("defaults", "small"),
+        *("defaults", "small", "python", "python-small"),
     ),
     "auditing": ("polled", "iterated"),
 }

@@ -4,7 +4,11 @@ import logging
 
 import pytest
 from kafka import KafkaProducer
-from kafka.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
+from kafka.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
 
 from safeconsumer.errors import (
     DataLostError,
@@ -12,6 +16,7 @@ from safeconsumer.errors import (
     HoldsUnreadableError,
     SparkSettingError,
 )
+from safeconsumer.group import topics
 from safeconsumer.spark import offsets as wire
 from safeconsumer.spark import retention
 from tests.harness.spark.planned import Planned, counted, offsets
@@ -81,6 +86,25 @@ def test_without_its_holds_topic_a_stream_reads_nothing(planned, operator):
         planned.batch()
     operator.team.create(late, {"cleanup.policy": "compact"})
     retried(lambda: read_all(planned), HoldsUnreadableError)
+
+
+@pytest.mark.contract("S9", "S4")
+def test_a_holds_topic_that_is_deleted_and_made_again(planned, operator):
+    """All is held while it is gone; a hold from before stays until it is lifted."""
+    planned.start(**operator.options(), **{"holds.controlTimeoutMs": "500"})
+    operator.hold(f"{planned.topic}:0")
+    planned.produce(10, 10)
+    assert counted(planned.batch()) == {1: 10}
+    operator.team.broker.delete_topic(operator.topic)
+    planned.produce(5, 5)
+    assert planned.batch() == []
+    retried(
+        lambda: operator.team.create(operator.topic, topics.HOLDS_SETTINGS),
+        KafkaError,
+    )
+    wait_for(lambda: counted(planned.batch()) == {1: 5}, "the holds topic is read")
+    operator.lift(f"{planned.topic}:0")
+    assert counted(planned.batch()) == {0: 15}
 
 
 def read_all(planned):

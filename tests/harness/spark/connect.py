@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from safeconsumer.spark.python import SafeKafkaSource
@@ -14,6 +14,10 @@ from tests.harness.spark.fixtures import SETTINGS
 from tests.harness.waiting import looks
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_PLANNER = b"pyspark.sql.streaming.python_streaming_source_runner"
+# Spark gives each of its Python processes ten seconds to connect, and no setting changes
+# that: a busy machine takes longer.
+_TOO_LATE = "connect back"
 _LIMIT = 120.0
 
 
@@ -78,13 +82,31 @@ class ConnectServer:
         self._running.close()
         self._close_clients()
 
-    def session(self):
-        """Return a client's new session, in which the source is registered."""
+    def planners(self):
+        """Return the ids of the processes that plan the batches of its queries."""
+        found = []
+        for one in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended
+                command = (one / "cmdline").read_bytes()
+                if (
+                    _PLANNER in command
+                    and os.getpgid(int(one.name)) == self._process.pid
+                ):
+                    found.append(int(one.name))
+        return found
+
+    def remote(self, session=None):
+        """Return the address, with a session of that id, if there is one."""
+        more = "" if session is None else f"/;session_id={session}"
+        return f"sc://127.0.0.1:{self._port}{more}"
+
+    def session(self, id_=None):
+        """Return a client's session, a new one or that of an id, with the source."""
         from pyspark.sql.connect.session import (  # noqa: PLC0415  if installed
             SparkSession,
         )
 
-        made = SparkSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
+        made = SparkSession.builder.remote(self.remote(id_)).create()
         self._clients.append(made.client)
         made.dataSource.register(SafeKafkaSource)
         return made
@@ -98,3 +120,28 @@ class ConnectServer:
         except OSError:
             return False
         return True
+
+
+class KeptQueries:
+    """A query of each lake, started again where a busy machine made its start fail."""
+
+    def __init__(self, lakes, **how):
+        self._how = how
+        self._queries = {lake: lake.start(**how) for lake in lakes}
+
+    def revive(self):
+        """Start those again that have failed at their start; return whether none had."""
+        failed = {
+            lake: error
+            for lake, query in self._queries.items()
+            if (error := query.exception()) is not None
+        }
+        for lake, error in failed.items():
+            assert _TOO_LATE in str(error)
+            self._queries[lake] = lake.start(**self._how)
+        return not failed
+
+    def are_over(self):
+        """Return whether all have ended by themselves; revive those that have not."""
+        is_over = not any(query.isActive for query in self._queries.values())
+        return self.revive() and is_over

@@ -1,13 +1,21 @@
 """S9: a source in pure Python, through a real Spark Connect server without any jar."""
 
-import time
+import json
+import os
+import signal
+from uuid import uuid4
 
 import pytest
+from kafka.errors import KafkaError
 
-from tests.harness.spark.connect import ConnectServer
-from tests.harness.spark.lake import LIMIT, Lake, until
+from safeconsumer.group import topics
+from tests.harness.processes import Process, logged, module, ran
+from tests.harness.spark.connect import ConnectServer, KeptQueries
+from tests.harness.spark.lake import LIMIT, Lake, progress, until
 from tests.harness.spark.operator import Operator
-from tests.harness.waiting import looks
+from tests.harness.waiting import retried, wait_for
+from tests.system.spark.driver import Pausing
+from tests.system.spark.test_quiet import desk
 
 pytest.importorskip("grpc_status", reason="no pyspark[connect]")
 
@@ -113,11 +121,161 @@ def test_what_the_source_lacks_is_refused_where_the_stream_is_described(far):
             far.stream(given).schema  # noqa: B018 - the server is asked for it
 
 
+def pause(operator, scope, patience):
+    """Return the command that holds a scope, and waits until it is quiet."""
+    about = ["--bootstrap", operator.team.broker.bootstrap, "--group", operator.group]
+    about += ["--topic-prefix", operator.team.prefix]
+    about += ["--owner", "alice", "--reason", "migration", "--wait", patience]
+    return module("safeconsumer", "pause", scope, *about)
+
+
+def start_pausing(far, given):
+    """Start a query whose tasks stop in the middle while there is no file ``go``."""
+    from pyspark.sql import types  # noqa: PLC0415  if installed
+    from pyspark.sql.connect import functions  # noqa: PLC0415  if installed
+
+    pausing = Pausing(far.data.parent)
+    paused = functions.udf(pausing, types.LongType(), useArrow=False)
+    named = {name.replace("_", "."): one for name, one in given.items()}
+    frame = far.stream(named).select(
+        "topic", "partition", paused("offset").alias("offset")
+    )
+    written = frame.writeStream.format("parquet").trigger(**OFTEN)
+    return written.start(str(far.data), checkpointLocation=str(far.checkpoint))
+
+
+@pytest.mark.contract("S9", "S1")
+@pytest.mark.nightly
+def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
+    far, operator, tmp_path
+):
+    """Spark commits the batch before once it has planned this one: no proof of its end."""
+    (tmp_path / "go").touch()
+    far.produce_both(10)
+    query = start_pausing(far, options(operator, **operator.reports()))
+    until(lambda: far.rows() == far.produced(), query)
+    (tmp_path / "go").unlink()
+    far.produce_both(10)
+    until((tmp_path / "in-the-middle").exists, query)
+    far.produce_both(5)  # behind the end of this batch
+    command = pause(operator, far.orders, "10m")
+    with desk(operator) as look, Process(command) as pausing:
+        until(lambda: "a batch that was planned" in look(far.orders)[1], query)
+        assert not pausing.is_over
+        (tmp_path / "go").touch()
+        assert pausing.wait(LIMIT), pausing.said
+        assert look(far.orders)[0]
+    until(lambda: far.rows(far.returns) == far.produced(far.returns), query)
+    assert len(far.rows(far.orders)) == 2 * 20
+    operator.lift(far.orders)
+    until(lambda: far.rows() == far.produced(), query)
+    query.stop()
+
+
+@pytest.mark.nightly
+def test_the_end_of_a_batch_is_known_at_the_next_plan_only(far, operator):
+    """``pause --wait`` is late, and safe: it says that the stream may still read."""
+    far.produce_both(10)
+    given = options(operator, **operator.reports())
+    query = far.start(trigger={"processingTime": "1 hour"}, **given)
+    until(lambda: far.rows() == far.produced(), query)
+    with desk(operator) as look:
+        done = ran(*pause(operator, far.orders, "1s"))
+        assert done.returncode == 1
+        assert "a batch that was planned" in done.stdout + done.stderr
+        query.stop()
+        until(lambda: "no members" in look(far.orders)[1])
+
+
+@pytest.mark.contract("S9")
+@pytest.mark.nightly
+def test_a_query_outlives_its_client(server, far, operator, tmp_path):
+    """The client's process is killed; the query reads, and obeys holds."""
+    session, folder = str(uuid4()), far.data.parent
+    given = {
+        "kafka.bootstrap.servers": far.broker.bootstrap,
+        "startingOffsets": "earliest",
+        "subscribe": f"{far.orders},{far.returns}",
+        **operator.options(),
+    }
+    texts = [f"{name}={value}" for name, value in given.items()]
+    client = module("tests.harness.spark.far", server.remote(session), folder, *texts)
+    far.produce_both(10)
+    with logged([*map(str, client)], tmp_path / "client.log"):
+        until((folder / "started").exists)
+        until(lambda: far.rows() == far.produced())
+    operator.hold(far.orders)
+    before = far.rows(far.orders)
+    far.produce_both(10)
+    until(lambda: far.rows(far.returns) == far.produced(far.returns))
+    assert far.rows(far.orders) == before
+    operator.lift(far.orders)
+    until(lambda: far.rows() == far.produced())
+    (query,) = server.session(session).streams.active
+    query.stop()
+
+
+@pytest.mark.contract("S9")
+@pytest.mark.nightly
+def test_a_killed_planner_fails_the_query_and_the_next_start_goes_on(
+    server, far, operator
+):
+    given = options(operator)
+    far.produce_both(10)
+    query = far.start(trigger=OFTEN, **given)
+    until(lambda: far.rows() == far.produced(), query)
+    operator.hold(far.orders)
+    (planner,) = server.planners()
+    os.kill(planner, signal.SIGKILL)
+    until(lambda: query.exception() is not None)
+    far.produce_both(10)
+    far.run(**given)
+    assert far.rows(far.returns) == far.produced(far.returns)
+    assert len(far.rows(far.orders)) == 2 * 10
+    operator.lift(far.orders)
+    far.run(**given)
+    assert far.rows() == far.produced()
+
+
+@pytest.mark.contract("S9", "S4")
+@pytest.mark.nightly
+def test_control_topics_that_are_deleted_and_made_again_while_it_runs(far, operator):
+    """All is held while they are gone; a hold of before stays until it is lifted."""
+    given = options(operator, holds_controlTimeoutMs="1000")
+    far.produce_both(10)
+    query = far.start(trigger=OFTEN, **given)
+    until(lambda: far.rows() == far.produced(), query)
+    operator.hold(far.orders)
+    far.produce_both(10)
+    until(lambda: far.rows(far.returns) == far.produced(far.returns), query)
+    before = far.rows()
+    operator.team.broker.delete_topic(operator.topic)
+    far.produce_both(10)
+    until(lambda: knows(query, far.returns, 30), query)
+    assert far.rows() == before
+    retried(
+        lambda: operator.team.create(operator.topic, topics.HOLDS_SETTINGS),
+        KafkaError,
+        limit=60,
+    )
+    until(lambda: far.rows(far.returns) == far.produced(far.returns), query)
+    assert len(far.rows(far.orders)) == 2 * 10
+    operator.lift(far.orders)
+    until(lambda: far.rows() == far.produced(), query)
+    query.stop()
+
+
+def knows(query, topic, end):
+    """Return whether a plan has found that a topic ends there."""
+    found = progress(query)[-1]["sources"][0]["latestOffset"]
+    return found is not None and set(json.loads(found)[topic].values()) == {end}
+
+
 def batches(lake):
-    """Count the batches in a checkpoint's logs: those planned, and those that ended."""
+    """Return the last batches of a checkpoint's logs: the one planned, the one ended."""
     return tuple(
-        len([one for one in (lake.checkpoint / log).glob("*") if one.name.isdigit()])
-        for log in ("offsets", "commits")
+        max((int(one.name) for one in log.glob("*") if one.name.isdigit()), default=-1)
+        for log in (lake.checkpoint / "offsets", lake.checkpoint / "commits")
     )
 
 
@@ -128,57 +286,54 @@ def is_in_a_batch(lake):
 
 def kill_in_batches(server, lakes, **given):
     """
-    Run queries until each has ended a batch, and most are in a batch; kill the server.
+    Run queries until each has ended a batch and all are in a batch; kill the server.
 
     Return how many were in a batch.
     """
-    for lake in lakes:
-        before = batches(lake)[1]
-        lake.start(trigger={"processingTime": "0 seconds"}, **given)
-        await_(lambda lake=lake, before=before: batches(lake)[1] > before, server)
-    await_(lambda: 2 * sum(map(is_in_a_batch, lakes)) > len(lakes), server)
+    before = {lake: batches(lake)[1] for lake in lakes}
+    queries = KeptQueries(lakes, trigger={"processingTime": "0 seconds"}, **given)
+
+    def have_ended_one():
+        return queries.revive() and all(
+            batches(lake)[1] > ended for lake, ended in before.items()
+        )
+
+    def are_in_batches():
+        return queries.revive() and all(map(is_in_a_batch, lakes))
+
+    # Each look asks the server, which is busy enough while the queries start.
+    limits = {"limit": LIMIT, "seen": server.log}
+    wait_for(have_ended_one, "a batch of each query", pause=1.0, **limits)
+    wait_for(are_in_batches, "all in a batch", **limits)
     server.kill()
     return sum(map(is_in_a_batch, lakes))
 
 
-def await_(is_so, server):
-    for _ in looks(is_so, "a batch under way", LIMIT, seen=server.log):
-        time.sleep(0.01)
-
-
 @pytest.mark.contract("S9")
-@pytest.mark.parametrize(
-    "shape",
-    [(1, 1), pytest.param((7, 3), marks=pytest.mark.nightly)],
-    ids=["once", "often"],
-)
-def test_a_server_killed_in_batches(server, kafka_broker, operator, tmp_path, shape):
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_a_server_killed_until_20_batches_were_cut_off(
+    server, kafka_broker, operator, tmp_path
+):
     """Batches of the offset log come again in full, held or not: none lost, none twice."""
     given = options(operator)
-    (rounds, queries), inside = shape, 0
-    client = server.session()
-    folders = [tmp_path / str(number) for number in range(queries)]
+    client, rounds = server.session(), []
+    folders = [tmp_path / str(number) for number in range(3)]
     lakes = [Lake(client, kafka_broker, one, partitions=2) for one in folders]
-    for number in range(rounds):
+    while sum(rounds) < 20:
         for lake in lakes:
-            lake.produce_both(400)
+            lake.produce_both(1000)
         scopes = [f"{lake.returns}:1" for lake in lakes]
-        operator.hold(*scopes[number % 2 :])
-        tasks = str((1, 40, 1000)[number % 3])
-        inside += kill_in_batches(
-            server,
-            lakes,
-            maxOffsetsPerTrigger="60",
-            minRecordsPerTask=tasks,
-            **given,
-        )
+        operator.hold(*scopes[len(rounds) % 2 :])
+        tasks = {"minRecordsPerTask": str((1, 40, 1000)[len(rounds) % 3])}
+        often = {"maxOffsetsPerTrigger": "60", **tasks, **given}
+        rounds.append(kill_in_batches(server, lakes, **often))
         operator.lift(*scopes)
         server.start()
         for lake in lakes:
             lake.spark = server.session()
             assert not lake.rows() - lake.produced()
-    for lake in lakes:
-        lake.run(**given)
-    print(f"{inside} of {rounds * queries} queries were killed in a batch")  # noqa: T201
+    last = KeptQueries(lakes, **given)
+    wait_for(last.are_over, "the rest is read", LIMIT, pause=1.0, seen=server.log)
     assert [one.rows() for one in lakes] == [one.produced() for one in lakes]
-    assert inside >= rounds
+    print(f"in batches when the server was killed: {rounds}")  # noqa: T201

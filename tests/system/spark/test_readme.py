@@ -92,6 +92,7 @@ def test_the_archive_writes_a_folder_with_one_checkpoint(lake, operator):
     assert lake.rows() == lake.produced()
 
 
+@pytest.mark.nightly
 def test_a_batch_that_fails_holds_its_partition_and_the_query_lives_on(
     lake, controller
 ):

@@ -54,6 +54,7 @@ def skipped(lake, **partitions):
 
 
 @pytest.mark.contract("S8")
+@pytest.mark.nightly
 def test_two_records_that_fail_a_batch_are_skipped_one_after_the_other(
     lake, controller
 ):

@@ -1,9 +1,11 @@
 """A regression is what chance does not explain; the table of speed is what was measured."""
 
+import importlib
+
 import pytest
 
 from tests.bench import figures, speed
-from tests.bench.options import parsed
+from tests.bench.options import ROWS, parsed
 from tests.harness.processes import ran_python
 
 ROUNDS = 3
@@ -122,3 +124,9 @@ def test_the_programs_help_needs_no_other_clients():
     ended = ran_python("-c", _WITHOUT, "speed", "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "one-by-one" in ended.stdout
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_can_be_asked_for_by_its_name(name):
+    """The options list them, so that ``--help`` imports no other client."""
+    assert set(importlib.import_module(f"tests.bench.{name}").ROWS) == set(ROWS[name])

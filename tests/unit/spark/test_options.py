@@ -98,7 +98,11 @@ def test_the_users_options_override_the_tuned_ones_in_any_case():
 def test_secrets_stay_out_of_the_repr():
     """A value of options may stand in a log."""
     parsed = options.parse({"kafka.sasl.jaas.config": "password='hunter2'"})
-    assert parsed.client == {"sasl.jaas.config": "password='hunter2'"}
+    assert (
+        parsed.control_client
+        == parsed.data_client
+        == {"sasl.jaas.config": "password='hunter2'"}
+    )
     assert "hunter2" not in repr(parsed)
 
 
@@ -113,8 +117,12 @@ def test_the_control_cluster_may_be_another_one():
             "holds.group": "g",
         }
     )
-    assert parsed.client == {
+    assert parsed.control_client == {
         "bootstrap.servers": "control:9092",
+        "security.protocol": "SSL",
+    }
+    assert parsed.data_client == {
+        "bootstrap.servers": "data:9092",
         "security.protocol": "SSL",
     }
 

@@ -56,7 +56,7 @@ def test_java_names_of_reading_and_of_the_connection_are_translated():
 
 def test_the_control_topics_may_be_on_another_cluster():
     found = settings.parse({**LEAST, "holds.control.kafka.bootstrap.servers": "c:9092"})
-    assert found.holds.client["bootstrap.servers"] == "c:9092"
+    assert found.holds.control_client["bootstrap.servers"] == "c:9092"
     assert found.connection["bootstrap_servers"] == "b:9092"
 
 

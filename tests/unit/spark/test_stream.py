@@ -315,7 +315,7 @@ def test_options_come_as_they_were_given():
     options = "kafka.a=%26+%3D%2B%25%C3%A9&kafka.b=&holds=orders%3A3&holds.decider=x"
     bridge = Controller(opened, ledger(()), Spark(), wanted=Wanted()).bridge
     asked(bridge, "open", stream="a stream", options=options)
-    assert seen[0].client == {"a": "& =+%é", "b": ""}
+    assert seen[0].data_client == {"a": "& =+%é", "b": ""}
     assert list(map(str, seen[0].scopes)) == ["orders:3"]
 
 
