@@ -14,7 +14,7 @@ from safeconsumer.errors import (
 from safeconsumer.spark import offsets
 from safeconsumer.spark.committing import MARK, Committer, require_own
 from tests.harness.listing import short
-from tests.harness.spark.lab import LATEST, START, DeciderLab, Undecided
+from tests.harness.spark.lab import LATEST, START, DeciderLab, Files, Undecided
 
 ORDERS, RETURNS = ("orders", 0), ("returns", 0)
 
@@ -178,26 +178,60 @@ def test_a_file_that_was_cut_off_has_no_skips(lab):
         ("orders:0", {"reason": ""}, HoldSettingError),
         ("orders:0", {"reason": None}, HoldSettingError),
         ("orders:0", {"owner": ""}, HoldSettingError),
+        ("orders:0", {"query": ""}, HoldSettingError),
+        ("orders:0", {"query": 7}, HoldSettingError),
     ],
     ids=short,
 )
 def test_a_wrong_skip_is_refused_at_once(lab, target, wrong, kind):
     with pytest.raises(kind):
         lab.controller.skip(target, **{"to": 7, "reason": "poison", **wrong})
-    assert lab.wanted.take([ORDERS]) == ()
+    assert "metric.skipped" not in lab.batch(START, LATEST)
 
 
-def test_a_partition_that_two_streams_read_is_not_skipped(lab):
-    lab.ask("open", stream="another", options="")
-    for stream in ("a stream", "another"):
-        facts = {"start": offsets.render(START), "latest": offsets.render(LATEST)}
-        lab.ask("plan", stream=stream, end=facts["latest"], **facts)
-    with pytest.raises(
-        SparkSetupError, match="2 streams of this session read orders:0"
-    ):
+def of_query(lab, name, latest=LATEST, number=7):
+    """Return what a plan of a query answers; its checkpoint has no skips."""
+    lab.files = Files()
+    lab.ask("open", stream=name, options="")
+    text = offsets.render(latest)
+    facts = {"start": offsets.render(START), "end": text, "latest": text}
+    about = f"{name}\nid = id of {name}\nrunId = 2\nbatch = {number}"
+    return lab.ask("plan", stream=name, batch=about, **facts)
+
+
+@pytest.mark.contract("S8")
+@pytest.mark.parametrize("stops", [False, True], ids=["both run", "one was stopped"])
+def test_of_two_queries_that_read_a_partition_only_the_one_that_is_named_skips(
+    lab, stops
+):
+    """A query whose batch failed has stopped, and is started again after the skip."""
+    of_query(lab, "archive")
+    of_query(lab, "billing")
+    if stops:
+        lab.ask("close", stream="billing")
+    both = r"2 queries .* read orders:0, or did \(archive, billing\).* query="
+    with pytest.raises(SparkSetupError, match=both):
         lab.controller.skip("orders:0", to=7, reason="poison")
-    lab.ask("close", stream="another")
+    lab.controller.skip("orders:0", to=7, reason="poison", query="billing")
+    assert "metric.skipped" not in of_query(lab, "archive", number=8)
+    assert "metric.skipped" in of_query(lab, "billing", number=8)
+
+
+@pytest.mark.contract("S8")
+def test_a_skip_is_for_the_one_query_that_has_read_the_partition(lab):
+    """Another one that begins to read it later does not skip."""
+    of_query(lab, "billing")
+    lab.ask("close", stream="billing")
     lab.controller.skip("orders:0", to=7, reason="poison")
+    assert "metric.skipped" not in of_query(lab, "archive")
+    assert "metric.skipped" in of_query(lab, "billing")
+
+
+@pytest.mark.parametrize("query", ["archive", "id of archive", None], ids=short)
+def test_a_query_that_is_to_be_started_skips_by_its_name_or_id(lab, query):
+    lab.controller.skip("orders:0", to=7, reason="poison", query=query)
+    assert "metric.skipped" in of_query(lab, "archive")
+    assert "metric.skipped" not in of_query(lab, "billing")
 
 
 # ---------------------------------------------------------------- what is held and gone
