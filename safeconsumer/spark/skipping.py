@@ -120,6 +120,8 @@ def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
         why = "it does not exist now"
     elif skip.to > end:
         why = f"it ends at {end}, and can be skipped up to there"
+    elif skip.at == at:
+        why = ""  # it was judged when it was made
     elif skip.to == at:
         why = "it is read next anyway"
     elif skip.to < at <= end:
@@ -226,37 +228,36 @@ class Skipping:
         """Return the skips of a batch that is being planned; they are in its file."""
         known = self._of(batch.number).items()
         asked = self._wanted.take(batch, {*start, *latest})
-        why = {one: refusal(one, start, latest) for one in asked}
+        kept = [one for tp, one in known if one.at == start.get(tp, 0)]
+        why = {one: refusal(one, start, latest) for one in (*kept, *asked)}
         self.refused = tuple(filter(None, why.values()))
-        new = {
-            one.tp: evolve(one, at=start.get(one.tp, 0))
-            for one in asked
-            if not why[one]
-        }
-        kept = {tp: one for tp, one in known if one.at == start.get(tp, 0)}
-        return self._keep(batch.number, kept, new)
+        possible = [one for one in asked if not why[one]]
+        new = {one.tp: evolve(one, at=start.get(one.tp, 0)) for one in possible}
+        still = {one.tp: one for one in kept if not why[one]}
+        return self._keep(batch.number, still, new, possible)
 
     def again(self, batch: Batch, start: Offsets, end: Offsets) -> Skips:
         """
         Return the skips of a batch that was planned before a restart and runs again.
 
-        One that was asked for since counts, as far as the batch reads; the rest of it
-        waits for the next.
+        One that was asked for since counts, as far as the batch reads. What is left of
+        it waits for the next plan, which judges it.
         """
         known = self._of(batch.number).items()
         asked = self._wanted.take(batch, end)
-        new = {
-            one.tp: evolve(one, at=at, to=min(one.to, end[one.tp]))
+        cut = [
+            evolve(one, at=start.get(one.tp, 0), to=min(one.to, end[one.tp]))
             for one in asked
-            if one.to > (at := start.get(one.tp, 0))
-        }
-        self._wanted.add(*(one for one in asked if one.to > end[one.tp]))
+        ]
+        new = {one.tp: one for one in cut if one.at < one.to}
+        left = (one for one in asked if one.to > end[one.tp] or one.tp not in new)
+        self._wanted.add(*left)
         kept = {
             tp: one
             for tp, one in known
             if one.at == start.get(tp, 0) and one.to <= end.get(tp, -1)
         }
-        return self._keep(batch.number, kept, new)
+        return self._keep(batch.number, kept, new, asked)
 
     def _of(self, batch: int) -> Skips:
         if self._batch is None:  # the one that was cut off, maybe
@@ -266,14 +267,16 @@ class Skipping:
         self._batch = batch
         return self._skips
 
-    def _keep(self, batch: int, kept: Skips, new: Skips) -> Skips:
+    def _keep(
+        self, batch: int, kept: Skips, new: Skips, asked: Collection[Skip]
+    ) -> Skips:
         skips = {**kept, **new}
         if new:
             try:
                 entries = [asdict(one) for one in skips.values()]
                 self._files.store(batch, json.dumps(entries))
             except BaseException:
-                self._wanted.add(*new.values())  # the next plan tries again
+                self._wanted.add(*asked)  # the next plan tries again
                 raise
         self._skips = skips
         return skips

@@ -146,6 +146,48 @@ def test_a_record_that_fails_a_planned_batch_is_skipped_when_it_runs_again(
     assert again(new, START, LATEST) == {ORDERS: first, RETURNS: 5}
 
 
+@pytest.mark.contract("S8")
+def test_a_batch_that_runs_again_and_does_not_read_the_partition_skips_nothing(lab):
+    """The partition was held in that batch; the next plan skips."""
+    lab.controller.skip("orders:0", to=8, reason="poison")
+    end = {ORDERS: 5, RETURNS: 8}
+    assert again(lab, START, end) == START
+    assert lab.named("spark_offsets_skipped") == []
+    said = lab.batch(end, LATEST, number=8)
+    assert "orders:0: offsets 5 to 7 are skipped" in said["metric.skipped"]
+
+
+@pytest.mark.contract("S8")
+def test_a_skip_that_cannot_be_is_refused_after_the_batch_that_runs_again(lab):
+    lab.controller.skip("orders:0", to=4, reason="poison")
+    assert again(lab, START, LATEST) == START
+    why = "orders:0 cannot go on at 4: 9 is read next, and records would come twice"
+    assert lab.batch(LATEST, LATEST, number=8)["metric.skipRefused"] == why
+
+
+def test_a_topic_that_was_made_again_is_read_from_0_after_the_batch_that_runs_again(
+    lab,
+):
+    lab.controller.pause("orders")
+    lab.controller.skip("orders:0", to=0, reason="made again")
+    end = {ORDERS: 5, RETURNS: 8}
+    again(lab, START, end)
+    said = lab.batch(end, {ORDERS: 3, RETURNS: 8}, number=8)
+    assert offsets.parse(said["end"])[ORDERS] == 0
+
+
+def test_a_skip_of_a_checkpoint_that_the_partition_does_not_reach_is_refused(lab):
+    """The topic was cut between two runs; Spark has not planned that batch."""
+    lab.controller.pause("orders")
+    lab.controller.skip("orders:0", to=8, reason="poison")
+    lab.batch(START, LATEST)
+    new = restarted(lab)
+    said = new.batch(START, {ORDERS: 6, RETURNS: 8})
+    assert offsets.parse(said["end"])[ORDERS] == 6
+    why = "orders:0 cannot go on at 8: it ends at 6, and can be skipped up to there"
+    assert said["metric.skipRefused"] == why
+
+
 def test_a_skip_that_the_checkpoint_does_not_take_holds_everything_and_is_kept(lab):
     def refuse(_batch, _text):
         raise OSError
@@ -156,6 +198,14 @@ def test_a_skip_that_the_checkpoint_does_not_take_holds_everything_and_is_kept(l
         lab.batch(START, LATEST)
     lab.files.store = store
     assert offsets.parse(lab.batch(START, LATEST)["end"])[ORDERS] == 7
+    lab.controller.skip("orders:0", to=11, reason="poison")
+    lab.files.store = refuse
+    with pytest.raises(Undecided, match="OSError"):
+        again(lab, START, LATEST)
+    lab.files.store = store
+    assert again(lab, START, LATEST)[ORDERS] == 9
+    said = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
+    assert offsets.parse(said["end"])[ORDERS] == 11
 
 
 def test_a_file_that_was_cut_off_has_no_skips(lab):
