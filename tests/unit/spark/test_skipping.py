@@ -342,18 +342,25 @@ class Group:
     errors = (OSError,)
 
     def __init__(self):
-        self.committed = []
+        self.committed = {}
+        self.members = 0
         self.fails = False
         self.is_closed = False
-        self.went = threading.Semaphore(0)
+        self.asked = threading.Semaphore(0)
 
-    def commit(self, _group, ends, note, _until):
+    def group(self, _group, _until):
+        self.asked.release()
         if self.fails:
-            self.went.release()
             message = "away"
             raise OSError(message)
-        self.committed.append((ends, note))
-        self.went.release()
+        return self.members, {tp: note for tp, (_, note) in self.committed.items()}
+
+    def commit(self, _group, ends, note, _until):
+        self.committed.update({tp: (end, note) for tp, end in ends.items()})
+
+    def ends(self):
+        """Return the committed offsets."""
+        return {tp: end for tp, (end, _) in self.committed.items()}
 
     def reason(self, error):
         return str(error)
@@ -362,17 +369,45 @@ class Group:
         self.is_closed = True
 
 
+class Committing:
+    """A committer that has done with a batch before the next one ends."""
+
+    def __init__(self, group):
+        self.group = group
+        self.failed = []
+        self.committer = Committer(group, "g", self.failed.append)
+
+    def batch(self, end):
+        """Commit where a batch ends, and return the offsets of the group then."""
+        for _ in range(2):  # when the second one is begun, the first one is done
+            self.committer.commit({ORDERS: end}, "nightly")
+            assert self.group.asked.acquire(timeout=30)
+        return self.group.ends().get(ORDERS)
+
+
+@pytest.fixture
+def made():
+    """Return a function that makes committers; all are closed at the end."""
+    every = []
+
+    def make(group):
+        every.append(Committing(group))
+        return every[-1]
+
+    yield make
+    for one in every:
+        one.committer.close()
+
+
 @pytest.mark.contract("S7")
-def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batch():
-    group, failed = Group(), []
-    committer = Committer(group, "g", failed.append)
-    for fails in (True, True, False, False):
+def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batch(made):
+    group = Group()
+    stream = made(group)
+    for end, fails in enumerate((True, True, False, False)):
         group.fails = fails
-        committer.commit({ORDERS: 7}, "nightly")
-        assert group.went.acquire(timeout=30)
-    committer.close()
-    assert failed == ["away", ""]
-    assert group.committed == [({ORDERS: 7}, f"{MARK} nightly")] * 2
+        assert stream.batch(end) == (None if fails else end)
+    stream.committer.close()
+    assert stream.failed == ["away", ""]
     assert group.is_closed
 
 
@@ -382,7 +417,49 @@ def test_the_last_batch_is_committed_before_a_stream_closes():
     committer = Committer(group, "g", print)
     committer.commit({ORDERS: 7}, "")
     committer.close()
-    assert group.committed == [({ORDERS: 7}, MARK)]
+    assert group.ends() == {ORDERS: 7}
+
+
+@pytest.mark.contract("S7")
+def test_offsets_of_a_fleet_stay_if_the_group_was_not_asked_at_the_start(made):
+    """The cluster did not answer then, and the fleet is away."""
+    group = Group()
+    group.committed[ORDERS] = 100, ""
+    stream = made(group)
+    assert stream.batch(900) == 100
+    (why,) = stream.failed
+    assert "group g has offsets that others committed" in why
+
+
+@pytest.mark.contract("S7")
+@pytest.mark.parametrize("meets", [True, False], ids=["met", "between two batches"])
+def test_offsets_of_a_fleet_that_came_later_stay_when_it_is_away(made, meets):
+    group = Group()
+    stream = made(group)
+    assert stream.batch(10) == 10
+    group.committed[ORDERS] = 100, ""
+    if meets:
+        group.members = 2
+        assert stream.batch(200) == 100
+        group.members = 0
+    assert stream.batch(900) == 100
+    assert len(stream.failed) == 1
+
+
+@pytest.mark.contract("S7")
+def test_of_two_streams_with_one_group_the_newer_one_commits(made):
+    """As after a restart; the older one says why it commits no more."""
+    group = Group()
+    old = made(group)
+    assert old.batch(10) == 10
+    new = made(group)
+    assert new.batch(20) == 20
+    assert old.batch(11) == 20
+    assert new.batch(21) == 21
+    assert old.batch(12) == 21
+    (why,) = old.failed
+    assert "group g: another stream commits to it" in why
+    assert new.failed == []
 
 
 @pytest.mark.contract("S7")
