@@ -296,15 +296,13 @@ class Stream:
         if self._retention is None:
             return {}
         plan = self._plan
-        self._retention.look(plan.held)
+        self._retention.look(plan.held, plan.skips)
         starts = {tp: plan.next_of(tp) for tp in plan.held}
         found = {
             tp: f"the {count} records from offset {starts[tp]} on are deleted already"
             for tp, count in self._retention.deleted(starts).items()
         }
-        again = set(self._retention.made_again())
-        remade = {tp: _MADE_AGAIN for tp in plan.start if tp[0] in again}
-        return {**found, **remade}
+        return {**found, **dict.fromkeys(self._retention.made_again(), _MADE_AGAIN)}
 
     def _report(self, troubles: tuple[str, ...]) -> dict[str, str]:
         plan = self._plan

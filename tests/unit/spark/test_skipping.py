@@ -316,16 +316,61 @@ def test_a_topic_that_was_made_again_under_a_hold_is_reported_when_that_ends(lab
     )
 
 
-def test_a_cluster_that_does_not_answer_is_asked_again_later(lab):
-    def fail(_partitions, _until):
-        lab.cluster.asked += 1
-        raise OSError
+@pytest.mark.contract("S8")
+def test_a_topic_that_was_made_again_is_reported_until_its_hold_has_ended(lab):
+    """However often it was looked at since: in each progress, and in one event."""
+    lab.controller.pause("orders")
+    lab.batch(START, LATEST)
+    lab.cluster.ids["orders"] = "b"
+    line = "orders:0: its topic was deleted and made again while it was held"
+    for _ in range(3):
+        lab.clock.now += 10
+        assert lab.batch(START, LATEST)["metric.heldLost"] == line
+    lab.controller.resume("orders")
+    assert lab.batch(START, LATEST)["metric.heldLost"] == line
+    assert "metric.heldLost" not in lab.batch(LATEST, LATEST, number=8)
+    (event,) = lab.named("spark_held_data_lost")
+    assert event.losses == (line,)
+    lab.controller.pause("orders")
+    lab.clock.now += 10
+    assert "metric.heldLost" not in lab.batch(LATEST, LATEST, number=8)
 
-    lab.cluster.firsts = fail
+
+def test_a_skip_settles_that_a_topic_was_made_again(lab):
+    """What is held is the new topic's from then on; it may be made again once more."""
+    lab.controller.pause("orders")
+    lab.batch(START, LATEST)
+    found = {ORDERS: 3, RETURNS: 8}
+    lab.cluster.ids["orders"] = "b"
+    lab.clock.now += 10
+    lab.controller.skip("orders:0", to=0, reason="made again")
+    assert "made again while it was held" in lab.batch(START, found)["metric.heldLost"]
+    start = {ORDERS: 0, RETURNS: 8}
+    for is_lost in (False, True, True):
+        assert ("metric.heldLost" in lab.batch(start, found, number=8)) == is_lost
+        lab.cluster.ids["orders"] = "c"
+        lab.clock.now += 10
+
+
+def test_a_cluster_that_does_not_answer_is_asked_again_later(lab):
+    lab.cluster.firsts = lab.cluster.fail
     lab.controller.pause("orders")
     for _ in range(3):
         assert offsets.parse(lab.batch(START, LATEST)["end"])[ORDERS] == 5
     assert lab.cluster.asked == 1
+
+
+def test_a_topic_that_is_made_again_between_two_holds_is_not_reported(lab):
+    """The cluster does not answer when the first hold ends."""
+    lab.controller.pause("orders")
+    lab.batch(START, LATEST)
+    lab.controller.resume("orders")
+    firsts, lab.cluster.firsts = lab.cluster.firsts, lab.cluster.fail
+    lab.batch(START, LATEST)
+    lab.cluster.firsts = firsts
+    lab.cluster.ids["orders"] = "b"
+    lab.controller.pause("orders")
+    assert "metric.heldLost" not in lab.batch(START, LATEST)
 
 
 def test_where_nothing_is_held_nobody_is_asked(lab):
