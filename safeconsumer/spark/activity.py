@@ -1,5 +1,6 @@
 """Keeps track of which partitions a stream's batch may still be reading."""
 
+import re
 import threading
 from collections.abc import Iterable
 
@@ -9,6 +10,9 @@ from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.offsets import Offsets
 
 Partitions = frozenset[TopicPartition]
+
+_ID = re.compile(r"^id = (.*)", re.MULTILINE)
+_NUMBER = re.compile(r"^batch = (\d+)", re.MULTILINE)
 
 
 @frozen(kw_only=True)
@@ -39,6 +43,22 @@ class Activity:
     def may_read(self, tp: TopicPartition) -> bool:
         """Tell whether a known batch of this stream may read a partition now."""
         return not self.is_known or tp in self.reading
+
+
+@frozen(kw_only=True)
+class Batch:
+    """
+    A batch of a query.
+
+    Attributes:
+        query: the id of the query; a checkpoint keeps it.
+        name: the name of the query; empty if it has none.
+        number: the number of the batch.
+    """
+
+    query: str
+    name: str
+    number: int
 
 
 class Watched:
@@ -106,3 +126,12 @@ def query_name(description: str) -> str:
     ...``.
     """
     return description.rpartition("id = ")[0].removesuffix("\n")
+
+
+def batch_of(description: str) -> Batch | None:
+    """Return the batch that Spark describes; None if the description has no number."""
+    number, ids = _NUMBER.search(description), _ID.findall(description)
+    if number is None:
+        return None
+    query = ids[-1] if ids else ""
+    return Batch(query=query, name=query_name(description), number=int(number[1]))

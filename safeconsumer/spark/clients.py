@@ -92,7 +92,9 @@ class Cluster(Protocol):
     def topic_ids(self, names: Collection[str], until: float) -> Mapping[str, str]:
         """Return the topics' ids."""
 
-    def group(self, name: str, until: float) -> tuple[int, Mapping[object, str]]:
+    def group(
+        self, name: str, until: float
+    ) -> tuple[int, Mapping[TopicPartition, str]]:
         """Return how many members a group has, and the metadata of what it committed."""
 
     def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:

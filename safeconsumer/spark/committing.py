@@ -1,12 +1,14 @@
 """Commits a stream's progress to a consumer group of its own, after each batch."""
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import SparkSettingError
+from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.clients import Cluster
 from safeconsumer.spark.offsets import Offsets
 
@@ -24,6 +26,9 @@ class Committer:
     Commits the ends of batches, the newest ones only, on a thread of its own.
 
     A failure is reported once, and the next batch tries again: no batch waits for it.
+    Each commit asks first whether the group is still the stream's own: a fleet may have
+    come to it and be away for a moment, when Kafka accepts the commits of anybody. Of two
+    streams with one group the one that began to commit last goes on, as after a restart.
 
     Thread rules: any thread.
 
@@ -40,6 +45,8 @@ class Committer:
         self._cluster = cluster
         self._group = group
         self._failed = failed
+        self._sign = secrets.token_hex(4)  # ends its notes, and no other stream's
+        self._own: frozenset[TopicPartition] = frozenset()  # it committed these
         self._why = ""
         self._lock = threading.Lock()
         self._ends: Offsets = {}
@@ -54,7 +61,8 @@ class Committer:
     def commit(self, ends: Offsets, query: str) -> None:
         """Commit these offsets soon; it does not block."""
         with self._lock:
-            self._ends, self._note = ends, f"{MARK} {query}".strip()
+            names = filter(None, (MARK, query, self._sign))
+            self._ends, self._note = ends, " ".join(names)
         self._changed.set()
 
     def close(self) -> None:
@@ -77,18 +85,29 @@ class Committer:
             self._ends = {}
         if not ends:
             return
-        until = time.monotonic() + _COMMIT_SECONDS
         why = ""
         try:
-            self._cluster.commit(self._group, ends, note, until)
+            self._commit_if_own(ends, note, time.monotonic() + _COMMIT_SECONDS)
         except Exception as error:  # noqa: BLE001 - it must not end the thread
             why = self._cluster.reason(error)
         if bool(why) != bool(self._why):
             self._failed(why)
         self._why = why
 
+    def _commit_if_own(self, ends: Offsets, note: str, until: float) -> None:
+        members, notes = self._cluster.group(self._group, until)
+        require_own(self._group, members, notes)
+        if not all(notes[tp].endswith(self._sign) for tp in self._own & notes.keys()):
+            message = (
+                f"commitGroup: group {self._group}: another stream commits to it; give "
+                "each stream a group of its own"
+            )
+            raise SparkSettingError(message)
+        self._cluster.commit(self._group, ends, note, until)
+        self._own |= ends.keys()
 
-def require_own(group: str, members: int, notes: Mapping[object, str]) -> None:
+
+def require_own(group: str, members: int, notes: Mapping[TopicPartition, str]) -> None:
     """
     Return if a group can be a stream's own.
 

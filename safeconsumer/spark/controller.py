@@ -123,14 +123,22 @@ class Controller:
         self._ledger.remove((scope, whose) for scope in found)
         return self._overlapping(found)
 
-    def skip(self, target: object, *, to: int, reason: str, owner: str = APP) -> None:
+    def skip(
+        self,
+        target: object,
+        *,
+        to: int,
+        reason: str,
+        owner: str = APP,
+        query: str | None = None,
+    ) -> None:
         """
         Pass over offsets of one partition, without surgery on the checkpoint.
 
         The next planned batch ends the partition at ``to`` and reads nothing of it, held
-        or not; one that was cut off and runs again reads it from there. If no running
-        stream reads the partition, the first one that does so later skips. Progress and
-        an event say which offsets are skipped, by whom and why, or why that cannot be.
+        or not; one that was cut off and runs again reads it from there. One query skips,
+        and only once: another one that reads the partition does not. Progress and an
+        event say which offsets are skipped, by whom and why, or why that cannot be.
         The checkpoint keeps it, so a batch that runs again skips the same.
 
         Args:
@@ -140,27 +148,18 @@ class Controller:
                 was made again, and is shorter now than what was read.
             reason: text for people.
             owner: who wants it.
+            query: the name or id of the query that skips; a new checkpoint has a new
+                id. None is the only query of this session that has read the partition,
+                be it stopped since; if none has, the first one that does.
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is skipped.
-            SparkSetupError: the session was stopped, or several streams of it read the
-                partition.
+            SparkSetupError: the session was stopped, or no query is named and several
+                of it have read the partition.
         """
         self._refuse_if_over()
-        skip = checked_skip(_scopes((target,)), to, reason, owner)
-        readers = [
-            one.name
-            for one in self._bridge.streams()
-            if skip.tp in one.watched.now().partitions
-        ]
-        if len(readers) > 1:
-            message = (
-                f"{len(readers)} streams of this session read {target}, and only one "
-                "would skip: stop the others, or run each in a session of its own "
-                "(spark.newSession())"
-            )
-            raise SparkSetupError(message)
-        self._wanted.add(skip)
+        scope = _scopes((target,))
+        self._wanted.ask(checked_skip(scope, to, reason, owner, query))
 
     @contextmanager
     def held(self, *targets: object, reason: str | None = None) -> Iterator[None]:

@@ -397,7 +397,7 @@ class JavaCluster:
         found = self._clients.result(asked, until)
         return {name: str(found[name].topicId()) for name in names}
 
-    def group(self, name: str, until: float) -> tuple[int, dict[object, str]]:
+    def group(self, name: str, until: float) -> tuple[int, dict[TopicPartition, str]]:
         """Return how many members a group has, and the metadata of what it committed."""
         asked = self._admin().describeConsumerGroups([name]).describedGroups()[name]
         try:
@@ -409,7 +409,9 @@ class JavaCluster:
         offsets = self._admin().listConsumerGroupOffsets(name)
         found = self._clients.result(offsets.partitionsToOffsetAndMetadata(), until)
         return members, {
-            str(tp): str(one.metadata()) for tp, one in found.items() if one is not None
+            _partition(str(tp)): str(one.metadata())
+            for tp, one in found.items()
+            if one is not None
         }
 
     def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
@@ -440,6 +442,11 @@ class JavaCluster:
             if self._made is None:
                 self._made = self._clients.admin()
             return self._made
+
+
+def _partition(text: str) -> TopicPartition:
+    topic, _, number = text.rpartition("-")  # as Java's TopicPartition writes itself
+    return topic, int(number)
 
 
 def _record(line: str) -> Written:

@@ -137,7 +137,7 @@ class Opening:
 
 
 def _require_own(cluster: Cluster, group: str, timeout: float) -> None:
-    with suppress(*cluster.errors):  # the commits will say why
+    with suppress(*cluster.errors):  # each commit asks again
         require_own(group, *cluster.group(group, time.monotonic() + timeout))
 
 

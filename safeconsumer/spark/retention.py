@@ -35,29 +35,45 @@ class Retention:
         self._asked_at = -_EVERY
         self._watched: frozenset[TopicPartition] = frozenset()
         self._firsts: Offsets = {}
-        self._ids: dict[str, str] = {}
-        self._made_again: frozenset[str] = frozenset()
+        # The ids of the topics of held partitions, as of when each hold began.
+        self._ids: dict[TopicPartition, str] = {}
+        self._made_again: frozenset[TopicPartition] = frozenset()
+        self._settled: frozenset[TopicPartition] = frozenset()  # by a skip
 
-    def look(self, held: Collection[TopicPartition]) -> None:
+    def look(
+        self,
+        held: Collection[TopicPartition],
+        skipped: Collection[TopicPartition] = (),
+    ) -> None:
         """
         Ask again, if it is time or other partitions are held than before.
 
         Those that were held before are asked for as well: a hold that ends is the last
         moment at which a loss can be reported before it is met.
+
+        Args:
+            held: the held partitions.
+            skipped: those that skip now, and go on in the topic of now: a loss of theirs
+                is reported once more.
         """
         wanted = frozenset(held)
-        is_due = self._clock() - self._asked_at >= _EVERY
-        if not (wanted | self._watched) or (wanted == self._watched and not is_due):
+        every = wanted | self._watched
+        self._made_again = (self._made_again - self._settled) & every
+        self._settled = wanted.intersection(skipped)
+        is_due = self._clock() - self._asked_at >= _EVERY or bool(self._settled)
+        if not every or (wanted == self._watched and not is_due):
             return
         until = time.monotonic() + _PATIENCE
         with suppress(*self._cluster.errors):  # else what is known stays known
-            every = wanted | self._watched
             self._firsts = self._cluster.firsts(every, until)
             ids = self._cluster.topic_ids({topic for topic, _ in every}, until)
+            first = {tp: self._ids.get(tp, ids[tp[0]]) for tp in every}
             self._made_again = frozenset(
-                name for name, id_ in ids.items() if self._ids.get(name, id_) != id_
+                tp for tp, id_ in first.items() if ids[tp[0]] != id_
             )
-            self._ids = {**self._ids, **ids}
+            self._ids = {**first, **{tp: ids[tp[0]] for tp in self._settled}}
+        # Forgotten also without an answer: a later hold begins with the id of then.
+        self._ids = {tp: id_ for tp, id_ in self._ids.items() if tp in wanted}
         self._asked_at, self._watched = self._clock(), wanted
 
     def deleted(self, starts: Offsets) -> Mapping[TopicPartition, int]:
@@ -65,6 +81,6 @@ class Retention:
         gone = {tp: self._firsts.get(tp, 0) - at for tp, at in starts.items()}
         return {tp: count for tp, count in gone.items() if count > 0}
 
-    def made_again(self) -> Collection[str]:
-        """Return the topics that the last question found to have another id than before."""
+    def made_again(self) -> Collection[TopicPartition]:
+        """Return those whose topic has another id than when their hold began."""
         return self._made_again

@@ -15,9 +15,14 @@ from typing import Protocol
 
 from attrs import asdict, evolve, frozen
 
-from safeconsumer.errors.base import HoldSettingError, TargetTypeError
+from safeconsumer.errors.base import (
+    HoldSettingError,
+    SparkSetupError,
+    TargetTypeError,
+)
 from safeconsumer.holds.hold import checked_owner, checked_reason
 from safeconsumer.holds.scope import Partition, Scope, TopicPartition
+from safeconsumer.spark.activity import Batch, Partitions
 from safeconsumer.spark.offsets import Offsets
 
 
@@ -33,6 +38,7 @@ class Skip:
         owner: who wants it.
         reason: text for people.
         at: the offset that would have been read next; -1 until a batch skips.
+        query: the name or id of the query that skips; empty if any may.
     """
 
     topic: str
@@ -41,6 +47,7 @@ class Skip:
     owner: str
     reason: str
     at: int = -1
+    query: str = ""
 
     @property
     def tp(self) -> TopicPartition:
@@ -56,14 +63,18 @@ class Skip:
 
 
 def checked_skip(
-    scopes: Sequence[Scope], to: object, reason: object, owner: object
+    scopes: Sequence[Scope],
+    to: object,
+    reason: object,
+    owner: object,
+    query: object = None,
 ) -> Skip:
     """
     Return a skip of what a caller named.
 
     Raises:
         HoldSettingError: the offset is no number, the reason is missing, or the owner
-            cannot be one.
+            or the query cannot be one.
         TargetTypeError: the scopes are not one partition.
     """
     if len(scopes) != 1 or not isinstance(scopes[0], Partition):
@@ -78,8 +89,17 @@ def checked_skip(
         message = "skip needs a reason: what is skipped is lost to this stream"
         raise HoldSettingError(message)
     topic, partition = scopes[0].topic, scopes[0].partition
-    name = checked_owner(owner)
-    return Skip(topic=topic, partition=partition, to=to, owner=name, reason=why)
+    if query is not None and not (isinstance(query, str) and query):
+        message = f"query must be the name or id of a query, not {query!r:.60}"
+        raise HoldSettingError(message)
+    return Skip(
+        topic=topic,
+        partition=partition,
+        to=to,
+        owner=checked_owner(owner),
+        reason=why,
+        query=query or "",
+    )
 
 
 Skips = Mapping[TopicPartition, Skip]
@@ -100,6 +120,8 @@ def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
         why = "it does not exist now"
     elif skip.to > end:
         why = f"it ends at {end}, and can be skipped up to there"
+    elif skip.at == at:
+        why = ""  # it was judged when it was made
     elif skip.to == at:
         why = "it is read next anyway"
     elif skip.to < at <= end:
@@ -107,9 +129,19 @@ def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
     return why and f"{skip.topic}:{skip.partition} cannot go on at {skip.to}: {why}"
 
 
+@frozen(kw_only=True)
+class _Reader:
+    # A query, and the partitions of its last plan.
+    name: str
+    partitions: Partitions
+
+
 class Wanted:
     """
-    Keeps the skips that no stream has taken yet.
+    Keeps the skips that no query has taken yet.
+
+    A query that was stopped still counts as a reader of its partitions: it may be
+    started again, and a skip that is meant for it must not go to another.
 
     Thread rules: any thread.
     """
@@ -117,18 +149,49 @@ class Wanted:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._skips: tuple[Skip, ...] = ()
+        self._readers: dict[str, _Reader] = {}  # by the query's id
+
+    def ask(self, skip: Skip) -> None:
+        """
+        Add a skip; one that names no query is for the only one that read its partition.
+
+        Raises:
+            SparkSetupError: several queries of the session did.
+        """
+        with self._lock:
+            readers = {
+                query: one.name or query
+                for query, one in self._readers.items()
+                if skip.tp in one.partitions
+            }
+        if not skip.query and len(readers) > 1:
+            message = (
+                f"{len(readers)} queries of this session read {skip.topic}:"
+                f"{skip.partition}, or did ({', '.join(sorted(readers.values()))}), and "
+                "only one would skip: give its name or id as query="
+            )
+            raise SparkSetupError(message)
+        query = skip.query or next(iter(readers), "")
+        self.add(evolve(skip, query=query))
 
     def add(self, *skips: Skip) -> None:
-        """Add skips; a later one of a partition takes the place of an earlier one."""
-        new = {one.tp for one in skips}
+        """Add skips; a later one takes an earlier one's place."""
+        new = {(one.tp, one.query) for one in skips}
         with self._lock:
-            kept = (one for one in self._skips if one.tp not in new)
+            kept = (one for one in self._skips if (one.tp, one.query) not in new)
             self._skips = (*kept, *skips)
 
-    def take(self, partitions: Collection[TopicPartition]) -> tuple[Skip, ...]:
-        """Return, and forget, those of these partitions."""
+    def take(
+        self, batch: Batch, partitions: Collection[TopicPartition]
+    ) -> tuple[Skip, ...]:
+        """Return, and forget, those of these partitions for the query of this batch."""
+        names = {"", batch.query, batch.name}
         with self._lock:
-            taken = tuple(one for one in self._skips if one.tp in partitions)
+            read = frozenset(partitions)
+            self._readers[batch.query] = _Reader(name=batch.name, partitions=read)
+            taken = tuple(
+                one for one in self._skips if one.tp in read and one.query in names
+            )
             self._skips = tuple(one for one in self._skips if one not in taken)
         return taken
 
@@ -161,41 +224,40 @@ class Skipping:
         self._skips: Skips = {}
         self.refused: tuple[str, ...] = ()
 
-    def planned(self, batch: int, start: Offsets, latest: Offsets) -> Skips:
+    def planned(self, batch: Batch, start: Offsets, latest: Offsets) -> Skips:
         """Return the skips of a batch that is being planned; they are in its file."""
-        known = self._of(batch).items()
-        asked = self._wanted.take({*start, *latest})
-        why = {one: refusal(one, start, latest) for one in asked}
+        known = self._of(batch.number).items()
+        asked = self._wanted.take(batch, {*start, *latest})
+        kept = [one for tp, one in known if one.at == start.get(tp, 0)]
+        why = {one: refusal(one, start, latest) for one in (*kept, *asked)}
         self.refused = tuple(filter(None, why.values()))
-        new = {
-            one.tp: evolve(one, at=start.get(one.tp, 0))
-            for one in asked
-            if not why[one]
-        }
-        kept = {tp: one for tp, one in known if one.at == start.get(tp, 0)}
-        return self._keep(batch, kept, new)
+        possible = [one for one in asked if not why[one]]
+        new = {one.tp: evolve(one, at=start.get(one.tp, 0)) for one in possible}
+        still = {one.tp: one for one in kept if not why[one]}
+        return self._keep(batch.number, still, new, possible)
 
-    def again(self, batch: int, start: Offsets, end: Offsets) -> Skips:
+    def again(self, batch: Batch, start: Offsets, end: Offsets) -> Skips:
         """
         Return the skips of a batch that was planned before a restart and runs again.
 
-        One that was asked for since counts, as far as the batch reads; the rest of it
-        waits for the next.
+        One that was asked for since counts, as far as the batch reads. What is left of
+        it waits for the next plan, which judges it.
         """
-        known = self._of(batch).items()
-        asked = self._wanted.take([*end])
-        new = {
-            one.tp: evolve(one, at=at, to=min(one.to, end[one.tp]))
+        known = self._of(batch.number).items()
+        asked = self._wanted.take(batch, end)
+        cut = [
+            evolve(one, at=start.get(one.tp, 0), to=min(one.to, end[one.tp]))
             for one in asked
-            if one.to > (at := start.get(one.tp, 0))
-        }
-        self._wanted.add(*(one for one in asked if one.to > end[one.tp]))
+        ]
+        new = {one.tp: one for one in cut if one.at < one.to}
+        left = (one for one in asked if one.to > end[one.tp] or one.tp not in new)
+        self._wanted.add(*left)
         kept = {
             tp: one
             for tp, one in known
             if one.at == start.get(tp, 0) and one.to <= end.get(tp, -1)
         }
-        return self._keep(batch, kept, new)
+        return self._keep(batch.number, kept, new, asked)
 
     def _of(self, batch: int) -> Skips:
         if self._batch is None:  # the one that was cut off, maybe
@@ -205,14 +267,16 @@ class Skipping:
         self._batch = batch
         return self._skips
 
-    def _keep(self, batch: int, kept: Skips, new: Skips) -> Skips:
+    def _keep(
+        self, batch: int, kept: Skips, new: Skips, asked: Collection[Skip]
+    ) -> Skips:
         skips = {**kept, **new}
         if new:
             try:
                 entries = [asdict(one) for one in skips.values()]
                 self._files.store(batch, json.dumps(entries))
             except BaseException:
-                self._wanted.add(*new.values())  # the next plan tries again
+                self._wanted.add(*asked)  # the next plan tries again
                 raise
         self._skips = skips
         return skips

@@ -1,6 +1,5 @@
 """Answers the questions of one running stream's plans, and remembers the last plan."""
 
-import re
 import time
 from collections.abc import Callable, Collection, Mapping
 
@@ -12,7 +11,7 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, Scope, TopicPartition
 from safeconsumer.holds.view import Holds
 from safeconsumer.spark import events, offsets
-from safeconsumer.spark.activity import Watched, query_name
+from safeconsumer.spark.activity import Watched, batch_of, query_name
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions
@@ -25,8 +24,6 @@ Facts = Mapping[str, str]
 UNREADABLE = "unreadable:"
 _UNTOLD = "it is held only for as long as it cannot be told what is held"
 _MADE_AGAIN = "its topic was deleted and made again while it was held"
-# Spark's description of a batch has its number.
-_BATCH = re.compile(r"^batch = (\d+)", re.MULTILINE)
 
 
 class Stream:
@@ -169,8 +166,9 @@ class Stream:
         start, end = offsets.parse(facts["start"]), offsets.parse(facts["end"])
         self.watched.begin(query_name(facts.get("batch", "")), start)
         skips: Skips = {}
-        if self._skipping is not None and (number := _number(facts)) is not None:
-            skips = self._skipping.again(number, start, end)
+        batch = batch_of(facts.get("batch", ""))
+        if self._skipping is not None and batch is not None:
+            skips = self._skipping.again(batch, start, end)
         self._tell_skips(skips)
         starts = {**start, **{tp: one.to for tp, one in skips.items()}}
         self._ends = end
@@ -190,9 +188,10 @@ class Stream:
     def _skipped(
         self, facts: Facts, start: offsets.Offsets, latest: offsets.Offsets
     ) -> Skips:
-        if self._skipping is None or (number := _number(facts)) is None:
+        batch = batch_of(facts.get("batch", ""))
+        if self._skipping is None or batch is None:
             return {}
-        skips = self._skipping.planned(number, start, latest)
+        skips = self._skipping.planned(batch, start, latest)
         if self._skipping.refused:
             self.tell(events.SkipRefused, reasons=self._skipping.refused)
         self._tell_skips(skips)
@@ -297,15 +296,13 @@ class Stream:
         if self._retention is None:
             return {}
         plan = self._plan
-        self._retention.look(plan.held)
+        self._retention.look(plan.held, plan.skips)
         starts = {tp: plan.next_of(tp) for tp in plan.held}
         found = {
             tp: f"the {count} records from offset {starts[tp]} on are deleted already"
             for tp, count in self._retention.deleted(starts).items()
         }
-        again = set(self._retention.made_again())
-        remade = {tp: _MADE_AGAIN for tp in plan.start if tp[0] in again}
-        return {**found, **remade}
+        return {**found, **dict.fromkeys(self._retention.made_again(), _MADE_AGAIN)}
 
     def _report(self, troubles: tuple[str, ...]) -> dict[str, str]:
         plan = self._plan
@@ -357,8 +354,3 @@ def _latest(facts: Facts) -> dict[TopicPartition, int]:
 
 def _skipped_metric(skips: Skips) -> dict[str, str]:
     return {"metric.skipped": "; ".join(map(str, skips.values()))}
-
-
-def _number(facts: Facts) -> int | None:
-    found = _BATCH.search(facts.get("batch", ""))
-    return None if found is None else int(found[1])

@@ -16,6 +16,7 @@ from safeconsumer.group.control_clients import Remade
 from safeconsumer.group.fold import Written
 from safeconsumer.group.topic_reader import TopicReader, written
 from safeconsumer.group.topics import Facts
+from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.python import settings
 from safeconsumer.spark.python.topics import Topics
@@ -86,7 +87,9 @@ class PlannedCluster:
         known = self._topics.ids
         return {name: known[name] for name in names if name in known}
 
-    def group(self, name: str, until: float) -> tuple[int, Mapping[object, str]]:
+    def group(
+        self, name: str, until: float
+    ) -> tuple[int, Mapping[TopicPartition, str]]:
         """Raise: no group is asked for."""
         raise NotImplementedError
 

@@ -98,6 +98,11 @@ class Topics:
         self.asked += 1
         return {tp: self.first.get(tp, 0) for tp in partitions}
 
+    def fail(self, _partitions, _until):
+        """Raise; it stands in for ``firsts`` while the cluster does not answer."""
+        self.asked += 1
+        raise OSError
+
     def topic_ids(self, names, _until):
         return {name: self.ids.get(name, "a") for name in names}
 

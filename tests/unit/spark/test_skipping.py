@@ -14,7 +14,7 @@ from safeconsumer.errors import (
 from safeconsumer.spark import offsets
 from safeconsumer.spark.committing import MARK, Committer, require_own
 from tests.harness.listing import short
-from tests.harness.spark.lab import LATEST, START, DeciderLab, Undecided
+from tests.harness.spark.lab import LATEST, START, DeciderLab, Files, Undecided
 
 ORDERS, RETURNS = ("orders", 0), ("returns", 0)
 
@@ -146,6 +146,48 @@ def test_a_record_that_fails_a_planned_batch_is_skipped_when_it_runs_again(
     assert again(new, START, LATEST) == {ORDERS: first, RETURNS: 5}
 
 
+@pytest.mark.contract("S8")
+def test_a_batch_that_runs_again_and_does_not_read_the_partition_skips_nothing(lab):
+    """The partition was held in that batch; the next plan skips."""
+    lab.controller.skip("orders:0", to=8, reason="poison")
+    end = {ORDERS: 5, RETURNS: 8}
+    assert again(lab, START, end) == START
+    assert lab.named("spark_offsets_skipped") == []
+    said = lab.batch(end, LATEST, number=8)
+    assert "orders:0: offsets 5 to 7 are skipped" in said["metric.skipped"]
+
+
+@pytest.mark.contract("S8")
+def test_a_skip_that_cannot_be_is_refused_after_the_batch_that_runs_again(lab):
+    lab.controller.skip("orders:0", to=4, reason="poison")
+    assert again(lab, START, LATEST) == START
+    why = "orders:0 cannot go on at 4: 9 is read next, and records would come twice"
+    assert lab.batch(LATEST, LATEST, number=8)["metric.skipRefused"] == why
+
+
+def test_a_topic_that_was_made_again_is_read_from_0_after_the_batch_that_runs_again(
+    lab,
+):
+    lab.controller.pause("orders")
+    lab.controller.skip("orders:0", to=0, reason="made again")
+    end = {ORDERS: 5, RETURNS: 8}
+    again(lab, START, end)
+    said = lab.batch(end, {ORDERS: 3, RETURNS: 8}, number=8)
+    assert offsets.parse(said["end"])[ORDERS] == 0
+
+
+def test_a_skip_of_a_checkpoint_that_the_partition_does_not_reach_is_refused(lab):
+    """The topic was cut between two runs; Spark has not planned that batch."""
+    lab.controller.pause("orders")
+    lab.controller.skip("orders:0", to=8, reason="poison")
+    lab.batch(START, LATEST)
+    new = restarted(lab)
+    said = new.batch(START, {ORDERS: 6, RETURNS: 8})
+    assert offsets.parse(said["end"])[ORDERS] == 6
+    why = "orders:0 cannot go on at 8: it ends at 6, and can be skipped up to there"
+    assert said["metric.skipRefused"] == why
+
+
 def test_a_skip_that_the_checkpoint_does_not_take_holds_everything_and_is_kept(lab):
     def refuse(_batch, _text):
         raise OSError
@@ -156,6 +198,14 @@ def test_a_skip_that_the_checkpoint_does_not_take_holds_everything_and_is_kept(l
         lab.batch(START, LATEST)
     lab.files.store = store
     assert offsets.parse(lab.batch(START, LATEST)["end"])[ORDERS] == 7
+    lab.controller.skip("orders:0", to=11, reason="poison")
+    lab.files.store = refuse
+    with pytest.raises(Undecided, match="OSError"):
+        again(lab, START, LATEST)
+    lab.files.store = store
+    assert again(lab, START, LATEST)[ORDERS] == 9
+    said = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
+    assert offsets.parse(said["end"])[ORDERS] == 11
 
 
 def test_a_file_that_was_cut_off_has_no_skips(lab):
@@ -178,26 +228,60 @@ def test_a_file_that_was_cut_off_has_no_skips(lab):
         ("orders:0", {"reason": ""}, HoldSettingError),
         ("orders:0", {"reason": None}, HoldSettingError),
         ("orders:0", {"owner": ""}, HoldSettingError),
+        ("orders:0", {"query": ""}, HoldSettingError),
+        ("orders:0", {"query": 7}, HoldSettingError),
     ],
     ids=short,
 )
 def test_a_wrong_skip_is_refused_at_once(lab, target, wrong, kind):
     with pytest.raises(kind):
         lab.controller.skip(target, **{"to": 7, "reason": "poison", **wrong})
-    assert lab.wanted.take([ORDERS]) == ()
+    assert "metric.skipped" not in lab.batch(START, LATEST)
 
 
-def test_a_partition_that_two_streams_read_is_not_skipped(lab):
-    lab.ask("open", stream="another", options="")
-    for stream in ("a stream", "another"):
-        facts = {"start": offsets.render(START), "latest": offsets.render(LATEST)}
-        lab.ask("plan", stream=stream, end=facts["latest"], **facts)
-    with pytest.raises(
-        SparkSetupError, match="2 streams of this session read orders:0"
-    ):
+def of_query(lab, name, latest=LATEST, number=7):
+    """Return what a plan of a query answers; its checkpoint has no skips."""
+    lab.files = Files()
+    lab.ask("open", stream=name, options="")
+    text = offsets.render(latest)
+    facts = {"start": offsets.render(START), "end": text, "latest": text}
+    about = f"{name}\nid = id of {name}\nrunId = 2\nbatch = {number}"
+    return lab.ask("plan", stream=name, batch=about, **facts)
+
+
+@pytest.mark.contract("S8")
+@pytest.mark.parametrize("stops", [False, True], ids=["both run", "one was stopped"])
+def test_of_two_queries_that_read_a_partition_only_the_one_that_is_named_skips(
+    lab, stops
+):
+    """A query whose batch failed has stopped, and is started again after the skip."""
+    of_query(lab, "archive")
+    of_query(lab, "billing")
+    if stops:
+        lab.ask("close", stream="billing")
+    both = r"2 queries .* read orders:0, or did \(archive, billing\).* query="
+    with pytest.raises(SparkSetupError, match=both):
         lab.controller.skip("orders:0", to=7, reason="poison")
-    lab.ask("close", stream="another")
+    lab.controller.skip("orders:0", to=7, reason="poison", query="billing")
+    assert "metric.skipped" not in of_query(lab, "archive", number=8)
+    assert "metric.skipped" in of_query(lab, "billing", number=8)
+
+
+@pytest.mark.contract("S8")
+def test_a_skip_is_for_the_one_query_that_has_read_the_partition(lab):
+    """Another one that begins to read it later does not skip."""
+    of_query(lab, "billing")
+    lab.ask("close", stream="billing")
     lab.controller.skip("orders:0", to=7, reason="poison")
+    assert "metric.skipped" not in of_query(lab, "archive")
+    assert "metric.skipped" in of_query(lab, "billing")
+
+
+@pytest.mark.parametrize("query", ["archive", "id of archive", None], ids=short)
+def test_a_query_that_is_to_be_started_skips_by_its_name_or_id(lab, query):
+    lab.controller.skip("orders:0", to=7, reason="poison", query=query)
+    assert "metric.skipped" in of_query(lab, "archive")
+    assert "metric.skipped" not in of_query(lab, "billing")
 
 
 # ---------------------------------------------------------------- what is held and gone
@@ -232,16 +316,61 @@ def test_a_topic_that_was_made_again_under_a_hold_is_reported_when_that_ends(lab
     )
 
 
-def test_a_cluster_that_does_not_answer_is_asked_again_later(lab):
-    def fail(_partitions, _until):
-        lab.cluster.asked += 1
-        raise OSError
+@pytest.mark.contract("S8")
+def test_a_topic_that_was_made_again_is_reported_until_its_hold_has_ended(lab):
+    """However often it was looked at since: in each progress, and in one event."""
+    lab.controller.pause("orders")
+    lab.batch(START, LATEST)
+    lab.cluster.ids["orders"] = "b"
+    line = "orders:0: its topic was deleted and made again while it was held"
+    for _ in range(3):
+        lab.clock.now += 10
+        assert lab.batch(START, LATEST)["metric.heldLost"] == line
+    lab.controller.resume("orders")
+    assert lab.batch(START, LATEST)["metric.heldLost"] == line
+    assert "metric.heldLost" not in lab.batch(LATEST, LATEST, number=8)
+    (event,) = lab.named("spark_held_data_lost")
+    assert event.losses == (line,)
+    lab.controller.pause("orders")
+    lab.clock.now += 10
+    assert "metric.heldLost" not in lab.batch(LATEST, LATEST, number=8)
 
-    lab.cluster.firsts = fail
+
+def test_a_skip_settles_that_a_topic_was_made_again(lab):
+    """What is held is the new topic's from then on; it may be made again once more."""
+    lab.controller.pause("orders")
+    lab.batch(START, LATEST)
+    found = {ORDERS: 3, RETURNS: 8}
+    lab.cluster.ids["orders"] = "b"
+    lab.clock.now += 10
+    lab.controller.skip("orders:0", to=0, reason="made again")
+    assert "made again while it was held" in lab.batch(START, found)["metric.heldLost"]
+    start = {ORDERS: 0, RETURNS: 8}
+    for is_lost in (False, True, True):
+        assert ("metric.heldLost" in lab.batch(start, found, number=8)) == is_lost
+        lab.cluster.ids["orders"] = "c"
+        lab.clock.now += 10
+
+
+def test_a_cluster_that_does_not_answer_is_asked_again_later(lab):
+    lab.cluster.firsts = lab.cluster.fail
     lab.controller.pause("orders")
     for _ in range(3):
         assert offsets.parse(lab.batch(START, LATEST)["end"])[ORDERS] == 5
     assert lab.cluster.asked == 1
+
+
+def test_a_topic_that_is_made_again_between_two_holds_is_not_reported(lab):
+    """The cluster does not answer when the first hold ends."""
+    lab.controller.pause("orders")
+    lab.batch(START, LATEST)
+    lab.controller.resume("orders")
+    firsts, lab.cluster.firsts = lab.cluster.firsts, lab.cluster.fail
+    lab.batch(START, LATEST)
+    lab.cluster.firsts = firsts
+    lab.cluster.ids["orders"] = "b"
+    lab.controller.pause("orders")
+    assert "metric.heldLost" not in lab.batch(START, LATEST)
 
 
 def test_where_nothing_is_held_nobody_is_asked(lab):
@@ -258,18 +387,25 @@ class Group:
     errors = (OSError,)
 
     def __init__(self):
-        self.committed = []
+        self.committed = {}
+        self.members = 0
         self.fails = False
         self.is_closed = False
-        self.went = threading.Semaphore(0)
+        self.asked = threading.Semaphore(0)
 
-    def commit(self, _group, ends, note, _until):
+    def group(self, _group, _until):
+        self.asked.release()
         if self.fails:
-            self.went.release()
             message = "away"
             raise OSError(message)
-        self.committed.append((ends, note))
-        self.went.release()
+        return self.members, {tp: note for tp, (_, note) in self.committed.items()}
+
+    def commit(self, _group, ends, note, _until):
+        self.committed.update({tp: (end, note) for tp, end in ends.items()})
+
+    def ends(self):
+        """Return the committed offsets."""
+        return {tp: end for tp, (end, _) in self.committed.items()}
 
     def reason(self, error):
         return str(error)
@@ -278,17 +414,45 @@ class Group:
         self.is_closed = True
 
 
+class Committing:
+    """A committer that has done with a batch before the next one ends."""
+
+    def __init__(self, group):
+        self.group = group
+        self.failed = []
+        self.committer = Committer(group, "g", self.failed.append)
+
+    def batch(self, end):
+        """Commit where a batch ends, and return the offsets of the group then."""
+        for _ in range(2):  # when the second one is begun, the first one is done
+            self.committer.commit({ORDERS: end}, "nightly")
+            assert self.group.asked.acquire(timeout=30)
+        return self.group.ends().get(ORDERS)
+
+
+@pytest.fixture
+def made():
+    """Return a function that makes committers; all are closed at the end."""
+    every = []
+
+    def make(group):
+        every.append(Committing(group))
+        return every[-1]
+
+    yield make
+    for one in every:
+        one.committer.close()
+
+
 @pytest.mark.contract("S7")
-def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batch():
-    group, failed = Group(), []
-    committer = Committer(group, "g", failed.append)
-    for fails in (True, True, False, False):
+def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batch(made):
+    group = Group()
+    stream = made(group)
+    for end, fails in enumerate((True, True, False, False)):
         group.fails = fails
-        committer.commit({ORDERS: 7}, "nightly")
-        assert group.went.acquire(timeout=30)
-    committer.close()
-    assert failed == ["away", ""]
-    assert group.committed == [({ORDERS: 7}, f"{MARK} nightly")] * 2
+        assert stream.batch(end) == (None if fails else end)
+    stream.committer.close()
+    assert stream.failed == ["away", ""]
     assert group.is_closed
 
 
@@ -298,7 +462,49 @@ def test_the_last_batch_is_committed_before_a_stream_closes():
     committer = Committer(group, "g", print)
     committer.commit({ORDERS: 7}, "")
     committer.close()
-    assert group.committed == [({ORDERS: 7}, MARK)]
+    assert group.ends() == {ORDERS: 7}
+
+
+@pytest.mark.contract("S7")
+def test_offsets_of_a_fleet_stay_if_the_group_was_not_asked_at_the_start(made):
+    """The cluster did not answer then, and the fleet is away."""
+    group = Group()
+    group.committed[ORDERS] = 100, ""
+    stream = made(group)
+    assert stream.batch(900) == 100
+    (why,) = stream.failed
+    assert "group g has offsets that others committed" in why
+
+
+@pytest.mark.contract("S7")
+@pytest.mark.parametrize("meets", [True, False], ids=["met", "between two batches"])
+def test_offsets_of_a_fleet_that_came_later_stay_when_it_is_away(made, meets):
+    group = Group()
+    stream = made(group)
+    assert stream.batch(10) == 10
+    group.committed[ORDERS] = 100, ""
+    if meets:
+        group.members = 2
+        assert stream.batch(200) == 100
+        group.members = 0
+    assert stream.batch(900) == 100
+    assert len(stream.failed) == 1
+
+
+@pytest.mark.contract("S7")
+def test_of_two_streams_with_one_group_the_newer_one_commits(made):
+    """As after a restart; the older one says why it commits no more."""
+    group = Group()
+    old = made(group)
+    assert old.batch(10) == 10
+    new = made(group)
+    assert new.batch(20) == 20
+    assert old.batch(11) == 20
+    assert new.batch(21) == 21
+    assert old.batch(12) == 21
+    (why,) = old.failed
+    assert "group g: another stream commits to it" in why
+    assert new.failed == []
 
 
 @pytest.mark.contract("S7")

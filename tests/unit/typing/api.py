@@ -406,6 +406,7 @@ def spark(session: Any) -> None:
     assert_type(SafeKafkaSource.name(), str)
     controller.skip("orders:3", to=4711, reason="poison", owner="alice")
     controller.skip(TopicPartition("orders", 3), to=0, reason="made again")
+    controller.skip("orders:3", to=4711, reason="poison", query="billing")
     controller.skip("orders:3", to=4711)  # type: ignore[call-arg]  # a reason is needed
     controller.register("x")  # type: ignore[attr-defined]  # there is no such method
 
