@@ -14,6 +14,8 @@ from safeconsumer.errors import BlockingCallInListenerError, JournalError
 from safeconsumer.holds.hold import WHOLE, Lifetime
 from safeconsumer.holds.table import Table
 from safeconsumer.journal.writer import JournalWriter
+from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._offsets import Offsets
 from tests.harness.audit.telling import check, read
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
@@ -152,18 +154,84 @@ def test_metadata_of_the_program_are_not_replaced_by_the_note(lab, tmp_path):
     reader.consumer.close()
 
 
-def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(lab, tmp_path):
+@pytest.mark.parametrize("error", [12, 28], ids=["too-long", "commit-too-large"])
+def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(
+    lab, tmp_path, error
+):
     """``offset.metadata.max.bytes`` of the broker may be smaller than a journal's name."""
     (tp,) = lab.topic("t", records=5)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(5)
-    lab.cluster.fail("OffsetCommit", error=12, count=1)  # the metadata are too large
+    lab.cluster.fail("OffsetCommit", error=error, count=1)
     for offset in (4, 5):
         reader.consumer.commit({tp: at(offset)})
         found = reader.consumer.committed(tp, metadata=True)
         assert (found.offset, found.metadata) == (offset, "")
     assert [one["ok"] for one in of(tmp_path, "return")] == [None, None]
     reader.consumer.close()
+
+
+def refuses_notes(monkeypatch, digits):
+    """
+    Have brokers refuse notes whose number has so many digits, or more.
+
+    Return a list of the offsets that they commit.
+    """
+    committed, keep = [], Offsets._keep
+
+    def keeps(self, exchange, place):
+        parts = [part for topic in exchange.body.topics for part in topic.partitions]
+        numbers = [part.committed_metadata.rpartition("#")[2] for part in parts]
+
+        def checked():
+            if any(len(number) >= digits for number in numbers if number.isdigit()):
+                raise RefusedError(12)  # the metadata are too large
+            committed.extend(part.committed_offset for part in parts)
+            return place()
+
+        keep(self, exchange, checked)
+
+    monkeypatch.setattr(Offsets, "_keep", keeps)
+    return committed
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3], ids=["all", "from-10", "from-100"])
+@simulated(seeds=1, nightly=4)
+def test_commits_stay_in_order_where_a_broker_refuses_notes(
+    lab, tmp_path, monkeypatch, digits
+):
+    """The refused one is sent again; the next ones, not waited for, come after it."""
+    (tp,) = lab.topic("t", records=60)
+    committed = refuses_notes(monkeypatch, digits)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, enable_auto_commit=False)
+    reader.take(60)
+    answers = []
+    for offset in range(1, 61):
+        reader.consumer.commit_async(
+            {tp: OffsetAndMetadata(offset, "" if offset % 3 else "mine", -1)},
+            callback=lambda _, error: answers.append(error),
+        )
+        lab.sleep(0.0005)
+    reader.until(lambda: len(answers) == 60)
+    reader.consumer.close()
+    # With more than five that are not answered kafka-python fails the next one.
+    assert committed == sorted(committed)
+    assert len(committed) == answers.count(None) > 30
+
+
+def test_a_commit_whose_note_is_refused_is_sent_before_the_group_is_left(
+    lab, tmp_path, monkeypatch
+):
+    """``unsubscribe()`` waits for it: from no member the broker would refuse it."""
+    (tp,) = lab.topic("t", records=5)
+    committed = refuses_notes(monkeypatch, 1)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, enable_auto_commit=False)
+    reader.take(5)
+    for offset in (3, 4):
+        reader.consumer.commit_async({tp: at(offset)})
+    reader.consumer.unsubscribe()
+    reader.consumer.close()
+    assert committed == [3, 4]
 
 
 def test_a_commit_that_is_refused_is_none(lab, tmp_path):
