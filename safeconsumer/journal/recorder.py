@@ -21,7 +21,14 @@ from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Scope
 from safeconsumer.journal.deliveries import Began, Deliveries
-from safeconsumer.journal.format import ENDED, EXPIRED, RESUMED, scope_text, tp_text
+from safeconsumer.journal.format import (
+    ENDED,
+    EXPIRED,
+    NOTE,
+    RESUMED,
+    scope_text,
+    tp_text,
+)
 from safeconsumer.journal.writer import JournalWriter, Running
 
 log = logging.getLogger("safeconsumer.journal")
@@ -323,9 +330,15 @@ class Recorder:
 
         return note, answered
 
+    @staticmethod
+    def is_note(metadata: str) -> bool:
+        """Tell whether the metadata of a commit name a journal, this one or another."""
+        return metadata.startswith(NOTE)
+
     @property
     def _note(self) -> str:
-        return "" if self._has_ended else f"{self.writer.name}#{self.writer.number}"
+        here = f"{NOTE}{self.writer.name}#{self.writer.number}"
+        return "" if self._has_ended else here
 
     def committed(
         self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]

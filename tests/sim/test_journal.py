@@ -142,7 +142,7 @@ def test_a_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp
     found = of(tmp_path / "second", "committed", "begins")
     assert [one.event for one in found] == ["committed", "begins"]
     assert found[0]["offsets"] == {"t:0": 5}
-    assert found[0]["notes"] == {"t:0": f"{maker.member}#{call.number}"}
+    assert found[0]["notes"] == {"t:0": f"journal:{maker.member}#{call.number}"}
 
 
 def test_metadata_of_the_program_are_not_replaced_by_the_note(lab, tmp_path):
@@ -152,6 +152,46 @@ def test_metadata_of_the_program_are_not_replaced_by_the_note(lab, tmp_path):
     reader.consumer.commit({tp: OffsetAndMetadata(5, "mine", -1)})
     assert reader.consumer.committed(tp, metadata=True).metadata == "mine"
     reader.consumer.close()
+
+
+def read_on_in_turn(lab, folder, *commits):
+    """Have members read three records each; each commits as a function of its consumer."""
+    (tp,) = lab.topic("t")
+    for number, commit in enumerate((*commits, None)):
+        lab.append(tp, 3, first=3 * number)
+        reader = Reader(
+            lab, SafeConsumer, "t", journal=folder, enable_auto_commit=False
+        )
+        reader.take(3)
+        if commit is not None:
+            commit(reader.consumer, tp)
+        reader.consumer.close()
+
+
+@pytest.mark.contract("A6")
+def test_metadata_of_a_program_are_never_taken_for_a_note(lab, tmp_path):
+    """``build#42`` names no journal."""
+
+    def commits(consumer, tp):
+        consumer.commit({tp: OffsetAndMetadata(3, "build#42", -1)})
+
+    read_on_in_turn(lab, tmp_path, commits)
+    assert (faults(tmp_path), unjudged(tmp_path)) == ([], {})
+
+
+@pytest.mark.contract("A4")
+def test_a_note_that_the_program_gives_back_is_a_new_one(lab, tmp_path):
+    """``committed(metadata=True)`` with another offset."""
+
+    def commits(consumer, _):
+        consumer.commit()
+
+    def gives_back(consumer, tp):
+        found = consumer.committed(tp, metadata=True)
+        consumer.commit({tp: found._replace(offset=6)})
+
+    read_on_in_turn(lab, tmp_path, commits, gives_back)
+    assert (faults(tmp_path), unjudged(tmp_path)) == ([], {})
 
 
 @pytest.mark.parametrize("error", [12, 28], ids=["too-long", "commit-too-large"])

@@ -837,6 +837,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
+        # Metadata that name another commit were read by the program, and given back.
+        for tp, one in commit.items():
+            if one.metadata and journal.is_note(one.metadata):
+                commit[tp] = OffsetAndMetadata(one.offset, "", one.leader_epoch)
         commit.note, commit.answered = journal.committing(offsets)
 
     def _handle_offset_commit_response(
