@@ -274,6 +274,27 @@ def test_a_commit_whose_note_is_refused_is_sent_before_the_group_is_left(
     assert committed == [3, 4]
 
 
+@pytest.mark.parametrize("digits", [1, 9], ids=["refused", "accepted"])
+def test_all_commits_of_a_listener_are_sent_before_its_member_joins(
+    lab, tmp_path, monkeypatch, digits
+):
+    """The first commit of a consumer is answered before the second one is sent."""
+    lab.topic("t", 2, records=9)
+    committed = refuses_notes(monkeypatch, digits)
+    reader = Reader(lab, SafeConsumer, journal=tmp_path, enable_auto_commit=False)
+
+    def commits(revoked):
+        for offset in (3, 4):
+            reader.consumer.commit_async({tp: at(offset) for tp in revoked})
+
+    reader.consumer.subscribe(["t"], listener=Listener(revoked=commits))
+    reader.take(18)
+    other, _ = reader.shares(SafeConsumer)
+    assert list(dict.fromkeys(committed)) == [3, 4]  # of each partition
+    other.stop()
+    reader.consumer.close()
+
+
 def test_a_commit_that_is_refused_is_none(lab, tmp_path):
     """Of what is not owned nothing is sent; of what the broker refuses, the answer stands."""
     first, second = lab.topic("t", 2, records=5)

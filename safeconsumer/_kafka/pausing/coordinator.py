@@ -717,6 +717,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._revoking = {tp: known[tp] for tp in arg if tp in known}
         try:
             await super()._invoke_rebalance_listener_async(method_name, arg)
+            if self._revoking and self._subscription.journal is not None:
+                # The join is sent next, after which the broker refuses commits of the
+                # listener that wait for their turn. Those begin once the loop turns.
+                await self._net.sleep(0)
+                await self._all_sent()
         finally:
             self._revoking = {}
 
