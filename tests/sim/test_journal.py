@@ -168,7 +168,7 @@ def read_on_in_turn(lab, folder, *commits):
         reader.consumer.close()
 
 
-@pytest.mark.contract("A6")
+@pytest.mark.contract("S5")
 def test_metadata_of_a_program_are_never_taken_for_a_note(lab, tmp_path):
     """``build#42`` names no journal."""
 
@@ -179,7 +179,7 @@ def test_metadata_of_a_program_are_never_taken_for_a_note(lab, tmp_path):
     assert (faults(tmp_path), unjudged(tmp_path)) == ([], {})
 
 
-@pytest.mark.contract("A4")
+@pytest.mark.contract("S5")
 def test_a_note_that_the_program_gives_back_is_a_new_one(lab, tmp_path):
     """``committed(metadata=True)`` with another offset."""
 
