@@ -248,9 +248,11 @@ class Resetting:
             target, found = targets[tp], committed.get(tp)
             is_there = found is not None and found.offset == target.offset
             position = state.position
+            # Without the metadata, which only the commit has.
+            stands_there = position is not None and position.offset == target.offset
             if is_there and position is None and state.reset_strategy is None:
                 troubles[tp] = NO_POSITION  # perhaps its owner before has moved it
-            elif is_there and state.reset_target != target and position == found:
+            elif is_there and state.reset_target != target and stands_there:
                 state.begin_at_reset(target)
                 done[tp] = state
             elif is_there and state.reset_target == target:

@@ -19,8 +19,9 @@ Of every consumer:
 - ``committed``: ``offsets``: what the broker answered that the group has committed, where
   ownerships begin, by partition, or null if nothing is committed; ``notes``: the
   metadata of these commits. The metadata of a commit that a member with a journal made,
-  and that the program gave none, are ``name#n``: the ``member`` of that journal's head,
-  and its newest entry when the commit was asked for, which is the ``call`` or follows it;
+  and that the program gave none, are ``journal:name#n``: the ``member`` of that journal's
+  head, and its newest entry when the commit was asked for, which is the ``call`` or
+  follows it. Other metadata are a program's own;
 - ``clock``: ``least``, ``most``: the broker's clock shows this journal's time and at
   least, at most so many seconds; with ``control=``, once a minute and when it is set;
 - ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the
@@ -93,6 +94,9 @@ counted up by one from 1, ``after``, the number of the last entry before it, and
 """
 
 VERSION = 5
+
+# Begins the metadata by which a commit names its journal.
+NOTE = "journal:"
 
 # The reasons why a hold that nobody elsewhere lifted is over.
 EXPIRED, ENDED, RESUMED = "expired", "ended", "resume"

@@ -21,7 +21,14 @@ from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Scope
 from safeconsumer.journal.deliveries import Began, Deliveries
-from safeconsumer.journal.format import ENDED, EXPIRED, RESUMED, scope_text, tp_text
+from safeconsumer.journal.format import (
+    ENDED,
+    EXPIRED,
+    NOTE,
+    RESUMED,
+    scope_text,
+    tp_text,
+)
 from safeconsumer.journal.writer import JournalWriter, Running
 
 log = logging.getLogger("safeconsumer.journal")
@@ -82,7 +89,8 @@ class Recorder:
         # Where records begin that were written as delivered and come again.
         self._again: dict[TopicPartition, int] = {}
         self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
-        self._committed: object = None  # what, and the number of its answer's entry
+        # What, and the number of its answer's entry, or of a clock entry right after it.
+        self._committed: tuple[dict[str, int], int] | None = None
         # What the broker answered in the present ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
         # Positions that were out of range, until a broker says where the log begins.
@@ -298,8 +306,8 @@ class Recorder:
         Write that a commit is asked for.
 
         Before it stands how far positions moved without records. If the same was
-        committed, and nothing was written since, it proves nothing new and is left out:
-        a client with nothing to do commits every five seconds.
+        committed, and nothing but the clock was written since, it proves nothing new and
+        is left out: a client with nothing to do commits every five seconds.
 
         Returns:
             The text by which the commit names this journal and its newest entry, ""
@@ -325,9 +333,15 @@ class Recorder:
 
         return note, answered
 
+    @staticmethod
+    def is_note(metadata: str) -> bool:
+        """Tell whether the metadata of a commit name a journal, this one or another."""
+        return metadata.startswith(NOTE)
+
     @property
     def _note(self) -> str:
-        return "" if self._has_ended else f"{self.writer.name}#{self.writer.number}"
+        here = f"{NOTE}{self.writer.name}#{self.writer.number}"
+        return "" if self._has_ended else here
 
     def committed(
         self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
@@ -368,7 +382,11 @@ class Recorder:
             return
         self._clock = now, least, most
         bounds = {"least": round(least, 6), "most": round(most, 6)}
+        number = self.writer.number
         self._tell_quietly("clock", bounds)
+        committed = self._committed
+        if committed is not None and committed[1] == number == self.writer.number - 1:
+            self._committed = committed[0], number + 1  # that is nothing new to commit
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before, now = self._came.next.get(tp_text(tp)), self._position(tp)

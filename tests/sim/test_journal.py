@@ -14,6 +14,8 @@ from safeconsumer.errors import BlockingCallInListenerError, JournalError
 from safeconsumer.holds.hold import WHOLE, Lifetime
 from safeconsumer.holds.table import Table
 from safeconsumer.journal.writer import JournalWriter
+from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._offsets import Offsets
 from tests.harness.audit.telling import check, read
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
@@ -140,7 +142,7 @@ def test_a_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp
     found = of(tmp_path / "second", "committed", "begins")
     assert [one.event for one in found] == ["committed", "begins"]
     assert found[0]["offsets"] == {"t:0": 5}
-    assert found[0]["notes"] == {"t:0": f"{maker.member}#{call.number}"}
+    assert found[0]["notes"] == {"t:0": f"journal:{maker.member}#{call.number}"}
 
 
 def test_metadata_of_the_program_are_not_replaced_by_the_note(lab, tmp_path):
@@ -152,17 +154,144 @@ def test_metadata_of_the_program_are_not_replaced_by_the_note(lab, tmp_path):
     reader.consumer.close()
 
 
-def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(lab, tmp_path):
+def read_on_in_turn(lab, folder, *commits):
+    """Have members read three records each; each commits as a function of its consumer."""
+    (tp,) = lab.topic("t")
+    for number, commit in enumerate((*commits, None)):
+        lab.append(tp, 3, first=3 * number)
+        reader = Reader(
+            lab, SafeConsumer, "t", journal=folder, enable_auto_commit=False
+        )
+        reader.take(3)
+        if commit is not None:
+            commit(reader.consumer, tp)
+        reader.consumer.close()
+
+
+@pytest.mark.contract("S5")
+def test_metadata_of_a_program_are_never_taken_for_a_note(lab, tmp_path):
+    """``build#42`` names no journal."""
+
+    def commits(consumer, tp):
+        consumer.commit({tp: OffsetAndMetadata(3, "build#42", -1)})
+
+    read_on_in_turn(lab, tmp_path, commits)
+    assert (faults(tmp_path), unjudged(tmp_path)) == ([], {})
+
+
+@pytest.mark.contract("S5")
+def test_a_note_that_the_program_gives_back_is_a_new_one(lab, tmp_path):
+    """``committed(metadata=True)`` with another offset."""
+
+    def commits(consumer, _):
+        consumer.commit()
+
+    def gives_back(consumer, tp):
+        found = consumer.committed(tp, metadata=True)
+        consumer.commit({tp: found._replace(offset=6)})
+
+    read_on_in_turn(lab, tmp_path, commits, gives_back)
+    assert (faults(tmp_path), unjudged(tmp_path)) == ([], {})
+
+
+@pytest.mark.parametrize("error", [12, 28], ids=["too-long", "commit-too-large"])
+def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(
+    lab, tmp_path, error
+):
     """``offset.metadata.max.bytes`` of the broker may be smaller than a journal's name."""
     (tp,) = lab.topic("t", records=5)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(5)
-    lab.cluster.fail("OffsetCommit", error=12, count=1)  # the metadata are too large
+    lab.cluster.fail("OffsetCommit", error=error, count=1)
     for offset in (4, 5):
         reader.consumer.commit({tp: at(offset)})
         found = reader.consumer.committed(tp, metadata=True)
         assert (found.offset, found.metadata) == (offset, "")
     assert [one["ok"] for one in of(tmp_path, "return")] == [None, None]
+    reader.consumer.close()
+
+
+def refuses_notes(monkeypatch, digits):
+    """
+    Have brokers refuse notes whose number has so many digits, or more.
+
+    Return a list of the offsets that they commit.
+    """
+    committed, keep = [], Offsets._keep
+
+    def keeps(self, exchange, place):
+        parts = [part for topic in exchange.body.topics for part in topic.partitions]
+        numbers = [part.committed_metadata.rpartition("#")[2] for part in parts]
+
+        def checked():
+            if any(len(number) >= digits for number in numbers if number.isdigit()):
+                raise RefusedError(12)  # the metadata are too large
+            committed.extend(part.committed_offset for part in parts)
+            return place()
+
+        keep(self, exchange, checked)
+
+    monkeypatch.setattr(Offsets, "_keep", keeps)
+    return committed
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3], ids=["all", "from-10", "from-100"])
+@simulated(seeds=1, nightly=4)
+def test_commits_stay_in_order_where_a_broker_refuses_notes(
+    lab, tmp_path, monkeypatch, digits
+):
+    """The refused one is sent again; the next ones, not waited for, come after it."""
+    (tp,) = lab.topic("t", records=60)
+    committed = refuses_notes(monkeypatch, digits)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, enable_auto_commit=False)
+    reader.take(60)
+    answers = []
+    for offset in range(1, 61):
+        reader.consumer.commit_async(
+            {tp: OffsetAndMetadata(offset, "" if offset % 3 else "mine", -1)},
+            callback=lambda _, error: answers.append(error),
+        )
+        lab.sleep(0.0005)
+    reader.until(lambda: len(answers) == 60)
+    reader.consumer.close()
+    # With more than five that are not answered kafka-python fails the next one.
+    assert committed == sorted(committed)
+    assert len(committed) == answers.count(None) > 30
+
+
+def test_a_commit_whose_note_is_refused_is_sent_before_the_group_is_left(
+    lab, tmp_path, monkeypatch
+):
+    """``unsubscribe()`` waits for it: from no member the broker would refuse it."""
+    (tp,) = lab.topic("t", records=5)
+    committed = refuses_notes(monkeypatch, 1)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, enable_auto_commit=False)
+    reader.take(5)
+    for offset in (3, 4):
+        reader.consumer.commit_async({tp: at(offset)})
+    reader.consumer.unsubscribe()
+    reader.consumer.close()
+    assert committed == [3, 4]
+
+
+@pytest.mark.parametrize("digits", [1, 9], ids=["refused", "accepted"])
+def test_all_commits_of_a_listener_are_sent_before_its_member_joins(
+    lab, tmp_path, monkeypatch, digits
+):
+    """The first commit of a consumer is answered before the second one is sent."""
+    lab.topic("t", 2, records=9)
+    committed = refuses_notes(monkeypatch, digits)
+    reader = Reader(lab, SafeConsumer, journal=tmp_path, enable_auto_commit=False)
+
+    def commits(revoked):
+        for offset in (3, 4):
+            reader.consumer.commit_async({tp: at(offset) for tp in revoked})
+
+    reader.consumer.subscribe(["t"], listener=Listener(revoked=commits))
+    reader.take(18)
+    other, _ = reader.shares(SafeConsumer)
+    assert list(dict.fromkeys(committed)) == [3, 4]  # of each partition
+    other.stop()
     reader.consumer.close()
 
 

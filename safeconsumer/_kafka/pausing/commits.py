@@ -11,6 +11,7 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.errors.faces import NotOwnedError
 
 States = Mapping[TopicPartition, OwnedPartitionState]
+Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 _NOT_OWNED = (
     "it is not this member's, and its owner may be further. Under subscribe() "
@@ -38,7 +39,7 @@ def _told_to_nobody(*, is_done: bool) -> None:
     pass
 
 
-class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
+class OwnedOffsets(Offsets):
     """
     Offsets to commit, and the ownerships in which that was asked for.
 
@@ -83,16 +84,29 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         self.note = ""
         self.answered: Callable[..., None] = _told_to_nobody
 
+    def bare(self) -> Offsets:
+        """Return the offsets that the note goes with: those without other metadata."""
+        if not self.note:
+            return {}
+        return {tp: one for tp, one in self.items() if not one.metadata}
+
+    def noted_size(self) -> tuple[int, int]:
+        """Return the bytes of the longest note, and of all metadata, in :meth:`noted`."""
+        note, bare = len(self.note.encode()), len(self.bare())
+        others = sum(len(one.metadata.encode()) for one in self.values())
+        return note if bare else 0, note * bare + others
+
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Carry the note in the block where the program gives no metadata of its own."""
-        bare = {tp: one for tp, one in self.items() if not one.metadata}
+        bare = self.bare()
         for tp, one in bare.items():
             self[tp] = OffsetAndMetadata(one.offset, self.note, one.leader_epoch)
         try:
             yield
         finally:
-            self.update(bare)
+            # Some may have been deleted in the block, by refuse_deleted.
+            self.update({tp: one for tp, one in bare.items() if tp in self})
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Copy it as a plain dict: callbacks get it."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka.consumer.subscription_state import SubscriptionType
@@ -21,7 +22,6 @@ from kafka.errors import (
     InconsistentGroupProtocolError,
     KafkaError,
     KafkaTimeoutError,
-    OffsetMetadataTooLargeError,
     RebalanceInProgressError,
     RetriableError,
     UnknownMemberIdError,
@@ -39,8 +39,9 @@ from kafka.util import Timer
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.network import new_future, run, waking
-from safeconsumer._kafka.pausing.commits import OwnedOffsets, States
+from safeconsumer._kafka.pausing.commits import Offsets, OwnedOffsets, States
 from safeconsumer._kafka.pausing.ids import PATIENCE
+from safeconsumer._kafka.pausing.notes import Notes
 from safeconsumer._kafka.pausing.subscription import ConsumedOffsets, LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
@@ -62,8 +63,6 @@ How long leaving a group may take.
 
 # The member id that upstream passes for a member without a generation.
 _UNKNOWN_MEMBER = (-1, "")
-
-Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
 class Joined(NamedTuple):
@@ -133,7 +132,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._join_task: Any  # upstream's
         self._applied: int | None = None  # the generation whose assignment was applied
         self._fenced: FencedInstanceIdError | None = None
-        self._takes_notes = True  # unless the broker has refused one
+        self._notes = Notes(self._net)
         self._raised_by_callback: RetriableError | None = None
         self._held: States = {}  # before it was given up, and was not told of
         self._owned: States = {}  # before a join was prepared, or completed
@@ -341,6 +340,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """Count it: who sees another count has lost its partitions in between."""
         self.losses += 1
         super().reset_generation(*args, **kwargs)
+
+    def coordinator_dead(self, error: object) -> None:
+        """Look for the coordinator again, and see what metadata that one accepts."""
+        super().coordinator_dead(error)
+        self._notes.forget()
 
     def membership(self) -> tuple[str, int]:
         """Return Kafka's member id and generation; empty and -1 of no member; any thread."""
@@ -713,6 +717,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._revoking = {tp: known[tp] for tp in arg if tp in known}
         try:
             await super()._invoke_rebalance_listener_async(method_name, arg)
+            if self._revoking and self._subscription.journal is not None:
+                # The join is sent next, after which the broker refuses commits of the
+                # listener that wait for their turn. Those begin once the loop turns.
+                await self._net.sleep(0)
+                await self._all_sent()
         finally:
             self._revoking = {}
 
@@ -774,6 +783,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # Every commit passes here: manual, automatic, in a listener, at the end.
         offsets = self._of_this_ownership(offsets)
         await self._ask_for_ids(offsets)
+        if self._subscription.journal is None:
+            return await self._send_if_allowed(offsets)
+        return await self._notes.send(offsets, partial(self._send_if_allowed, offsets))
+
+    async def _send_if_allowed(self, offsets: OwnedOffsets) -> Any:  # noqa: ANN401 - upstream's
         self.refuse_other_commit(offsets)
         refusal = self._refusal(offsets)
         if refusal is not None:
@@ -784,7 +798,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             state.commits_sent += 1
         kind, member = self._subscription.subscription_type, self._generation.member_id
         try:
-            return await self._send_noted(offsets)
+            return await super()._send_offset_commit_request(offsets)
         except FencedInstanceIdError as error:
             is_over = member != self._generation.member_id
             if is_over or kind == SubscriptionType.NONE:
@@ -793,39 +807,23 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 raise CommitFailedError from error
             raise
 
-    async def _send_noted(self, offsets: OwnedOffsets) -> Any:  # noqa: ANN401 - upstream's
-        # A broker whose offset.metadata.max.bytes is small refuses the journal's note: no
-        # commit fails for that reason.
-        if offsets.note and self._takes_notes:
-            try:
-                with offsets.noted():
-                    return await super()._send_offset_commit_request(offsets)
-            except OffsetMetadataTooLargeError:
-                sent = await super()._send_offset_commit_request(offsets)
-                self._takes_notes = False
-                log.warning(
-                    "the broker refuses the note by which commits name the journal, "
-                    "since its offset.metadata.max.bytes is below %d: commits have none "
-                    "from now on, and audit cannot judge where the next owner begins",
-                    len(offsets.note.encode()),
-                )
-                return sent
-        return await super()._send_offset_commit_request(offsets)
-
     async def _ask_for_ids(self, commit: OwnedOffsets) -> None:
         # Of what has moved: under a subscription nothing else of a hold is in here.
         ids = self._subscription.ids
         if not ids.begin_to_ask(ids.doubtful(commit.states.items())):
             return
-        self._asking = update = self._cluster.request_update()
-        with suppress(KafkaError):
-            await self._manager.wait_for(update, PATIENCE * 1000)
+        self._asking = self._cluster.request_update()
+        await self._wait_briefly(self._asking)
 
-    async def _asked_for_ids(self) -> None:
-        # Commits that wait for ids began to wait before this does.
-        if not self._asking.is_done:
+    async def _all_sent(self) -> None:
+        # Commits that wait for ids, or for their turn, began to wait before this does.
+        await self._wait_briefly(self._asking)
+        await self._wait_briefly(self._notes.last)
+
+    async def _wait_briefly(self, future: Any) -> None:  # noqa: ANN401 - upstream's
+        if not future.is_done:
             with suppress(KafkaError):
-                await self._manager.wait_for(self._asking, PATIENCE * 1000)
+                await self._manager.wait_for(future, PATIENCE * 1000)
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """
@@ -836,7 +834,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         super().maybe_auto_commit_offsets_now()
         if self.group_id and threading.current_thread() is not self._net._io_thread:
-            self._net.run(self._asked_for_ids)
+            self._net.run(self._all_sent)
 
     def _journal(self, commit: OwnedOffsets) -> None:
         journal = self._subscription.journal
@@ -844,6 +842,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
+        # Metadata that name another commit were read by the program, and given back.
+        for tp, one in commit.items():
+            if one.metadata and journal.is_note(one.metadata):
+                commit[tp] = OffsetAndMetadata(one.offset, "", one.leader_epoch)
         commit.note, commit.answered = journal.committing(offsets)
 
     def _handle_offset_commit_response(

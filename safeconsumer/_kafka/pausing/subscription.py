@@ -64,6 +64,10 @@ class Journal(Protocol):
             JournalError: it cannot be written.
         """
 
+    def is_note(self, metadata: str) -> bool:
+        """Tell whether the metadata of a commit are such a text, of any journal."""
+        ...
+
     def committed(
         self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:

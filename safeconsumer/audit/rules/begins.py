@@ -17,8 +17,9 @@ from safeconsumer.audit.case import Case, Epoch, Part
 from safeconsumer.audit.facts import Began
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.rule import Unjudged
+from safeconsumer.journal.format import NOTE
 
-_NOTE = re.compile(r"(.+)#(\d{1,18})", re.DOTALL)
+_NOTE = re.compile(NOTE + r"(.+)#(\d{1,18})", re.DOTALL)
 
 # The checks that the entries of a journal that is missing could have changed.
 OF_ALL = ("A2", "A4", "A6")

@@ -8,6 +8,7 @@ from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Joined, Part
+from safeconsumer.journal.format import NOTE
 
 
 class Telling:
@@ -48,9 +49,14 @@ class Telling:
     def assigned(self, *tps, generation=1, **more):
         return self.then("assigned", partitions=tps, generation=generation, **more)
 
-    def asks(self, tp, offset, note=""):
-        """Write the commit with which the broker answered; None: there is none."""
-        return self.then("committed", offsets={tp: offset}, notes={tp: note})
+    def asks(self, tp, offset, note="", metadata=""):
+        """
+        Write the commit with which the broker answered; None: there is none.
+
+        It names a journal and an entry, as ``a#3``, or has metadata of a program's own.
+        """
+        found = f"{NOTE}{note}" if note else metadata
+        return self.then("committed", offsets={tp: offset}, notes={tp: found})
 
     def revoked(self, *tps, generation=1):
         return self.then("revoked", partitions=tps, generation=generation)

@@ -232,6 +232,24 @@ def test_the_next_owner_moves_it_before_its_first_record(lab, assignor):
 
 
 @simulated(seeds=1, nightly=4)
+def test_the_next_owner_does_not_begin_a_reset_again_that_is_done(lab, tmp_path):
+    """The metadata of the commit name the journal of its owner; a position has none."""
+    first_events, second_events = [], []
+    operator, first = held(lab, hooks=(resets(first_events),), journal=tmp_path)
+    operator.reset({T: 3})
+    lab.until(lambda: lab.committed(T) == 3)
+    first.leave()
+    hooks = (resets(second_events),)
+    second = member(lab, "b", enable_auto_commit=True, hooks=hooks, journal=tmp_path)
+    lab.until(lambda: quiet(second) and second.consumer.assignment())
+    lab.sleep(10)
+    assert (len(first_events), second_events) == (1, [])
+    operator.end("t")
+    lab.until(lambda: len(second.records) == 7)
+    second.stop()
+
+
+@simulated(seeds=1, nightly=4)
 def test_it_is_moved_while_its_group_rebalances_without_an_end(lab):
     """A frozen member keeps a join waiting; it is moved when the join is over."""
     operator = Resetting(lab)

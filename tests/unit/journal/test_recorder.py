@@ -132,6 +132,30 @@ def test_the_brokers_clock_is_written_once_a_minute_and_when_it_is_set(tmp_path)
     assert rounded == [(4.5, 5.0), (4.9, 5.0), (8.9, 9.0), (4.9, 5.0)]
 
 
+def test_an_idle_member_writes_the_brokers_clock_and_no_commit_again(tmp_path):
+    """It commits the same offsets every five seconds; the clock tells nothing of them."""
+    now = [50.0]
+    journal = JournalWriter(tmp_path, clock=lambda: now[0], wall=lambda: 1000.0)
+    recorder = Recorder(journal, "a", "")
+
+    def commits():
+        note, answered = recorder.committing({TopicPartition("orders", 0): 7})
+        answered(is_done=True)
+        return note
+
+    commits()
+    for _ in range(3):
+        now[0] += 60
+        moment = time.monotonic()
+        recorder.clock(journal.now(), moment, moment)
+        note = commits()
+    assert note == f"journal:{journal.name}#{journal.number}"
+    recorder.unseen()
+    commits()
+    events = [one.event for one in read(journal.path).lines]
+    assert events == ["call", "return", *["clock"] * 3, "unseen", "call", "return"]
+
+
 def test_only_its_owner_can_read_a_journal(tmp_path):
     """Entries of a worker have the keys of records."""
     journal = JournalWriter(tmp_path)

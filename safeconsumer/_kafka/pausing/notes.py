@@ -1,0 +1,96 @@
+"""Sends commits with a note of the journal, and without it to a broker that refuses it."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kafka.errors import InvalidCommitOffsetSizeError, OffsetMetadataTooLargeError
+
+from safeconsumer._kafka.network import new_future
+from safeconsumer._kafka.pausing.commits import OwnedOffsets
+
+log = logging.getLogger("safeconsumer.journal")
+
+_REFUSED = OffsetMetadataTooLargeError, InvalidCommitOffsetSizeError
+
+
+class Notes:
+    """
+    Sends the commits of a consumer that keeps a journal.
+
+    A broker refuses metadata that are longer than its ``offset.metadata.max.bytes``, and
+    a commit that as a whole is larger than a record of ``__consumer_offsets`` may be.
+    Then the commit is sent again without the note. If a later commit had been sent
+    meanwhile, the group's offset would go back. So a commit whose note is longer, or
+    whose metadata are more, than the broker has accepted so far is answered before the
+    next one is sent. That is the first commit, and few others: a note grows by a digit
+    when the journal has ten times as many entries.
+
+    Thread rules: the IO thread.
+    """
+
+    def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+        self._net = net
+        self._last: Any = new_future(net).success(
+            None
+        )  # done once the next may be sent
+        self._accepted = 0, 0  # bytes of the longest note, and of a commit's metadata
+        self._is_refused = False
+
+    @property
+    def last(self) -> Any:  # noqa: ANN401 - as above
+        """A future that is done once all commits so far are sent."""
+        return self._last
+
+    def forget(self) -> None:
+        """Forget what was accepted: another broker is asked from now on."""
+        self._accepted = 0, 0
+
+    async def send(
+        self, commit: OwnedOffsets, send: Callable[[], Awaitable[Any]]
+    ) -> Any:  # noqa: ANN401 - upstream's
+        """
+        Send a commit in its turn, with its note if the broker accepts it.
+
+        Args:
+            commit: the commit, which ``send`` sends as it is then.
+            send: sends it, or raises if that is not allowed any more.
+        """
+        before, self._last = self._last, new_future(self._net)
+        mine = self._last
+        try:
+            if not before.is_done:
+                await before
+            if self._is_refused or not commit.bare():
+                mine.success(None)
+                return await send()
+            size = commit.noted_size()
+            if all(one <= most for one, most in zip(size, self._accepted, strict=True)):
+                mine.success(None)
+            return await self._try(commit, send)
+        finally:
+            if not mine.is_done:
+                mine.success(None)
+
+    async def _try(
+        self, commit: OwnedOffsets, send: Callable[[], Awaitable[Any]]
+    ) -> Any:  # noqa: ANN401 - upstream's
+        try:
+            with commit.noted():
+                sent = await send()
+        except _REFUSED as error:
+            sent = await send()
+            self._is_refused = True
+            log.warning(
+                "the broker refuses the note of %d bytes by which commits name the "
+                "journal, as offset.metadata.max.bytes or the size of a commit does not "
+                "allow it: commits have none from now on, and audit cannot judge where "
+                "the next owner begins: %s",
+                len(commit.note.encode()),
+                error,
+            )
+        else:
+            size = zip(self._accepted, commit.noted_size(), strict=True)
+            longest, whole = map(max, size)
+            self._accepted = longest, whole
+        return sent
