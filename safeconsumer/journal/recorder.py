@@ -82,7 +82,8 @@ class Recorder:
         # Where records begin that were written as delivered and come again.
         self._again: dict[TopicPartition, int] = {}
         self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
-        self._committed: object = None  # what, and the number of its answer's entry
+        # What, and the number of the newest entry beside which it proves nothing new.
+        self._committed: tuple[object, int] = (None, 0)
         # What the broker answered in the present ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
         self._clock = -math.inf, 0.0, 0.0  # when, and the bounds that were written
@@ -296,8 +297,9 @@ class Recorder:
         Write that a commit is asked for.
 
         Before it stands how far positions moved without records. If the same was
-        committed, and nothing was written since, it proves nothing new and is left out:
-        a client with nothing to do commits every five seconds.
+        committed, and nothing but the broker's clock was written since, it proves
+        nothing new and is left out: a client with nothing to do commits every five
+        seconds.
 
         Returns:
             The text by which the commit names this journal and its newest entry, ""
@@ -366,7 +368,14 @@ class Recorder:
             return
         self._clock = now, least, most
         bounds = {"least": round(least, 6), "most": round(most, 6)}
-        self._tell_quietly("clock", bounds)
+        self._quietly(lambda: self._tell_clock(bounds))
+
+    def _tell_clock(self, bounds: Mapping[str, object]) -> None:
+        # A commit that was the newest entry before stays left out if it is repeated.
+        (committed, newest), before = self._committed, self.writer.number
+        self.tell("clock", bounds)
+        if newest == before and self.writer.number == before + 1:
+            self._committed = committed, before + 1
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before, now = self._came.next.get(tp_text(tp)), self._position(tp)

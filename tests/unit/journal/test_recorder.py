@@ -113,6 +113,30 @@ def test_the_brokers_clock_is_written_once_a_minute_and_when_it_is_set(tmp_path)
     assert rounded == [(4.5, 5.0), (4.9, 5.0), (8.9, 9.0), (4.9, 5.0)]
 
 
+def test_an_idle_member_writes_its_commits_once_whatever_the_clock_shows(tmp_path):
+    """A commit with other offsets, or behind another entry, is written again."""
+    now = [50.0]
+    journal = JournalWriter(tmp_path, clock=lambda: now[0], wall=lambda: 1000.0)
+    recorder = Recorder(journal, "a", "")
+
+    def commits(offset):
+        _, answered = recorder.committing({TopicPartition("orders", 0): offset})
+        answered(is_done=True)
+
+    for offset, also in ((7, ""), (7, ""), (7, ""), (8, ""), (8, "unseen")):
+        commits(offset)
+        now[0] += 60
+        moment = time.monotonic()
+        recorder.clock(journal.now() + 5.0, moment - 0.1, moment)
+        if also:
+            recorder.tell(also, {})
+    commits(8)
+    commits(8)
+    written = [one.event for one in read(journal.path).lines]
+    once = ["call", "return"]
+    assert written == [*once, *["clock"] * 3, *once, *["clock"] * 2, "unseen", *once]
+
+
 def test_only_its_owner_can_read_a_journal(tmp_path):
     """Entries of a worker have the keys of records."""
     journal = JournalWriter(tmp_path)
