@@ -405,6 +405,17 @@ def reading(members, holds):
     return fleet
 
 
+def holding(count):
+    """Have one member own a partition by turns, each before a hold of the group."""
+    operator, told = Operator(), Telling()
+    for number in range(count):
+        start = 1000.0 + 1000 * number
+        told.until(start).assigned(TP, generation=2 * number)
+        told.poll(TP, number, number + 1).revoked(TP, generation=2 * number + 1)
+        operator.held(start + 300, start + 600)
+    return [operator, told]
+
+
 @pytest.mark.parametrize(
     ("small", "large"),
     [
@@ -413,6 +424,7 @@ def reading(members, holds):
         (lifting(50), lifting(200)),
         (reading(10, 20), reading(40, 20)),
         (reading(20, 10), reading(20, 40)),
+        (holding(20), holding(80)),
     ],
     ids=short,
 )
