@@ -410,7 +410,7 @@ class Place:
     def _work(self, entry: Deliver) -> None:
         self._handlers.delivered(entry)
         passed = self._passed.get(self._count)
-        if passed:
+        if passed and entry.start < passed.ends[-1]:  # else all of it is behind
             self._passed[self._count] = merged(uncovered(passed, merged(entry.spans)))
 
     # ------------------------------------------------------------ commits

@@ -416,6 +416,16 @@ def holding(count):
     return [operator, told]
 
 
+def dropping(count):
+    """Have a worker drop every second record behind a seek, then go on."""
+    told = Telling().then("working", order="key").assigned(TP).poll(TP, 0, 2 * count)
+    told.handle(TP, *range(0, 2 * count, 2)).call("seek", offsets={TP: 2 * count})
+    told.then("dropped", tp=TP, before=2 * count)
+    for offset in range(2 * count, 3 * count):
+        told.poll(TP, offset, offset + 1).handle(TP, offset)
+    return [told]
+
+
 @pytest.mark.parametrize(
     ("small", "large"),
     [
@@ -425,6 +435,7 @@ def holding(count):
         (reading(10, 20), reading(40, 20)),
         (reading(20, 10), reading(20, 40)),
         (holding(20), holding(80)),
+        (dropping(50), dropping(200)),
     ],
     ids=short,
 )
