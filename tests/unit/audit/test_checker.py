@@ -426,6 +426,37 @@ def dropping(count):
     return [told]
 
 
+def hanging(count):
+    """Have one record hang while others, each of a lane of its own, are complete."""
+    told = Telling().then("working", order="key").assigned(TP)
+    told.poll(TP, 0, 1).begin(TP, 0, "slow")
+    for offset in range(1, count):
+        told.poll(TP, offset, offset + 1).begin(TP, offset, f"k{offset}")
+        told.end(TP, offset).commit(TP, 0)
+    return [told]
+
+
+def resetting(count):
+    """Have an operator move partitions that begin there, as nothing else says."""
+    names = [f"orders:{number}" for number in range(count)]
+    operator, told = Operator(), Telling().assigned(*names)
+    for name in names:
+        told.asks(name, 5).then("begins", tp=name, offset=5)
+        for offset in range(9):
+            operator.resets(name, offset)
+    return [operator, told]
+
+
+def singling(count):
+    """Have an operator hold each partition by itself."""
+    names = [f"orders:{number}" for number in range(count)]
+    operator, told = Operator(), Telling().assigned(*names)
+    for name in names:
+        told.poll(name, 0, 1)
+        operator.held(1e6, scope=name)
+    return [operator, told]
+
+
 @pytest.mark.parametrize(
     ("small", "large"),
     [
@@ -436,6 +467,9 @@ def dropping(count):
         (reading(20, 10), reading(20, 40)),
         (holding(20), holding(80)),
         (dropping(50), dropping(200)),
+        (hanging(100), hanging(400)),
+        (resetting(50), resetting(200)),
+        (singling(50), singling(200)),
     ],
     ids=short,
 )
