@@ -23,7 +23,8 @@ class Committer:
     """
     Commits the ends of batches, the newest ones only, on a thread of its own.
 
-    A failure is reported once, and the next batch tries again: no batch waits for it.
+    A failure is reported once, and the next batch tries again, or :meth:`close` does: no
+    batch waits for it.
 
     Thread rules: any thread.
 
@@ -64,11 +65,15 @@ class Committer:
         self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
-        while not self._is_over:
+        is_over = False
+        while not is_over:
             self._changed.wait(None)
             self._changed.clear()
-            self._commit()
-        self._commit()
+            is_over = self._is_over  # before the commit, which has the last ends then
+            try:
+                self._commit()
+            except BaseException:
+                log.exception("a hook wanted to end the thread that commits")
         self._cluster.close()
 
     def _commit(self) -> None:
@@ -83,9 +88,11 @@ class Committer:
             self._cluster.commit(self._group, ends, note, until)
         except Exception as error:  # noqa: BLE001 - it must not end the thread
             why = self._cluster.reason(error)
-        if bool(why) != bool(self._why):
+            with self._lock:
+                self._ends = self._ends or ends
+        before, self._why = self._why, why
+        if bool(why) != bool(before):
             self._failed(why)
-        self._why = why
 
 
 def require_own(group: str, members: int, notes: Mapping[object, str]) -> None:

@@ -302,6 +302,40 @@ def test_the_last_batch_is_committed_before_a_stream_closes():
 
 
 @pytest.mark.contract("S7")
+def test_a_last_batch_whose_commit_failed_is_committed_before_a_stream_closes():
+    group = Group()
+    group.fails = True
+    committer = Committer(group, "g", print)
+    committer.commit({ORDERS: 7}, "")
+    assert group.went.acquire(timeout=30)
+    group.fails = False
+    committer.close()
+    assert group.committed == [({ORDERS: 7}, MARK)]
+
+
+@pytest.mark.contract("S7")
+@pytest.mark.parametrize("error", [SystemExit, ValueError])
+def test_a_hook_that_raises_ends_no_commits(error, caplog):
+    """Its exit is logged, and what failed counts as reported."""
+    group, failed = Group(), []
+
+    def raising(why):
+        failed.append(why)
+        raise error
+
+    committer = Committer(group, "g", raising)
+    for fails in (True, True, False):
+        group.fails = fails
+        committer.commit({ORDERS: 7}, "")
+        assert group.went.acquire(timeout=30)
+    committer.close()
+    assert failed == ["away", ""]
+    assert group.committed == [({ORDERS: 7}, MARK)]
+    assert group.is_closed
+    assert caplog.text.count("a hook wanted to end the thread that commits") == 2
+
+
+@pytest.mark.contract("S7")
 def test_offsets_are_those_of_a_batch_that_has_run(lab):
     ended = []
     (stream,) = lab.controller.bridge.streams()
