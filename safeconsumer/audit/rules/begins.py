@@ -10,7 +10,7 @@ is named and not there is missing.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from attrs import evolve
 
@@ -25,20 +25,25 @@ _NOTE = re.compile(r"(.+)#(\d{1,18})", re.DOTALL)
 OF_ALL = ("A2", "A4", "A6")
 
 
-@lru_cache(maxsize=1)
+# Several rules ask in turn for one case.
+_found: "WeakKeyDictionary[Case, Sequence[Finding | Unjudged]]" = WeakKeyDictionary()
+
+
 def wrong_begins(case: Case) -> Sequence[Finding | Unjudged]:
     """
     Return ownerships that began after or before the committed offset (A4, A6).
 
     Or the checks that are not judged, and why: a journal is missing, or a commit that
-    no journal has moved the group. Several rules ask in turn for one case.
+    no journal has moved the group.
     """
-    if not case.address.group or case.incomparable:
-        return ()
-    return tuple(_wrong(case))
+    if case not in _found:
+        _found[case] = tuple(_wrong(case))
+    return _found[case]
 
 
 def _wrong(case: Case) -> Iterator[Finding | Unjudged]:
+    if not case.address.group or case.incomparable:
+        return
     for part in case.parts.values():
         before: Epoch | None = None
         for epoch in part.epochs:

@@ -1,7 +1,9 @@
 """The reference checker: rejects every bad fleet for its one fault, passes the good ones."""
 
+import gc
 import sys
 import tracemalloc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from attrs import evolve
 
 from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.judge import Judge
-from safeconsumer.audit.reading import covering
+from safeconsumer.audit.reading import covering, place_of
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
 from safeconsumer.audit.results import CHECKS, Settings
 from safeconsumer.cli.against import TopicJournal
@@ -117,6 +119,7 @@ def test_a_missing_journal_is_named_and_no_violation():
 )
 def test_scopes_are_read_by_the_judge_itself(scope, *, covers):
     assert covering(scope)(("orders", 0)) is covers
+    assert not covers or place_of(scope) in {("orders", 0), "orders", None}
 
 
 def test_a_partition_of_a_topic_that_is_called_re():
@@ -124,6 +127,7 @@ def test_a_partition_of_a_topic_that_is_called_re():
     scope = scope_text(scopes.of(("re", 0)))
     assert covering(scope)(("re", 0))
     assert not covering(scope)(("re", 1))
+    assert place_of(scope) == ("re", 0)
     names = [scope_text(scopes.of(one)) for one in (("orders", 0), "re", "re:0")]
     assert names == ["orders:0", "re", "re:0"]
     told = Telling().assigned("re:0").pause(scope, assigned=["re:0"], paused=["re:0"])
@@ -368,6 +372,17 @@ def kept_of(journal):
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return kept
+
+
+def test_the_facts_of_a_case_go_with_its_judge():
+    judge = Judge(Settings())
+    judge.read(rebalancing(3, flows=False)[0].journal())
+    assert judge.results()
+    ((one,),) = (found.values() for found in judge._judged.values())
+    part = weakref.ref(one.part)
+    del judge, one
+    gc.collect()
+    assert part() is None
 
 
 def rebalancing(count, *, flows):
