@@ -23,8 +23,7 @@ class Committer:
     """
     Commits the ends of batches, the newest ones only, on a thread of its own.
 
-    A failure is reported once, and the next batch tries again, or :meth:`close` does: no
-    batch waits for it.
+    A failure is reported once, and the next batch tries again: no batch waits for it.
 
     Thread rules: any thread.
 
@@ -59,7 +58,7 @@ class Committer:
         self._changed.set()
 
     def close(self) -> None:
-        """Commit what is left, and end the thread, in two seconds at most."""
+        """Commit what is left, or had failed, and end the thread, in two seconds at most."""
         self._is_over = True
         self._changed.set()
         self._thread.join(_CLOSE_SECONDS)
