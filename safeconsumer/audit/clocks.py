@@ -35,8 +35,16 @@ class Measures:
     at: "array[float]" = field(factory=lambda: array("d"))
     least: "array[float]" = field(factory=lambda: array("d"))
     most: "array[float]" = field(factory=lambda: array("d"))
-    smallest: float = math.inf
-    largest: float = -math.inf
+    smallest: float = field(init=False)
+    largest: float = field(init=False)
+
+    @smallest.default
+    def _smallest(self) -> float:
+        return min(self.least, default=math.inf)
+
+    @largest.default
+    def _largest(self) -> float:
+        return max(self.most, default=-math.inf)
 
     def add(self, fact: Clock) -> None:
         """Add what its journal has."""
