@@ -7,8 +7,9 @@ Each ownership and each commit stays; of records and positions the ranges of off
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from heapq import nlargest
+from heapq import merge, nlargest
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from attrs import Factory, define, field, frozen
@@ -20,13 +21,18 @@ from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Owned, Rese
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.group_bounds import Bounds, Lacking, Readings
 from safeconsumer.audit.moments import Moments
-from safeconsumer.audit.reading import covering
+from safeconsumer.audit.reading import TopicPartition, covering, place_of
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.spans import Spans
 from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import tp_text
 
 _SINCE_BEGIN = Factory(lambda epoch: epoch.owned.at, takes_self=True)
+
+Numbered = tuple[int, Span]
+"""
+A time in which something was held, and its place in the order of all.
+"""
 
 
 @define(kw_only=True, eq=False)
@@ -357,6 +363,34 @@ class Group:
         control = self.settings.control
         return [] if control is None else [*self.readings.not_in(control, self.name)]
 
+    @cached_property
+    def _spans(self) -> Mapping[TopicPartition | str | None, Sequence[Numbered]]:
+        # When it was held, by the only partition or topic that the scope can cover.
+        found: dict[TopicPartition | str | None, list[Numbered]] = {}
+        control = self.settings.control
+        for number, span in enumerate(() if control is None else control.spans):
+            if span.group == self.name:
+                found.setdefault(place_of(span.scope), []).append((number, span))
+        return found
+
+    def spans_at(self, tp: TopicPartition) -> Iterator[Span]:
+        """Yield when it was held, in order, by scopes that may cover a partition."""
+        several = (self._spans.get(place, ()) for place in (tp, tp[0], None))
+        return (span for _, span in merge(*several, key=itemgetter(0)))
+
+    @cached_property
+    def _targets(self) -> Mapping[str, frozenset[int]]:
+        found: dict[str, set[int]] = {}
+        control = self.settings.control
+        for group, _, tp, offset in () if control is None else control.targets:
+            if group == self.name:
+                found.setdefault(tp, set()).add(offset)
+        return {tp: frozenset(offsets) for tp, offsets in found.items()}
+
+    def targets_of(self, tp: TopicPartition) -> frozenset[int]:
+        """Return the offsets to which operators asked to move it in a partition."""
+        return self._targets.get(tp_text(tp), frozenset())
+
 
 @frozen(slots=False, eq=False)
 class Case:
@@ -445,12 +479,7 @@ class Case:
     @property
     def targets(self) -> frozenset[int]:
         """The offsets to which operators asked to move the group."""
-        control = self.settings.control
-        known = control.targets if control is not None else ()
-        here = self.address.group, tp_text(self.address.tp)
-        return frozenset(
-            offset for group, _, tp, offset in known if (group, tp) == here
-        )
+        return self.group.targets_of(self.address.tp)
 
     @cached_property
     def bounds(self) -> Sequence[Bounds]:
@@ -461,8 +490,8 @@ class Case:
         until = math.inf if control.until is None else control.until
         return [
             self._bounds(span, until)
-            for span in control.spans
-            if span.group == self.address.group and self.covers(span.scope) is not False
+            for span in self.group.spans_at(self.address.tp)
+            if self.covers(span.scope) is not False
         ]
 
     def _bounds(self, span: Span, until: float) -> Bounds:

@@ -22,17 +22,38 @@ _WELL = 1.0
 
 @define
 class Measures:
-    """The bounds that one member measured, by the times of its clock."""
+    """
+    The bounds that one member measured, by the times of its clock.
+
+    Attributes:
+        at: when it measured.
+        least: by how much the broker's clock was ahead of its own at least.
+        most: the same at most.
+        smallest: the smallest of the lower bounds; ``inf`` if nothing was measured.
+        largest: the largest of the upper bounds; ``-inf`` if nothing was measured.
+    """
 
     at: "array[float]" = field(factory=lambda: array("d"))
     least: "array[float]" = field(factory=lambda: array("d"))
     most: "array[float]" = field(factory=lambda: array("d"))
+    smallest: float = field(init=False)
+    largest: float = field(init=False)
+
+    @smallest.default
+    def _smallest(self) -> float:
+        return min(self.least, default=math.inf)
+
+    @largest.default
+    def _largest(self) -> float:
+        return max(self.most, default=-math.inf)
 
     def add(self, fact: Clock) -> None:
         """Add what its journal has."""
         self.at.append(fact.at)
         self.least.append(fact.least)
         self.most.append(fact.most)
+        self.smallest = min(self.smallest, fact.least)
+        self.largest = max(self.largest, fact.most)
 
     def around(self, at: float) -> tuple[float, float]:
         """Return the bounds at a moment, by what was measured before and after it."""
@@ -57,6 +78,11 @@ class Appended:
         if not self.lag or at - written < self.lag[-1]:
             self.at.append(at)
             self.lag.append(at - written)
+
+    @property
+    def least_lag(self) -> float:
+        """The least one of all; ``inf`` if there was none."""
+        return self.lag[-1] if self.lag else math.inf
 
     def lag_at(self, at: float) -> float:
         """Return the least one up to a moment; ``inf`` if there was none."""
@@ -106,8 +132,8 @@ class BrokerTime:
     def window(self, start: float, end: float) -> tuple[float, float]:
         """Return the times of the member's clock that may be between two of the broker's."""
         if self.is_measured:
-            return start - max(self.measures.most), end - min(self.measures.least)
-        return start + min(self.appended.lag, default=math.inf), end
+            return start - self.measures.largest, end - self.measures.smallest
+        return start + self.appended.least_lag, end
 
     def is_known(self, at: float) -> bool:
         """Return whether both are about the same."""

@@ -9,8 +9,8 @@ member's clock makes doubtful is not judged.
 """
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -213,9 +213,14 @@ def _hidden(member: str, moments: Moments, bounds: Bounds, clock: BrokerTime) ->
 
 
 def _bound(
-    epochs: Iterable["Epoch"], bounds: Bounds, clock: BrokerTime
+    epochs: Sequence["Epoch"], bounds: Bounds, clock: BrokerTime
 ) -> tuple[float, int] | None:
-    for epoch in epochs:
+    start, end = clock.window(bounds.known, bounds.end)
+    begin = bisect_right(epochs, start, key=lambda one: one.owned_since)
+    for number in range(begin, len(epochs)):
+        epoch = epochs[number]
+        if epoch.owned.at >= end:
+            break
         first = epoch.first
         if first is None or clock.latest(first[0]) >= bounds.end:
             continue

@@ -61,6 +61,7 @@ class Handlers:
         self._running: dict[object, _Step] = {}
         self._failed: set[int] = set()  # a call ended without them, in any ownership
         self._lanes: dict[str, Sequence[int]] = {}  # the last step of each
+        self._low = -1  # none of them ends before this offset
         self._done = Spans()  # complete, in any ownership
         self._most = _SPANS  # of them, until those that touch are made one
 
@@ -156,6 +157,7 @@ class Handlers:
         before, first, last = self._lanes.get(lane, ()), offsets[0], offsets[-1]
         if not before or last > before[-1]:
             self._lanes[lane] = offsets
+            self._low = min(self._low, last)
         waiting = (one for one in before if one < last and one in self._open)
         over = next((one for one in waiting if one not in offsets), None)
         return (before[0] if before and first < before[0] else None), over
@@ -215,9 +217,11 @@ class Handlers:
             yield Open(n=entry.n, at=entry.at, offset=offset, first=first)
         # Nothing can overtake what began before all records that are open.
         low = min(self._open, default=offset)
-        self._lanes = {
-            lane: step for lane, step in self._lanes.items() if step[-1] >= low
-        }
+        if low > self._low:
+            self._low = low
+            self._lanes = {
+                lane: step for lane, step in self._lanes.items() if step[-1] >= low
+            }
 
     def facts(self, n: int, at: float) -> Iterator[Done]:
         """Yield what is complete, once the journal has ended."""

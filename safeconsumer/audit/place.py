@@ -394,7 +394,7 @@ class Place:
     def _work(self, came: Came) -> None:
         self._handlers.delivered(came)
         passed = self._passed.get(self._count)
-        if passed:
+        if passed and came.start < passed.ends[-1]:  # else all of it is behind
             self._passed[self._count] = merged(uncovered(passed, merged(came.spans)))
 
     # ------------------------------------------------------------ commits

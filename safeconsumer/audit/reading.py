@@ -88,6 +88,14 @@ def covering(scope: str) -> Covers:
     return lambda tp: tp == wanted
 
 
+def place_of(scope: str) -> TopicPartition | str | None:
+    """Return the only partition, or topic, that a scope can cover; None: any."""
+    if is_partition(scope):
+        with suppress(ValueError):
+            return partition_of(scope)
+    return scope if is_topic(scope) else None
+
+
 def may_be_scope(scope: str) -> bool:
     """Return whether a text is a scope of a group's hold, perhaps one only for RE2."""
     if scope.startswith(_PATTERN):

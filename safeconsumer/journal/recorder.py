@@ -89,8 +89,8 @@ class Recorder:
         # Where records begin that were written as delivered and come again.
         self._again: dict[TopicPartition, int] = {}
         self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
-        # What, and the number of its answer's entry, or of a clock entry right after it.
-        self._committed: tuple[dict[str, int], int] | None = None
+        # What, and the number of the newest entry beside which it proves nothing new.
+        self._committed: tuple[object, int] = (None, 0)
         # What the broker answered in the present ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
         # Positions that were out of range, until a broker says where the log begins.
@@ -306,8 +306,9 @@ class Recorder:
         Write that a commit is asked for.
 
         Before it stands how far positions moved without records. If the same was
-        committed, and nothing but the clock was written since, it proves nothing new and
-        is left out: a client with nothing to do commits every five seconds.
+        committed, and nothing but the broker's clock was written since, it proves
+        nothing new and is left out: a client with nothing to do commits every five
+        seconds.
 
         Returns:
             The text by which the commit names this journal and its newest entry, ""
@@ -382,11 +383,14 @@ class Recorder:
             return
         self._clock = now, least, most
         bounds = {"least": round(least, 6), "most": round(most, 6)}
-        number = self.writer.number
-        self._tell_quietly("clock", bounds)
-        committed = self._committed
-        if committed is not None and committed[1] == number == self.writer.number - 1:
-            self._committed = committed[0], number + 1  # that is nothing new to commit
+        self._quietly(lambda: self._tell_clock(bounds))
+
+    def _tell_clock(self, bounds: Mapping[str, object]) -> None:
+        # A commit that was the newest entry before stays left out if it is repeated.
+        (committed, newest), before = self._committed, self.writer.number
+        self.tell("clock", bounds)
+        if newest == before and self.writer.number == before + 1:
+            self._committed = committed, before + 1
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before, now = self._came.next.get(tp_text(tp)), self._position(tp)

@@ -66,17 +66,21 @@ class Committer:
         self._changed.set()
 
     def close(self) -> None:
-        """Commit what is left, and end the thread, in two seconds at most."""
+        """Commit what is left, or had failed, and end the thread, in two seconds at most."""
         self._is_over = True
         self._changed.set()
         self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
-        while not self._is_over:
+        is_over = False
+        while not is_over:
             self._changed.wait(None)
             self._changed.clear()
-            self._commit()
-        self._commit()
+            is_over = self._is_over  # before the commit, which has the last ends then
+            try:
+                self._commit()
+            except BaseException:
+                log.exception("a hook wanted to end the thread that commits")
         self._cluster.close()
 
     def _commit(self) -> None:
@@ -90,9 +94,11 @@ class Committer:
             self._commit_if_own(ends, note, time.monotonic() + _COMMIT_SECONDS)
         except Exception as error:  # noqa: BLE001 - it must not end the thread
             why = self._cluster.reason(error)
-        if bool(why) != bool(self._why):
+            with self._lock:
+                self._ends = self._ends or ends
+        before, self._why = self._why, why
+        if bool(why) != bool(before):
             self._failed(why)
-        self._why = why
 
     def _commit_if_own(self, ends: Offsets, note: str, until: float) -> None:
         members, notes = self._cluster.group(self._group, until)

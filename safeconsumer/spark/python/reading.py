@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -204,8 +204,9 @@ class KeptClient:
             return same
         kept = cls._same_topics(key, wanted) or cls(settings, key)
         tp = TopicPartition(wanted.topic, wanted.partition)
-        kept.consumer.assign([tp])
-        kept.consumer.seek(tp, wanted.start)
+        with kept.closed_on_error():
+            kept.consumer.assign([tp])
+            kept.consumer.seek(tp, wanted.start)
         return kept
 
     @classmethod
@@ -214,10 +215,19 @@ class KeptClient:
         if found is None:
             return None
         kept = cls._idle.pop(found)
-        if not kept.has_other(wanted):
-            return kept
+        with kept.closed_on_error():
+            if not kept.has_other(wanted):
+                return kept
         kept.close()  # a seek to where it stands would keep what it has of the old topic
         return None
+
+    @contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Close it if what follows raises."""
+        with ExitStack() as closing:
+            closing.callback(self.close)
+            yield
+            closing.pop_all()
 
     def has_other(self, wanted: Range) -> bool:
         """Tell whether it knows another topic of that name than the plan did."""

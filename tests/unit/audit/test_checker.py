@@ -1,7 +1,9 @@
 """The reference checker: rejects every bad fleet for its one fault, passes the good ones."""
 
+import gc
 import sys
 import tracemalloc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from attrs import evolve
 
 from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.judge import Judge
-from safeconsumer.audit.reading import covering
+from safeconsumer.audit.reading import covering, place_of
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
 from safeconsumer.audit.results import CHECKS, Settings
 from safeconsumer.audit.spans import merged
@@ -118,6 +120,7 @@ def test_a_missing_journal_is_named_and_no_violation():
 )
 def test_scopes_are_read_by_the_judge_itself(scope, *, covers):
     assert covering(scope)(("orders", 0)) is covers
+    assert not covers or place_of(scope) in {("orders", 0), "orders", None}
 
 
 def test_a_partition_of_a_topic_that_is_called_re():
@@ -125,6 +128,7 @@ def test_a_partition_of_a_topic_that_is_called_re():
     scope = scope_text(scopes.of(("re", 0)))
     assert covering(scope)(("re", 0))
     assert not covering(scope)(("re", 1))
+    assert place_of(scope) == ("re", 0)
     names = [scope_text(scopes.of(one)) for one in (("orders", 0), "re", "re:0")]
     assert names == ["orders:0", "re", "re:0"]
     told = Telling().assigned("re:0").pause(scope, assigned=["re:0"], paused=["re:0"])
@@ -371,6 +375,17 @@ def kept_of(journal):
     return kept
 
 
+def test_the_facts_of_a_case_go_with_its_judge():
+    judge = Judge(Settings())
+    judge.read(rebalancing(3, flows=False)[0].journal())
+    assert judge.results()
+    ((one,),) = (found.values() for found in judge._judged.values())
+    part = weakref.ref(one.part)
+    del judge, one
+    gc.collect()
+    assert part() is None
+
+
 def rebalancing(count, *, flows):
     """Have three members own a partition by turns, or one hold it throughout."""
     fleet = [Telling(name) for name in ("abc" if flows else "a")]
@@ -406,6 +421,58 @@ def reading(members, holds):
     return fleet
 
 
+def holding(count):
+    """Have one member own a partition by turns, each before a hold of the group."""
+    operator, told = Operator(), Telling()
+    for number in range(count):
+        start = 1000.0 + 1000 * number
+        told.until(start).assigned(TP, generation=2 * number)
+        told.poll(TP, number, number + 1).revoked(TP, generation=2 * number + 1)
+        operator.held(start + 300, start + 600)
+    return [operator, told]
+
+
+def dropping(count):
+    """Have a worker drop every second record behind a seek, then go on."""
+    told = Telling().then("working", order="key").assigned(TP).poll(TP, 0, 2 * count)
+    told.handle(TP, *range(0, 2 * count, 2)).call("seek", offsets={TP: 2 * count})
+    told.then("dropped", tp=TP, before=2 * count)
+    for offset in range(2 * count, 3 * count):
+        told.poll(TP, offset, offset + 1).handle(TP, offset)
+    return [told]
+
+
+def hanging(count):
+    """Have one record hang while others, each of a lane of its own, are complete."""
+    told = Telling().then("working", order="key").assigned(TP)
+    told.poll(TP, 0, 1).begin(TP, 0, "slow")
+    for offset in range(1, count):
+        told.poll(TP, offset, offset + 1).begin(TP, offset, f"k{offset}")
+        told.end(TP, offset).commit(TP, 0)
+    return [told]
+
+
+def resetting(count):
+    """Have an operator move partitions that begin there, as nothing else says."""
+    names = [f"orders:{number}" for number in range(count)]
+    operator, told = Operator(), Telling().assigned(*names)
+    for name in names:
+        told.asks(name, 5).then("begins", tp=name, offset=5)
+        for offset in range(9):
+            operator.resets(name, offset)
+    return [operator, told]
+
+
+def singling(count):
+    """Have an operator hold each partition by itself."""
+    names = [f"orders:{number}" for number in range(count)]
+    operator, told = Operator(), Telling().assigned(*names)
+    for name in names:
+        told.poll(name, 0, 1)
+        operator.held(1e6, scope=name)
+    return [operator, told]
+
+
 @pytest.mark.parametrize(
     ("small", "large"),
     [
@@ -414,6 +481,11 @@ def reading(members, holds):
         (lifting(50), lifting(200)),
         (reading(10, 20), reading(40, 20)),
         (reading(20, 10), reading(20, 40)),
+        (holding(20), holding(80)),
+        (dropping(50), dropping(200)),
+        (hanging(100), hanging(400)),
+        (resetting(50), resetting(200)),
+        (singling(50), singling(200)),
     ],
     ids=short,
 )

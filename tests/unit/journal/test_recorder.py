@@ -132,28 +132,28 @@ def test_the_brokers_clock_is_written_once_a_minute_and_when_it_is_set(tmp_path)
     assert rounded == [(4.5, 5.0), (4.9, 5.0), (8.9, 9.0), (4.9, 5.0)]
 
 
-def test_an_idle_member_writes_the_brokers_clock_and_no_commit_again(tmp_path):
-    """It commits the same offsets every five seconds; the clock tells nothing of them."""
+def test_an_idle_member_writes_its_commits_once_whatever_the_clock_shows(tmp_path):
+    """A commit with other offsets, or behind another entry, is written again."""
     now = [50.0]
     journal = JournalWriter(tmp_path, clock=lambda: now[0], wall=lambda: 1000.0)
     recorder = Recorder(journal, "a", "")
 
-    def commits():
-        note, answered = recorder.committing({TopicPartition("orders", 0): 7})
+    def commits(offset):
+        _, answered = recorder.committing({TopicPartition("orders", 0): offset})
         answered(is_done=True)
-        return note
 
-    commits()
-    for _ in range(3):
+    for offset, also in ((7, ""), (7, ""), (7, ""), (8, ""), (8, "unseen")):
+        commits(offset)
+        if also:
+            recorder.tell(also, {})
         now[0] += 60
         moment = time.monotonic()
-        recorder.clock(journal.now(), moment, moment)
-        note = commits()
-    assert note == f"journal:{journal.name}#{journal.number}"
-    recorder.unseen()
-    commits()
-    events = [one.event for one in read(journal.path).lines]
-    assert events == ["call", "return", *["clock"] * 3, "unseen", "call", "return"]
+        recorder.clock(journal.now() + 5.0, moment - 0.1, moment)
+    commits(8)
+    commits(8)
+    written = [one.event for one in read(journal.path).lines]
+    once, clock = ["call", "return"], "clock"
+    assert written == [*once, *[clock] * 3, *once, clock, "unseen", clock, *once]
 
 
 def test_only_its_owner_can_read_a_journal(tmp_path):

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import pytest
 from attrs import evolve
 from kafka import TopicPartition
-from kafka.errors import OffsetOutOfRangeError
+from kafka.errors import KafkaTimeoutError, OffsetOutOfRangeError
 
 from safeconsumer.errors import DataLostError, SparkSetupError, StreamStalledError
 from safeconsumer.spark import platforms
-from safeconsumer.spark.python import SafeKafkaSource, settings
+from safeconsumer.spark.python import SafeKafkaSource, reading, settings
 from safeconsumer.spark.python.planner import limited
-from safeconsumer.spark.python.reading import Range, RangeReading
+from safeconsumer.spark.python.reading import KeptClient, Range, RangeReading
 
 TP = TopicPartition("orders", 0)
 OPTIONS = {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders"}
@@ -116,3 +116,44 @@ def test_an_offset_that_the_log_does_not_have_is_a_loss(start, rows):
     with pytest.raises(DataLostError, match=f"offset {start} was to be read"):
         read(log, start, start + 7)
     assert read(log, start, start + 7, fails=False) == rows
+
+
+class Failing:
+    """A consumer one of whose calls fails."""
+
+    def __init__(self, fails):
+        self.fails = fails
+        self.is_closed = False
+
+    def __getattr__(self, name):
+        def call(*_arguments):
+            if name == self.fails:
+                raise KafkaTimeoutError
+
+        return call
+
+    def close(self, **_how):
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("fails", ["assign", "seek", "topic ids"])
+def test_a_client_that_cannot_be_taken_is_closed(monkeypatch, fails):
+    """Its topics are looked up only if it was kept for another range."""
+    consumer = Failing(fails)
+
+    def ids(_consumer, names):
+        consumer.__getattr__("topic ids")()
+        return dict.fromkeys(names)
+
+    monkeypatch.setattr(reading, "topic_ids", ids)
+    monkeypatch.setattr(reading, "SafeConsumer", lambda **_: consumer)
+    monkeypatch.setattr(KeptClient, "_idle", {})
+    found = settings.parse(OPTIONS)
+    if fails == "topic ids":
+        KeptClient.take(found, Range("orders", 0, 0, 5)).give_back(
+            Range("orders", 0, 5, 5, topic_id="a")
+        )
+    with pytest.raises(KafkaTimeoutError):
+        KeptClient.take(found, Range("orders", 0, 7, 9, topic_id="a"))
+    assert consumer.is_closed
+    assert KeptClient._idle == {}

@@ -392,16 +392,19 @@ class Group:
         self.fails = False
         self.is_closed = False
         self.asked = threading.Semaphore(0)
+        self.went = threading.Semaphore(0)  # a commit was made, or has failed
 
     def group(self, _group, _until):
         self.asked.release()
         if self.fails:
+            self.went.release()
             message = "away"
             raise OSError(message)
         return self.members, {tp: note for tp, (_, note) in self.committed.items()}
 
     def commit(self, _group, ends, note, _until):
         self.committed.update({tp: (end, note) for tp, end in ends.items()})
+        self.went.release()
 
     def ends(self):
         """Return the committed offsets."""
@@ -505,6 +508,40 @@ def test_of_two_streams_with_one_group_the_newer_one_commits(made):
     (why,) = old.failed
     assert "group g: another stream commits to it" in why
     assert new.failed == []
+
+
+@pytest.mark.contract("S7")
+def test_a_last_batch_whose_commit_failed_is_committed_before_a_stream_closes():
+    group = Group()
+    group.fails = True
+    committer = Committer(group, "g", print)
+    committer.commit({ORDERS: 7}, "")
+    assert group.went.acquire(timeout=30)
+    group.fails = False
+    committer.close()
+    assert group.ends() == {ORDERS: 7}
+
+
+@pytest.mark.contract("S7")
+@pytest.mark.parametrize("error", [SystemExit, ValueError])
+def test_a_hook_that_raises_ends_no_commits(error, caplog):
+    """Its exit is logged, and what failed counts as reported."""
+    group, failed = Group(), []
+
+    def raising(why):
+        failed.append(why)
+        raise error
+
+    committer = Committer(group, "g", raising)
+    for fails in (True, True, False):
+        group.fails = fails
+        committer.commit({ORDERS: 7}, "")
+        assert group.went.acquire(timeout=30)
+    committer.close()
+    assert failed == ["away", ""]
+    assert group.ends() == {ORDERS: 7}
+    assert group.is_closed
+    assert caplog.text.count("a hook wanted to end the thread that commits") == 2
 
 
 @pytest.mark.contract("S7")
