@@ -28,6 +28,9 @@ __all__ = ["Consumer"]
 # after its last hold was lifted. librdkafka has no call that ends a wait. Calls that need
 # not wait only check the holds, but for one in each step.
 _STEP = 0.1
+# Records that calls which need not wait give at most before their offsets are stored, in
+# whatever time: they come again if the program then stalls, and loses its partitions.
+_MOST_UNSTORED = 500
 # Seconds between two questions for the generation, which the protocol of KIP-848 may
 # change without a rebalance.
 _IDENTIFY_EVERY = 1.0
@@ -116,12 +119,11 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         # While the ledger's quiet set is this one, and until that time, a call only
         # fetches and checks the set once more.
         self._clear, self._due = _NO_SET, 0.0
-        # What the last call gave; the same if its offsets are stored; whether those of
-        # earlier calls are still to be. Of the partitions in doubt librdkafka may still
-        # have the position of an earlier ownership.
+        # What the last call gave; how many messages were given since offsets were stored.
+        # Of the partitions in doubt librdkafka may still have the position of an earlier
+        # ownership.
         self._in_hand: Message | Sequence[Message] | None = None
-        self._stored: Message | Sequence[Message] | None = None
-        self._is_unstored = False
+        self._unstored = 0
         self._in_doubt = frozenset[Pair]()
         # Why the assignment changes in the callback under way, and whether the
         # program's part of it has changed it.
@@ -170,10 +172,13 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             message: Message | None = self._upstream_poll(0)
             if message is not None:
                 self._in_hand = message  # before the check, as in Member.may_give
+                self._unstored += 1
                 quiet = ledger.settled
                 if quiet is self._clear and (
                     not quiet or _pair_of(message) not in quiet
                 ):
+                    if self._unstored >= _MOST_UNSTORED:
+                        self._store_given()
                     return message
                 self._keep((message,))
         found = self._messages(1, timeout, self._fetch_one)
@@ -198,12 +203,15 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             found: list[Message] = self._upstream_consume(num_messages, 0)
             if found:
                 self._in_hand = tuple(found)  # the list is the program's
+                self._unstored += len(found)
                 quiet = ledger.settled
                 if (
                     (len(found) == num_messages or timeout == 0)
                     and quiet is self._clear
                     and (not quiet or quiet.isdisjoint(map(_pair_of, found)))
                 ):
+                    if self._unstored >= _MOST_UNSTORED:
+                        self._store_given()
                     return found
                 self._keep(found)
         return self._messages(num_messages, timeout, self._upstream_consume)
@@ -250,8 +258,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._clear = _NO_SET
         if self._in_hand is not None:
             self._member.gave(_pairs_of(self._in_hand))
-            self._is_unstored |= self._in_hand is not self._stored
-            self._in_hand = self._stored = None
+            self._in_hand = None
 
     def _last_given(self) -> Iterable[Pair]:
         return _pairs_of(self._in_hand)
@@ -290,7 +297,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
                 self._kept.move_to_end(tp)
             else:
                 del self._kept[tp]
-        self._in_hand = self._stored = tuple(found)
+        self._in_hand = tuple(found)
         self._member.gave(())
         return found
 
@@ -304,8 +311,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def _store_given(self) -> None:
         """Store the offsets after the messages of clear calls, which stored nothing."""
-        if self._stores and (self._is_unstored or self._in_hand is not self._stored):
-            self._is_unstored, self._stored = False, self._in_hand
+        unstored, self._unstored = self._unstored, 0
+        if self._stores and unstored:
             owned = _theirs(self._ledger.owned().keys() - self._in_doubt)
             with suppress(KafkaException):
                 found = [one for one in self.position(owned) if one.offset >= 0]

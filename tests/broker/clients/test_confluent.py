@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -559,7 +559,7 @@ def test_what_is_handed_over_is_busy_before_the_last_look(team, member, upstream
     alone(team, consumer)
     taken(consumer, count(2))
     upstream.handed = handed.append
-    consumer._in_hand = consumer._stored = None  # as if what it has were another's
+    consumer._in_hand = None  # as if what it has were another's
     consumer._ledger = Looking(consumer._ledger)
     wait_for(partial(one, consumer), "a record")
     assert said[0] == {(team.topic, 0)}
@@ -574,6 +574,33 @@ def test_librdkafka_commits_what_was_given_by_itself(team, subscribed):
         return consumer.committed(zero, 5)[0].offset == 5
 
     taken(consumer, is_committed, "a commit by librdkafka")
+
+
+def stored(consumer, partition):
+    """Commit what is stored and no more, as librdkafka does, and return the offset."""
+    with suppress(KafkaException):  # nothing was stored since the last time
+        confluent_kafka.Consumer.commit(consumer, asynchronous=False)
+    return consumer.committed([partition], 5)[0].offset
+
+
+@pytest.mark.parametrize("by", [1, 2], ids=["poll", "consume"])
+def test_few_records_of_a_burst_come_again_if_the_program_then_stalls(
+    team, member, monkeypatch, by
+):
+    """However many were asked for within a tenth of a second."""
+    consumer, burst = member(), 30
+    alone(team, consumer)
+    taken(consumer, count(5))
+    team.produce(burst)
+    now = time.monotonic()
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    monkeypatch.setattr(module, "_MOST_UNSTORED", 4, raising=False)
+    zero, given, unstored = TopicPartition(team.topic, 0), 5, []
+    while given < 5 + burst:
+        found = consumer.consume(by, -1) if by > 1 else [consumer.poll()]
+        given += len(found)
+        unstored.append(given - stored(consumer, zero))
+    assert max(unstored) < 4
 
 
 def test_offsets_that_the_program_stores_are_not_replaced(team, member):
