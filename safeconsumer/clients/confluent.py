@@ -37,7 +37,9 @@ _IDENTIFY_EVERY = 1.0
 # How librdkafka writes what it calls a group's metadata: its mark, the generation as 32
 # bits in the machine's order, and more (rd_kafka_consumer_group_metadata_write).
 _MARK = b"CGMDv2:"
-_TRUE = {"true", "t", "1"}
+_AUTO_STORE = "enable.auto.offset.store"
+# librdkafka's words for a setting that is true or false; others it refuses.
+_TRUE, _FALSE = {"true", "t", "1"}, {"false", "f", "0"}
 # Stands for no set of quiet partitions: not even for one that is to be made again.
 _NO_SET = frozenset({("", -1)})
 
@@ -104,8 +106,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         )
         self._ledger = self._member.ledger
         # librdkafka would commit what it has handed over, also what is kept back here.
-        stores = settings.get("enable.auto.offset.store", True)
-        self._stores = str(stores).lower() in _TRUE
+        stores = str(settings.get(_AUTO_STORE, True)).lower()
+        self._stores = stores in _TRUE
         self._is_cooperative = _is_cooperative(settings)
         # Records that were taken from librdkafka and not given to the program yet, and
         # its messages that are no records. The partition that was longest without its
@@ -131,7 +133,9 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._has_assigned = False
         self._is_unsubscribed = self._is_closing = False
         self._identify_at = self._fetch_at = 0.0
-        super().__init__({**settings, "enable.auto.offset.store": False})
+        if stores in _TRUE | _FALSE:
+            settings[_AUTO_STORE] = False
+        super().__init__(settings)
         if control is not None:
             try:
                 self._member.obey(control, LibrdkafkaClients(settings))

@@ -837,6 +837,27 @@ def test_settings_that_cannot_be_meant_are_refused(team, more, error):
         Consumer({**settings_of(team), **more}, **own)
 
 
+STORE = "enable.auto.offset.store"
+
+
+@pytest.mark.parametrize("value", ["yes", "on", " true", "", 2, None], ids=repr)
+def test_a_wrong_setting_for_stored_offsets_is_refused_as_by_confluent(team, value):
+    """Nothing would ever be committed otherwise."""
+    settings = {**settings_of(team), STORE: value}
+    with pytest.raises(KafkaException, match=STORE):
+        confluent_kafka.Consumer(settings)
+    with pytest.raises(KafkaException, match=STORE):
+        Consumer(settings)
+
+
+@pytest.mark.parametrize("value", [True, "T", 1, False, "f", 0, "0"], ids=repr)
+def test_each_word_for_stored_offsets_is_taken_as_by_confluent(team, value):
+    settings = {**settings_of(team), STORE: value}
+    confluent_kafka.Consumer(settings).close()
+    with closing(Consumer(settings, log=False)) as consumer:
+        assert consumer._stores is (str(value).lower() in {"true", "t", "1"})
+
+
 def test_settings_for_clients_of_kafka_python_are_refused(team):
     control = team.with_settings(client_configs={"fetch_max_wait_ms": 50})
     with pytest.raises(ControlSettingError, match="own client's settings"):
