@@ -413,7 +413,8 @@ def resume(
     holds that members still obey after a control topic was lost. A hold under which
     reset-offsets moves the group is lifted when that is done. If the holds cannot be
     read, that is unknown, and a scope is lifted with --force. With --wait, flowing means
-    that members have read the lift, and that nobody else holds any of it.
+    that members have read the lift, and that nobody else holds any of it; given again,
+    it waits again.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -441,7 +442,10 @@ def resume(
                 if not asked.output.is_json:
                     asked.output.lines(_lifted_lines(done))
                 reached = _flowing(operator, done, limit)
-                asked.end(context, done.document(), reached, "lifted, but not flowing")
+                state = "lifted" if done.was_held else "not held"
+                asked.end(
+                    context, done.document(), reached, f"{state}, but not flowing"
+                )
             if not done.was_held and (advice := _advice(plan)):
                 give_up(context, advice, Status.FAILED)
         if not done.was_held and plan.others:  # a wrong owner or scope
@@ -451,9 +455,9 @@ def resume(
 def _flowing(
     operator: Operator, done: Done, limit: float | None
 ) -> waiting.Outcome | None:
-    """Wait until all that was lifted flows; None without a limit, or if nothing was."""
+    """Wait until the scopes flow; None without a limit, or if only others hold them."""
     wish = done.plan.wish
-    if limit is None or not done.was_held:
+    if limit is None or (not done.was_held and done.plan.others):
         return None
     return waiting.wait_until(
         operator,
