@@ -24,6 +24,7 @@ from safeconsumer.group.movements import (
     Movement,
     movements,
     obstacle,
+    obstacle_without_owner,
     owners_of,
     readers,
     reasons,
@@ -378,10 +379,11 @@ class ResetTo:
 
     def _not_moving(self, plan: Plan) -> Iterator[Need]:
         found: dict[str, list[TopicPartition]] = {}
-        owners = owners_of(plan.view)
+        owners, unowned = owners_of(plan.view), obstacle_without_owner(plan.view)
         for tp in self.places:
-            for one in owners.get(tp, ()):
-                if why := obstacle(one):
+            several = owners.get(tp)
+            for why in map(obstacle, several) if several else (unowned,):
+                if why:
                     found.setdefault(why, []).append(tp)
         for why, tps in found.items():
             shown = partitions_text(tps)

@@ -634,6 +634,31 @@ def test_members_that_move_nothing_need_force():
     assert "orders:0 would not be moved: a moves nothing" in against(plan)[0][1]
 
 
+IDLE = {"assigned": {}, "quiet": {}, "member_id": None, "generation": None}
+MUTE, ABLE = report("c", **IDLE), report("d", resets=(), **IDLE)
+
+
+@pytest.mark.parametrize(
+    ("seen", "needs"),
+    [
+        ([MUTE], [Consent.FORCE]),
+        ([facts("p"), MUTE], [Consent.FORCE]),
+        ([MUTE, ABLE], []),
+        ([], []),
+    ],
+    ids=["mute", "mute and plain", "mute and able", "none"],
+)
+def test_partitions_without_an_owner_need_force_if_no_reader_moves_any(seen, needs):
+    """A member that had unsubscribed took them later, and moved nothing."""
+    view = evolve(viewed(*seen), group="billing", times=Times(NOW))
+    plan = moved({ZERO: 5, ONE: 5}, view=view)
+    assert [consent for consent, _ in against(plan)] == needs
+    for _, why in against(plan):
+        said = "orders:0-1 would not be moved: nobody owns it"
+        assert why.startswith(said)
+        assert "c moves nothing" in why
+
+
 @pytest.mark.parametrize(
     ("scopes", "names"),
     [
