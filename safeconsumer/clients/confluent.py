@@ -145,18 +145,18 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     # ------------------------------------------------------------ pausing
 
-    def pause(self, partitions: Iterable[OtherPartition]) -> None:
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """
         Pause partitions; as confluent-kafka's, but it lasts through rebalances.
 
         It ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
         a hold by the owner ``app``, and is among :meth:`holds`.
         """
-        self._pause(partitions)
+        self._pause(_checked(partitions))
 
-    def resume(self, partitions: Iterable[OtherPartition]) -> None:
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume partitions; as confluent-kafka's. What else is held stays quiet."""
-        self.lift(*partitions)
+        self.lift(*_checked(partitions))
 
     def quiet(self) -> list[TopicPartition]:
         """Return the assigned partitions that a hold or a closed gate covers now."""
@@ -517,6 +517,16 @@ def _is_cooperative(settings: Mapping[str, Any]) -> bool:
     strategy = str(settings.get("partition.assignment.strategy", ""))
     is_newer = str(settings.get("group.protocol", "")).lower() == "consumer"
     return is_newer or "cooperative" in strategy.lower()
+
+
+def _checked(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return the partitions; a text would be taken for the topics of its letters."""
+    found = list(partitions)
+    for one in found:
+        if not isinstance(one, TopicPartition):
+            message = f"expected a list of confluent_kafka.TopicPartition, not {one!r}"
+            raise TypeError(message)
+    return found
 
 
 def _pair(one: OtherPartition) -> Pair:

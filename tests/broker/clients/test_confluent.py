@@ -889,6 +889,23 @@ def test_a_bad_target_changes_nothing(team, member, target, error):
         consumer.hold(team.topic, owner="operator:alice")
 
 
+@pytest.mark.parametrize("call", ["pause", "resume"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["orders", ["orders"], [("orders", 0)], None, 5],
+    ids=["text", "topic", "pair", "none", "number"],
+)
+@pytest.mark.contract("P4", "G9")
+def test_pause_and_resume_take_partitions_only_as_those_of_confluent(team, call, wrong):
+    """A text was taken for the topics of its letters, and paused nothing."""
+    both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
+    with closing(both[0]), closing(both[1]):
+        for one in both:
+            with pytest.raises(TypeError):
+                getattr(one, call)(wrong)
+        assert both[1].holds() == ()
+
+
 def test_it_needs_no_kafka_python(team):
     """Whichever version is installed is not in the way of members on confluent-kafka."""
     code = (
