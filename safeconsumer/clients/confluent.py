@@ -364,6 +364,11 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
         Held partitions are paused before ``poll`` has returned from ``on_assign``.
         """
+        calls = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+        for name, call in calls.items():
+            if call is not None and not callable(call):
+                message = f"{name} expects a callable, not {call!r}"
+                raise TypeError(message)
         self._is_unsubscribed = False
         super().subscribe(
             topics,

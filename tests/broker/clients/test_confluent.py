@@ -906,6 +906,17 @@ def test_pause_and_resume_take_partitions_only_as_those_of_confluent(team, call,
         assert both[1].holds() == ()
 
 
+@pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
+@pytest.mark.parametrize("wrong", [5, ""])
+def test_a_callback_that_cannot_be_called_is_refused_at_once(team, name, wrong):
+    """As by confluent-kafka; the first poll of a join raised instead."""
+    both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
+    with closing(both[0]), closing(both[1]):
+        for one in both:
+            with pytest.raises(TypeError, match=f"{name} expects a callable"):
+                one.subscribe([team.topic], **{name: wrong})
+
+
 def test_it_needs_no_kafka_python(team):
     """Whichever version is installed is not in the way of members on confluent-kafka."""
     code = (
