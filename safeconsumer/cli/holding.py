@@ -615,6 +615,7 @@ def reset_offsets(
         with Operator(*asked.connect()) as operator:
             view = operator.look(group, is_strict=True, has_lags=False)
             refusing.refuse_unknown(operator, view)
+            refusing.refuse_nothing(operator, view, found)
             wish = wish_to_reset(
                 operator.admin, view, owner=owner, scopes=found, to=where
             )

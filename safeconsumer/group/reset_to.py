@@ -47,6 +47,7 @@ from safeconsumer.group.plan import (
 )
 from safeconsumer.group.publisher import Change
 from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.scopes import mistakes, near
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import (
     MAX_VALUE_BYTES,
@@ -304,7 +305,7 @@ class ResetTo:
             one.key for tp, one in over.items() if self.places[tp].offset is not None
         )
 
-    def decide(self, plan: Plan, _cluster: Cluster, /) -> Plan:
+    def decide(self, plan: Plan, cluster: Cluster, /) -> Plan:
         """Return the plan that writes the targets into the holds."""
         view, over = plan.view, self._over(plan.view)
         to: dict[ControlKey, dict[TopicPartition, int]] = {}
@@ -314,9 +315,12 @@ class ResetTo:
         changes = tuple(self._moved_by(one, to[one.key]) for one in plan.own)
         plan = evolve(plan, changes=changes, is_done=self._stands(view))
         bare = [tp for tp in self.places if tp not in over]
-        return evolve(
-            plan, needs=(*self._refusals(plan, bare), *self._not_moving(plan))
+        needs = (
+            *self._no_places(view, cluster),
+            *self._refusals(plan, bare),
+            *self._not_moving(plan),
         )
+        return evolve(plan, needs=needs)
 
     def _moved_by(self, own: HoldRecord, to: Mapping[TopicPartition, int]) -> Change:
         hold = own.hold or ControlHold()
@@ -343,10 +347,20 @@ class ResetTo:
             for tp, at in self.places.items()
         )
 
+    def _no_places(self, view: View, cluster: Cluster) -> Iterator[Need]:
+        """Yield why nothing is moved, or not all that is named."""
+        if not view.is_known:
+            why = f"no group {self.group!r} here{near(self.group, cluster.groups())}"
+            yield refusal(why, "look for a typing error")
+        elif why := mistakes(view, self.scopes, cluster.topics):
+            yield refusal(why, "look for a typing error")
+        elif not self.places and (left := _left(view, self.scopes)):
+            why = f"nobody of the group reads {', '.join(left)}"
+            yield refusal(why, "name it to move it all the same")
+        elif not self.places:
+            yield refusal(f"{self.group} consumes nothing", "nothing can be moved")
+
     def _refusals(self, plan: Plan, bare: list[TopicPartition]) -> Iterator[Need]:
-        if not self.places:
-            named = " ".join(map(str, self.scopes))
-            yield refusal(f"nothing of {named} is consumed", "name it")
         if bare:
             why = f"{partitions_text(bare)} is not held by {self.owner}"
             yield refusal(why, "pause it first, and wait until quiet")

@@ -158,6 +158,20 @@ def test_a_target_outside_of_the_log_is_refused(team, to, said):
     assert resets(team) == []
 
 
+@pytest.mark.parametrize("typo", ["x{}", "{}:7"])
+@played(work)
+def test_a_scope_that_covers_nothing_is_refused_as_by_other_commands(team, typo):
+    """Beside one that covers something it was left out without a word."""
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+    wrong = typo.format(team.topic)
+    for scopes in ([wrong], [f"{team.topic}:0", wrong]):
+        ended = reset(team, *scopes, "--to", "1")
+        assert ended.exit_code == Status.USAGE
+        assert f"{wrong} covers nothing that {team.group} consumes" in ended.stderr
+        assert team.topic in ended.stderr.partition("consumes")[2]
+    assert resets(team) == []
+
+
 @played(work)
 def test_without_a_hold_of_its_owner_it_is_refused(team):
     assert pause(team, f"{team.topic}:0-2").exit_code == Status.DONE
