@@ -163,7 +163,8 @@ class Asked:
         if reached is None:
             return
         if not reached.is_reached:
-            why = f"{failed} in {reached.waited:.0f} s: {reached.sentence}"
+            last = reached.sentence.removeprefix(waiting.NOT_FLOWING)
+            why = f"{failed} in {reached.waited:.0f} s: {last}"
             give_up(context, why, Status.FAILED)
         if not self.output.is_json:
             self.output.lines([f"{reached.sentence}, after {reached.waited:.1f} s"])

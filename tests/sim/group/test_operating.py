@@ -449,7 +449,7 @@ def test_a_resume_that_is_repeated_waits_although_nothing_is_held_any_more(team)
     pause(team, team.topic)
     resume = partial(by_alice, team, "resume", team.topic, "--wait", "1s")
     first, second = resume(), resume()
-    why = f"but not flowing in 1 s: not flowing: {team.topic}:0-3"
+    why = f"but not flowing in 1 s: {team.topic}:0-3"
     assert f"lifted, {why}" in first.stderr
     assert f"not held, {why}" in second.stderr
     assert (first.exit_code, second.exit_code) == (Status.FAILED, Status.FAILED)
