@@ -61,6 +61,8 @@ from safeconsumer.holds.hold import OPERATOR
 from safeconsumer.holds.scope import Everything, Pattern, Scope
 
 _ASK_TIMEOUT_MS = 10_000
+# Logs whose ranges a refusal shows.
+_MOST_LOGS = 5
 # A broker's, of topics from before Kafka 2.8.
 _NO_ID = UUID(int=0)
 
@@ -367,13 +369,8 @@ class ResetTo:
         if unset := [tp for tp, at in self.places.items() if at.offset is None]:
             why = f"nothing is committed of {partitions_text(unset)} to count from"
             yield refusal(why, "give an offset, or a time")
-        if outside := [tp for tp, at in self.places.items() if at.is_outside]:
-            tp, *others = outside
-            at = self.places[tp]
-            why = f"{name_of(tp)} has offsets {at.start:,} to {at.end:,}"
-            rest = f"those of {partitions_text(others)} are outside of the log, too"
-            also = f", and {rest}" if others else ""
-            yield refusal(why, f"not {at.offset:,}{also}")
+        if why := "; ".join(self._outside()):
+            yield refusal(why, "give a place within the log of each")
         if why := "; ".join(self._moved_by_others(plan.view)):
             yield refusal(why, "wait until it is moved")
         if later := [one.key.scope for one in plan.own if is_later(one)]:
@@ -382,6 +379,19 @@ class ResetTo:
         if any(len(encode_hold(one)) > MAX_VALUE_BYTES for one in written):
             why = "so many partitions do not fit into the record of one hold"
             yield refusal(why, "place a hold for each topic")
+
+    def _outside(self) -> Iterator[str]:
+        """Yield the ranges of the logs that targets are outside of, of a few logs."""
+        found: dict[tuple[int, int, int], list[TopicPartition]] = {}
+        for tp, at in self.places.items():
+            if at.is_outside and at.offset is not None:
+                found.setdefault((at.start, at.end, at.offset), []).append(tp)
+        for (start, end, offset), tps in tuple(found.items())[:_MOST_LOGS]:
+            verb = "has" if len(tps) == 1 else "have"
+            log = f"{partitions_text(tps)} {verb} offsets {start:,} to {end:,}"
+            yield f"{log}: not {offset:,}"
+        if left := [tp for tps in tuple(found.values())[_MOST_LOGS:] for tp in tps]:
+            yield f"{partitions_text(left)} are outside of their logs, too"
 
     def _moved_by_others(self, view: View) -> Iterator[str]:
         found: dict[str, list[Movement]] = {}

@@ -142,8 +142,8 @@ def test_a_dry_run_changes_nothing(team):
 @pytest.mark.parametrize(
     ("to", "said"),
     [
-        ("6", "has offsets 0 to 5: not 6"),
-        ("-6", "has offsets 0 to 5: not -1"),
+        ("6", "have offsets 0 to 5: not 6"),
+        ("-6", "have offsets 0 to 5: not -1"),
     ],
 )
 @played(work)
