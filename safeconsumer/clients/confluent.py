@@ -175,8 +175,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         if ledger.settled is self._clear and monotonic() < self._due:
             message: Message | None = self._upstream_poll(0)
             if message is not None:
-                self._in_hand = message  # before the check, as in Member.may_give
                 self._unstored += 1
+                self._in_hand = message  # before the check, as in Member.may_give
                 quiet = ledger.settled
                 if quiet is self._clear and (
                     not quiet or _pair_of(message) not in quiet
