@@ -163,7 +163,8 @@ class Asked:
         if reached is None:
             return
         if not reached.is_reached:
-            why = f"{failed} in {reached.waited:.0f} s: {reached.sentence}"
+            last = reached.sentence.removeprefix(waiting.NOT_FLOWING)
+            why = f"{failed} in {reached.waited:.0f} s: {last}"
             give_up(context, why, Status.FAILED)
         if not self.output.is_json:
             self.output.lines([f"{reached.sentence}, after {reached.waited:.1f} s"])
@@ -413,7 +414,8 @@ def resume(
     holds that members still obey after a control topic was lost. A hold under which
     reset-offsets moves the group is lifted when that is done. If the holds cannot be
     read, that is unknown, and a scope is lifted with --force. With --wait, flowing means
-    that members have read the lift, and that nobody else holds any of it.
+    that members have read the lift, and that nobody else holds any of it; given again,
+    it waits again.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -441,7 +443,10 @@ def resume(
                 if not asked.output.is_json:
                     asked.output.lines(_lifted_lines(done))
                 reached = _flowing(operator, done, limit)
-                asked.end(context, done.document(), reached, "lifted, but not flowing")
+                state = "lifted" if done.was_held else "not held"
+                asked.end(
+                    context, done.document(), reached, f"{state}, but not flowing"
+                )
             if not done.was_held and (advice := _advice(plan)):
                 give_up(context, advice, Status.FAILED)
         if not done.was_held and plan.others:  # a wrong owner or scope
@@ -451,9 +456,9 @@ def resume(
 def _flowing(
     operator: Operator, done: Done, limit: float | None
 ) -> waiting.Outcome | None:
-    """Wait until all that was lifted flows; None without a limit, or if nothing was."""
+    """Wait until the scopes flow; None without a limit, or if only others hold them."""
     wish = done.plan.wish
-    if limit is None or not done.was_held:
+    if limit is None or (not done.was_held and done.plan.others):
         return None
     return waiting.wait_until(
         operator,
@@ -611,6 +616,7 @@ def reset_offsets(
         with Operator(*asked.connect()) as operator:
             view = operator.look(group, is_strict=True, has_lags=False)
             refusing.refuse_unknown(operator, view)
+            refusing.refuse_nothing(operator, view, found)
             wish = wish_to_reset(
                 operator.admin, view, owner=owner, scopes=found, to=where
             )

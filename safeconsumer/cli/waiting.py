@@ -43,6 +43,7 @@ class InVainError(Exception):
     """Raised by a condition that cannot be met any more; its text says why."""
 
 
+NOT_FLOWING = "not flowing: "
 # Returns whether a group is in the wanted state, and a sentence about it.
 Condition = Callable[[View], tuple[bool, str]]
 
@@ -160,7 +161,7 @@ def flows(operator: Operator, view: View, scopes: Sequence[Scope]) -> tuple[bool
     if reached:
         names = {tp.topic for tp in _wanted(view, scopes)}
         if gone := operator.within(_LEAST_LOOK, lambda one: one.missing(names)):
-            return False, f"not flowing: there is no topic {', '.join(gone)} any more"
+            return False, f"{NOT_FLOWING}there is no topic {', '.join(gone)} any more"
     return reached, sentence
 
 
@@ -189,10 +190,11 @@ def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     wanted = tuple(tp for tp in wanted if tp.topic not in left)
     still = {tp for tp in wanted if not any(one.delivers(tp) for one in view.present)}
     if not wanted:
-        return False, "not flowing: the group owns nothing, and has committed nothing"
+        nothing = "the group owns nothing, and has committed nothing"
+        return False, f"{NOT_FLOWING}{nothing}"
     if still:
         rows = view.partitions
         whys = dict.fromkeys(one.verdict.sentence for one in rows if one.tp in still)
-        return False, "; ".join([f"not flowing: {partitions_text(still)}", *whys])
+        return False, "; ".join([f"{NOT_FLOWING}{partitions_text(still)}", *whys])
     besides = f"; nobody of the group reads {', '.join(left)}" if left else ""
     return True, f"flowing: {partitions_text(wanted)}{besides}"

@@ -28,13 +28,18 @@ __all__ = ["Consumer"]
 # after its last hold was lifted. librdkafka has no call that ends a wait. Calls that need
 # not wait only check the holds, but for one in each step.
 _STEP = 0.1
+# Records that calls which need not wait give at most before their offsets are stored, in
+# whatever time: they come again if the program then stalls, and loses its partitions.
+_MOST_UNSTORED = 500
 # Seconds between two questions for the generation, which the protocol of KIP-848 may
 # change without a rebalance.
 _IDENTIFY_EVERY = 1.0
 # How librdkafka writes what it calls a group's metadata: its mark, the generation as 32
 # bits in the machine's order, and more (rd_kafka_consumer_group_metadata_write).
 _MARK = b"CGMDv2:"
-_TRUE = {"true", "t", "1"}
+_AUTO_STORE = "enable.auto.offset.store"
+# librdkafka's words for a setting that is true or false; others it refuses.
+_TRUE, _FALSE = {"true", "t", "1"}, {"false", "f", "0"}
 # Stands for no set of quiet partitions: not even for one that is to be made again.
 _NO_SET = frozenset({("", -1)})
 
@@ -101,8 +106,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         )
         self._ledger = self._member.ledger
         # librdkafka would commit what it has handed over, also what is kept back here.
-        stores = settings.get("enable.auto.offset.store", True)
-        self._stores = str(stores).lower() in _TRUE
+        stores = str(settings.get(_AUTO_STORE, True)).lower()
+        self._stores = stores in _TRUE
         self._is_cooperative = _is_cooperative(settings)
         # Records that were taken from librdkafka and not given to the program yet, and
         # its messages that are no records. The partition that was longest without its
@@ -116,12 +121,11 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         # While the ledger's quiet set is this one, and until that time, a call only
         # fetches and checks the set once more.
         self._clear, self._due = _NO_SET, 0.0
-        # What the last call gave; the same if its offsets are stored; whether those of
-        # earlier calls are still to be. Of the partitions in doubt librdkafka may still
-        # have the position of an earlier ownership.
+        # What the last call gave; how many messages were given since offsets were stored.
+        # Of the partitions in doubt librdkafka may still have the position of an earlier
+        # ownership.
         self._in_hand: Message | Sequence[Message] | None = None
-        self._stored: Message | Sequence[Message] | None = None
-        self._is_unstored = False
+        self._unstored = 0
         self._in_doubt = frozenset[Pair]()
         # Why the assignment changes in the callback under way, and whether the
         # program's part of it has changed it.
@@ -129,7 +133,9 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._has_assigned = False
         self._is_unsubscribed = self._is_closing = False
         self._identify_at = self._fetch_at = 0.0
-        super().__init__({**settings, "enable.auto.offset.store": False})
+        if stores in _TRUE | _FALSE:
+            settings[_AUTO_STORE] = False
+        super().__init__(settings)
         if control is not None:
             try:
                 self._member.obey(control, LibrdkafkaClients(settings))
@@ -139,18 +145,18 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     # ------------------------------------------------------------ pausing
 
-    def pause(self, partitions: Iterable[OtherPartition]) -> None:
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """
         Pause partitions; as confluent-kafka's, but it lasts through rebalances.
 
         It ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
         a hold by the owner ``app``, and is among :meth:`holds`.
         """
-        self._pause(partitions)
+        self._pause(_checked(partitions))
 
-    def resume(self, partitions: Iterable[OtherPartition]) -> None:
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume partitions; as confluent-kafka's. What else is held stays quiet."""
-        self.lift(*partitions)
+        self.lift(*_checked(partitions))
 
     def quiet(self) -> list[TopicPartition]:
         """Return the assigned partitions that a hold or a closed gate covers now."""
@@ -169,11 +175,14 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         if ledger.settled is self._clear and monotonic() < self._due:
             message: Message | None = self._upstream_poll(0)
             if message is not None:
+                self._unstored += 1
                 self._in_hand = message  # before the check, as in Member.may_give
                 quiet = ledger.settled
                 if quiet is self._clear and (
                     not quiet or _pair_of(message) not in quiet
                 ):
+                    if self._unstored >= _MOST_UNSTORED:
+                        self._store_given()
                     return message
                 self._keep((message,))
         found = self._messages(1, timeout, self._fetch_one)
@@ -198,12 +207,15 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             found: list[Message] = self._upstream_consume(num_messages, 0)
             if found:
                 self._in_hand = tuple(found)  # the list is the program's
+                self._unstored += len(found)
                 quiet = ledger.settled
                 if (
                     (len(found) == num_messages or timeout == 0)
                     and quiet is self._clear
                     and (not quiet or quiet.isdisjoint(map(_pair_of, found)))
                 ):
+                    if self._unstored >= _MOST_UNSTORED:
+                        self._store_given()
                     return found
                 self._keep(found)
         return self._messages(num_messages, timeout, self._upstream_consume)
@@ -250,8 +262,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._clear = _NO_SET
         if self._in_hand is not None:
             self._member.gave(_pairs_of(self._in_hand))
-            self._is_unstored |= self._in_hand is not self._stored
-            self._in_hand = self._stored = None
+            self._in_hand = None
 
     def _last_given(self) -> Iterable[Pair]:
         return _pairs_of(self._in_hand)
@@ -290,7 +301,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
                 self._kept.move_to_end(tp)
             else:
                 del self._kept[tp]
-        self._in_hand = self._stored = tuple(found)
+        self._in_hand = tuple(found)
         self._member.gave(())
         return found
 
@@ -304,8 +315,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def _store_given(self) -> None:
         """Store the offsets after the messages of clear calls, which stored nothing."""
-        if self._stores and (self._is_unstored or self._in_hand is not self._stored):
-            self._is_unstored, self._stored = False, self._in_hand
+        unstored, self._unstored = self._unstored, 0
+        if self._stores and unstored:
             owned = _theirs(self._ledger.owned().keys() - self._in_doubt)
             with suppress(KafkaException):
                 found = [one for one in self.position(owned) if one.offset >= 0]
@@ -353,6 +364,11 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
         Held partitions are paused before ``poll`` has returned from ``on_assign``.
         """
+        calls = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+        for name, call in calls.items():
+            if call is not None and not callable(call):
+                message = f"{name} expects a callable, not {call!r}"
+                raise TypeError(message)
         self._is_unsubscribed = False
         super().subscribe(
             topics,
@@ -506,6 +522,16 @@ def _is_cooperative(settings: Mapping[str, Any]) -> bool:
     strategy = str(settings.get("partition.assignment.strategy", ""))
     is_newer = str(settings.get("group.protocol", "")).lower() == "consumer"
     return is_newer or "cooperative" in strategy.lower()
+
+
+def _checked(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return the partitions; a text would be taken for the topics of its letters."""
+    found = list(partitions)
+    for one in found:
+        if not isinstance(one, TopicPartition):
+            message = f"expected a list of confluent_kafka.TopicPartition, not {one!r}"
+            raise TypeError(message)
+    return found
 
 
 def _pair(one: OtherPartition) -> Pair:

@@ -118,6 +118,14 @@ def obstacle(one: Member) -> str:
     return ""
 
 
+def obstacle_without_owner(view: View) -> str:
+    """Return why no reader will move a partition without an owner; empty if one will."""
+    whys = [obstacle(one) for one in readers(view)]
+    if not whys or not all(whys):
+        return ""
+    return f"nobody owns it, and nobody moves it: {'; '.join(whys[:_MOST_REASONS])}"
+
+
 def _is_mute(one: Member) -> bool:
     return one.report is not None and not one.is_lost and one.report.resets is None
 
@@ -149,6 +157,8 @@ def _unowned(view: View, tp: TopicPartition, target: Target) -> str:
     if tp.topic in view.no_longer_read:
         until = "until one does, or until the group has no member"
         return f"nobody of the group reads {tp.topic}: nothing moves it {until}"
+    if why := obstacle_without_owner(view):
+        return why
     again = "" if readers(view) else "; run reset-offsets again, and it is done at once"
     # Its owner knows the topic's id; it is not known here.
     unless = ", unless its topic was recreated since" if target.topic_id else ""

@@ -24,6 +24,7 @@ from safeconsumer.group.movements import (
     Movement,
     movements,
     obstacle,
+    obstacle_without_owner,
     owners_of,
     readers,
     reasons,
@@ -46,6 +47,7 @@ from safeconsumer.group.plan import (
 )
 from safeconsumer.group.publisher import Change
 from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.scopes import mistakes, near
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import (
     MAX_VALUE_BYTES,
@@ -59,6 +61,8 @@ from safeconsumer.holds.hold import OPERATOR
 from safeconsumer.holds.scope import Everything, Pattern, Scope
 
 _ASK_TIMEOUT_MS = 10_000
+# Logs whose ranges a refusal shows.
+_MOST_LOGS = 5
 # A broker's, of topics from before Kafka 2.8.
 _NO_ID = UUID(int=0)
 
@@ -303,7 +307,7 @@ class ResetTo:
             one.key for tp, one in over.items() if self.places[tp].offset is not None
         )
 
-    def decide(self, plan: Plan, _cluster: Cluster, /) -> Plan:
+    def decide(self, plan: Plan, cluster: Cluster, /) -> Plan:
         """Return the plan that writes the targets into the holds."""
         view, over = plan.view, self._over(plan.view)
         to: dict[ControlKey, dict[TopicPartition, int]] = {}
@@ -313,9 +317,12 @@ class ResetTo:
         changes = tuple(self._moved_by(one, to[one.key]) for one in plan.own)
         plan = evolve(plan, changes=changes, is_done=self._stands(view))
         bare = [tp for tp in self.places if tp not in over]
-        return evolve(
-            plan, needs=(*self._refusals(plan, bare), *self._not_moving(plan))
+        needs = (
+            *self._no_places(view, cluster),
+            *self._refusals(plan, bare),
+            *self._not_moving(plan),
         )
+        return evolve(plan, needs=needs)
 
     def _moved_by(self, own: HoldRecord, to: Mapping[TopicPartition, int]) -> Change:
         hold = own.hold or ControlHold()
@@ -342,23 +349,28 @@ class ResetTo:
             for tp, at in self.places.items()
         )
 
+    def _no_places(self, view: View, cluster: Cluster) -> Iterator[Need]:
+        """Yield why nothing is moved, or not all that is named."""
+        if not view.is_known:
+            why = f"no group {self.group!r} here{near(self.group, cluster.groups())}"
+            yield refusal(why, "look for a typing error")
+        elif why := mistakes(view, self.scopes, cluster.topics):
+            yield refusal(why, "look for a typing error")
+        elif not self.places and (left := _left(view, self.scopes)):
+            why = f"nobody of the group reads {', '.join(left)}"
+            yield refusal(why, "name it to move it all the same")
+        elif not self.places:
+            yield refusal(f"{self.group} consumes nothing", "nothing can be moved")
+
     def _refusals(self, plan: Plan, bare: list[TopicPartition]) -> Iterator[Need]:
-        if not self.places:
-            named = " ".join(map(str, self.scopes))
-            yield refusal(f"nothing of {named} is consumed", "name it")
         if bare:
             why = f"{partitions_text(bare)} is not held by {self.owner}"
             yield refusal(why, "pause it first, and wait until quiet")
         if unset := [tp for tp, at in self.places.items() if at.offset is None]:
             why = f"nothing is committed of {partitions_text(unset)} to count from"
             yield refusal(why, "give an offset, or a time")
-        if outside := [tp for tp, at in self.places.items() if at.is_outside]:
-            tp, *others = outside
-            at = self.places[tp]
-            why = f"{name_of(tp)} has offsets {at.start:,} to {at.end:,}"
-            rest = f"those of {partitions_text(others)} are outside of the log, too"
-            also = f", and {rest}" if others else ""
-            yield refusal(why, f"not {at.offset:,}{also}")
+        if why := "; ".join(self._outside()):
+            yield refusal(why, "give a place within the log of each")
         if why := "; ".join(self._moved_by_others(plan.view)):
             yield refusal(why, "wait until it is moved")
         if later := [one.key.scope for one in plan.own if is_later(one)]:
@@ -367,6 +379,19 @@ class ResetTo:
         if any(len(encode_hold(one)) > MAX_VALUE_BYTES for one in written):
             why = "so many partitions do not fit into the record of one hold"
             yield refusal(why, "place a hold for each topic")
+
+    def _outside(self) -> Iterator[str]:
+        """Yield the ranges of the logs that targets are outside of, of a few logs."""
+        found: dict[tuple[int, int, int], list[TopicPartition]] = {}
+        for tp, at in self.places.items():
+            if at.is_outside and at.offset is not None:
+                found.setdefault((at.start, at.end, at.offset), []).append(tp)
+        for (start, end, offset), tps in tuple(found.items())[:_MOST_LOGS]:
+            verb = "has" if len(tps) == 1 else "have"
+            log = f"{partitions_text(tps)} {verb} offsets {start:,} to {end:,}"
+            yield f"{log}: not {offset:,}"
+        if left := [tp for tps in tuple(found.values())[_MOST_LOGS:] for tp in tps]:
+            yield f"{partitions_text(left)} are outside of their logs, too"
 
     def _moved_by_others(self, view: View) -> Iterator[str]:
         found: dict[str, list[Movement]] = {}
@@ -378,10 +403,11 @@ class ResetTo:
 
     def _not_moving(self, plan: Plan) -> Iterator[Need]:
         found: dict[str, list[TopicPartition]] = {}
-        owners = owners_of(plan.view)
+        owners, unowned = owners_of(plan.view), obstacle_without_owner(plan.view)
         for tp in self.places:
-            for one in owners.get(tp, ()):
-                if why := obstacle(one):
+            several = owners.get(tp)
+            for why in map(obstacle, several) if several else (unowned,):
+                if why:
                     found.setdefault(why, []).append(tp)
         for why, tps in found.items():
             shown = partitions_text(tps)

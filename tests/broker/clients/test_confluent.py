@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -559,7 +559,7 @@ def test_what_is_handed_over_is_busy_before_the_last_look(team, member, upstream
     alone(team, consumer)
     taken(consumer, count(2))
     upstream.handed = handed.append
-    consumer._in_hand = consumer._stored = None  # as if what it has were another's
+    consumer._in_hand = None  # as if what it has were another's
     consumer._ledger = Looking(consumer._ledger)
     wait_for(partial(one, consumer), "a record")
     assert said[0] == {(team.topic, 0)}
@@ -574,6 +574,33 @@ def test_librdkafka_commits_what_was_given_by_itself(team, subscribed):
         return consumer.committed(zero, 5)[0].offset == 5
 
     taken(consumer, is_committed, "a commit by librdkafka")
+
+
+def stored(consumer, partition):
+    """Commit what is stored and no more, as librdkafka does, and return the offset."""
+    with suppress(KafkaException):  # nothing was stored since the last time
+        confluent_kafka.Consumer.commit(consumer, asynchronous=False)
+    return consumer.committed([partition], 5)[0].offset
+
+
+@pytest.mark.parametrize("by", [1, 2], ids=["poll", "consume"])
+def test_few_records_of_a_burst_come_again_if_the_program_then_stalls(
+    team, member, monkeypatch, by
+):
+    """However many were asked for within a tenth of a second."""
+    consumer, burst = member(), 30
+    alone(team, consumer)
+    taken(consumer, count(5))
+    team.produce(burst)
+    now = time.monotonic()
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    monkeypatch.setattr(module, "_MOST_UNSTORED", 4, raising=False)
+    zero, given, unstored = TopicPartition(team.topic, 0), 5, []
+    while given < 5 + burst:
+        found = consumer.consume(by, -1) if by > 1 else [consumer.poll()]
+        given += len(found)
+        unstored.append(given - stored(consumer, zero))
+    assert max(unstored) < 4
 
 
 def test_offsets_that_the_program_stores_are_not_replaced(team, member):
@@ -810,6 +837,27 @@ def test_settings_that_cannot_be_meant_are_refused(team, more, error):
         Consumer({**settings_of(team), **more}, **own)
 
 
+STORE = "enable.auto.offset.store"
+
+
+@pytest.mark.parametrize("value", ["yes", "on", " true", "", 2, None], ids=repr)
+def test_a_wrong_setting_for_stored_offsets_is_refused_as_by_confluent(team, value):
+    """Nothing would ever be committed otherwise."""
+    settings = {**settings_of(team), STORE: value}
+    with pytest.raises(KafkaException, match=STORE):
+        confluent_kafka.Consumer(settings)
+    with pytest.raises(KafkaException, match=STORE):
+        Consumer(settings)
+
+
+@pytest.mark.parametrize("value", [True, "T", 1, False, "f", 0, "0"], ids=repr)
+def test_each_word_for_stored_offsets_is_taken_as_by_confluent(team, value):
+    settings = {**settings_of(team), STORE: value}
+    confluent_kafka.Consumer(settings).close()
+    with closing(Consumer(settings, log=False)) as consumer:
+        assert consumer._stores is (str(value).lower() in {"true", "t", "1"})
+
+
 def test_settings_for_clients_of_kafka_python_are_refused(team):
     control = team.with_settings(client_configs={"fetch_max_wait_ms": 50})
     with pytest.raises(ControlSettingError, match="own client's settings"):
@@ -839,6 +887,34 @@ def test_a_bad_target_changes_nothing(team, member, target, error):
         consumer.explain(team.topic)
     with pytest.raises(HoldSettingError):
         consumer.hold(team.topic, owner="operator:alice")
+
+
+@pytest.mark.parametrize("call", ["pause", "resume"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["orders", ["orders"], [("orders", 0)], None, 5],
+    ids=["text", "topic", "pair", "none", "number"],
+)
+@pytest.mark.contract("P4", "G9")
+def test_pause_and_resume_take_partitions_only_as_those_of_confluent(team, call, wrong):
+    """A text was taken for the topics of its letters, and paused nothing."""
+    both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
+    with closing(both[0]), closing(both[1]):
+        for one in both:
+            with pytest.raises(TypeError):
+                getattr(one, call)(wrong)
+        assert both[1].holds() == ()
+
+
+@pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
+@pytest.mark.parametrize("wrong", [5, ""])
+def test_a_callback_that_cannot_be_called_is_refused_at_once(team, name, wrong):
+    """As by confluent-kafka; the first poll of a join raised instead."""
+    both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
+    with closing(both[0]), closing(both[1]):
+        for one in both:
+            with pytest.raises(TypeError, match=f"{name} expects a callable"):
+                one.subscribe([team.topic], **{name: wrong})
 
 
 def test_it_needs_no_kafka_python(team):

@@ -440,6 +440,19 @@ def test_resume_waits_until_it_flows(team):
     assert (ended.exit_code, wait["is_reached"]) == (Status.DONE, True)
     again = run(team, "resume", team.topic, "--wait", "30s", *bob)
     assert f"was not held: {team.topic}" in again.stdout
+    assert f"flowing: {team.topic}:0-3" in again.stdout
+
+
+@played(leave)
+def test_a_resume_that_is_repeated_waits_although_nothing_is_held_any_more(team):
+    """The status was 0 at once, though nobody had read the lift."""
+    pause(team, team.topic)
+    resume = partial(by_alice, team, "resume", team.topic, "--wait", "1s")
+    first, second = resume(), resume()
+    why = f"but not flowing in 1 s: {team.topic}:0-3"
+    assert f"lifted, {why}" in first.stderr
+    assert f"not held, {why}" in second.stderr
+    assert (first.exit_code, second.exit_code) == (Status.FAILED, Status.FAILED)
 
 
 @played(work)

@@ -142,8 +142,8 @@ def test_a_dry_run_changes_nothing(team):
 @pytest.mark.parametrize(
     ("to", "said"),
     [
-        ("6", "has offsets 0 to 5: not 6"),
-        ("-6", "has offsets 0 to 5: not -1"),
+        ("6", "have offsets 0 to 5: not 6"),
+        ("-6", "have offsets 0 to 5: not -1"),
     ],
 )
 @played(work)
@@ -155,6 +155,20 @@ def test_a_target_outside_of_the_log_is_refused(team, to, said):
     assert said in ended.stderr
     shown = reset(team, team.topic, "--to", to, "--dry-run").stdout
     assert re.search(r":0  5 -> -?\d   outside of the log\n", shown), shown
+    assert resets(team) == []
+
+
+@pytest.mark.parametrize("typo", ["x{}", "{}:7"])
+@played(work)
+def test_a_scope_that_covers_nothing_is_refused_as_by_other_commands(team, typo):
+    """Beside one that covers something it was left out without a word."""
+    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+    wrong = typo.format(team.topic)
+    for scopes in ([wrong], [f"{team.topic}:0", wrong]):
+        ended = reset(team, *scopes, "--to", "1")
+        assert ended.exit_code == Status.USAGE
+        assert f"{wrong} covers nothing that {team.group} consumes" in ended.stderr
+        assert team.topic in ended.stderr.partition("consumes")[2]
     assert resets(team) == []
 
 

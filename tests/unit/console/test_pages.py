@@ -586,7 +586,13 @@ def test_a_member_that_would_not_move_is_agreed_to():
         ({"scopes": "topic-005:0", "to": "2001"}, 409, "0 to 2,000: not 2,001"),
         ({"to": "soon"}, 400, "to: not &#39;soon&#39;: write earliest"),
         ({"scopes": ""}, 400, "give a scope to move"),
-        ({"group": "typo"}, 409, "nothing of topic-005:0 topic-005:1 is consumed"),
+        ({"group": "group-05"}, 409, "did you mean group-005"),
+        (
+            {"scopes": "topic-05"},
+            409,
+            "topic-05 covers nothing that group-005 consumes",
+        ),
+        ({"scopes": "topic-005:99"}, 409, "topic-005:99 covers nothing that"),
     ],
 )
 def test_offsets_that_cannot_be_moved(change, status, said):

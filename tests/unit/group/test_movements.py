@@ -92,6 +92,19 @@ def test_a_topic_that_nobody_reads_any_more_has_no_next_owner():
     assert whys(under_a_reset(reading, read, committed=5)) == {0: why, 1: why}
 
 
+def test_a_reader_that_moves_nothing_is_no_next_owner_that_does():
+    idle = {"assigned": {}, "quiet": {}, "member_id": None, "generation": None}
+    mute, able = report("c", **idle), report("d", resets=(), **idle)
+    why = (
+        "nobody owns it, and nobody moves it: c moves nothing: its client, settings or "
+        "version cannot"
+    )
+    assert whys(under_a_reset(mute, committed=5)) == {0: why, 1: why}
+    later = "nobody owns it, and its next owner moves it first"
+    both = under_a_reset(mute, able, committed=5)
+    assert whys(both) == {0: later, 1: later}
+
+
 def test_a_next_owner_leaves_a_topic_that_was_recreated():
     """Members compare its id; who looks at a group does not know it."""
     hold = ControlHold("h", "x", reset=Reset((("t", 0, 4),), (("t", "id"),), "4"))

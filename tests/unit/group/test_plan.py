@@ -634,6 +634,33 @@ def test_members_that_move_nothing_need_force():
     assert "orders:0 would not be moved: a moves nothing" in against(plan)[0][1]
 
 
+IDLE = {"assigned": {}, "quiet": {}, "member_id": None, "generation": None}
+MUTE, ABLE = report("c", **IDLE), report("d", resets=(), **IDLE)
+
+
+@pytest.mark.parametrize(
+    ("seen", "needs"),
+    [
+        ([MUTE], [Consent.FORCE]),
+        ([facts("p"), MUTE], [Consent.FORCE]),
+        ([MUTE, ABLE], []),
+        ([], []),
+    ],
+    ids=["mute", "mute and plain", "mute and able", "none"],
+)
+def test_partitions_without_an_owner_need_force_if_no_reader_moves_any(seen, needs):
+    """A member that had unsubscribed took them later, and moved nothing."""
+    view = evolve(viewed(*seen), group="billing", times=Times(NOW))
+    there = evolve(view.facts, committed={ZERO: 9, ONE: 9})
+    view = evolve(view, facts=there)
+    plan = moved({ZERO: 5, ONE: 5}, view=view)
+    assert [consent for consent, _ in against(plan)] == needs
+    for _, why in against(plan):
+        said = "orders:0-1 would not be moved: nobody owns it"
+        assert why.startswith(said)
+        assert "c moves nothing" in why
+
+
 @pytest.mark.parametrize(
     ("scopes", "names"),
     [
@@ -694,12 +721,32 @@ def test_what_others_still_move_is_refused_as_ranges():
     assert "; orders:2-3 are still moved by operator:bob: nobody owns it" in why
 
 
-def test_targets_outside_of_their_logs_are_refused_as_ranges():
-    ((consent, why),) = against(moved(dict.fromkeys(FOUR, 101), view=MOVER))
-    assert consent is Consent.NONE
-    assert why.startswith("orders:0 has offsets 0 to 100")
-    (need,) = moved(dict.fromkeys(FOUR, 101), view=MOVER).needs
-    assert need.ask == "not 101, and those of orders:1-3 are outside of the log, too"
+def outside(ends):
+    """Return why partitions with these ends of their logs are not moved to 101."""
+    here = [TopicPartition("orders", number) for number in ends]
+    known = {"committed": dict.fromkeys(here, 1)}
+    view = evolve(MOVER, facts=evolve(MOVER.facts, **known))
+    plan = moved(dict.fromkeys(here, 101), view=view)
+    places = {
+        tp: evolve(at, end=ends[tp.partition]) for tp, at in plan.wish.places.items()
+    }
+    wish = evolve(plan.wish, places=places)
+    (need,) = plan_of(plan.view, wish, Asked()).needs
+    assert need.consent is Consent.NONE
+    return need.why
+
+
+def test_targets_outside_of_their_logs_are_refused_with_each_range():
+    assert outside({0: 100}) == "orders:0 has offsets 0 to 100: not 101"
+    assert outside({0: 100, 1: 100, 2: 7}) == (
+        "orders:0-1 have offsets 0 to 100: not 101; "
+        "orders:2 has offsets 0 to 7: not 101"
+    )
+
+
+def test_a_refusal_shows_the_ranges_of_a_few_logs():
+    *_, last = outside(dict(enumerate(range(50, 60)))).split("; ")
+    assert last == "orders:5-9 are outside of their logs, too"
 
 
 def test_a_digest_is_of_where_it_goes():
