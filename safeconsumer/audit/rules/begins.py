@@ -106,7 +106,7 @@ def _of_other_journals(
     found = _NOTE.fullmatch(began.by)
     offset = began.answered or 0
     if found is None:
-        why = _moved(case, epoch, offset)
+        why = _moved(case, epoch, began)
         yield from ((check, why) for check in OF_ALL if why)
         return
     name, entry = found[1], int(found[2])
@@ -144,12 +144,15 @@ def _of_its_maker(
         yield _finding(check, case, epoch, at, said, Basis.COMMITS)
 
 
-def _moved(case: Case, epoch: Epoch, offset: int) -> str:
+def _moved(case: Case, epoch: Epoch, began: Began) -> str:
     # Why it is not known whose commit without a name it was; "" if it may be of a
-    # program with metadata of its own, or of a producer's transaction.
-    if offset in case.offsets or offset <= case.most_of_producers:
+    # program with metadata of its own, or of a producer's transaction. A commit without
+    # any metadata is no consumer's with a journal, whatever offset it has.
+    offset = began.answered or 0
+    is_in_a_journal = began.by and offset in case.offsets
+    if is_in_a_journal or offset <= case.most_of_producers:
         return ""
-    by = "a tool, or a member without a journal"
+    by = "a tool, a member without a journal, or one whose broker refuses its name"
     if offset in case.targets:
         by = "reset-offsets, as an operator's hold says"
     return (
