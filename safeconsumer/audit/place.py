@@ -298,12 +298,15 @@ class Place:
         before, offset = self.position, entry.offset
         self._aim = min(self._aim, offset)
         if before is not None and offset != before:
-            is_sought = not (self._reached >= 0 and self._end == before)
+            has_come = self._reached >= 0 and self._end == before
+            is_sought = self._is_sought and not has_come
             jump = facts.Jumped(
                 n=entry.n, at=entry.at, start=before, end=offset, is_sought=is_sought
             )
             self._take(jump)
             self._leave(None)
+            # A log that was cut is committed again from its end on.
+            self._floor = min(self._floor, offset)
         if self.position is None:
             self._stand_at(offset, entry.n, entry.at, "broker")
 
