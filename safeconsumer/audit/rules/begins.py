@@ -15,7 +15,7 @@ from functools import lru_cache
 from attrs import evolve
 
 from safeconsumer.audit.case import Case, Epoch, Part
-from safeconsumer.audit.facts import Began
+from safeconsumer.audit.facts import Began, Committed
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.rule import Unjudged
 
@@ -46,7 +46,8 @@ def _wrong(case: Case) -> Iterator[Finding | Unjudged]:
             if epoch.n and began is not None:
                 yield from _at_begin(case, part, epoch, began, before)
             before = epoch
-    yield from _forgotten(case)
+    yield from _of_one_commit(case)
+    yield from _without_commit(case)
 
 
 def _at_begin(
@@ -161,16 +162,127 @@ def _moved(case: Case, epoch: Epoch, began: Began) -> str:
     )
 
 
-def _forgotten(case: Case) -> Iterator[Unjudged]:
-    # The first commits of two ownerships that both found nothing committed.
-    first = [one for one in case.epochs if one.has_committed and _found_nothing(one)]
-    if len(first) > 1:
-        names = f"{first[0].member} and {first[1].member}"
+def _of_one_commit(case: Case) -> Iterator[Finding | Unjudged]:
+    # The broker answers with the last commit: of several ownerships that it had begin at
+    # one commit, none had committed anything when the others asked.
+    sharing: dict[tuple[int | None, str], list[Epoch]] = {}
+    for one in case.epochs:
+        began = one.began
+        if one.n and began is not None and _NOTE.fullmatch(began.by):
+            sharing.setdefault((began.answered, began.by), []).append(one)
+    for several in sharing.values():
+        further = [(one, tuple(_further(case, one))) for one in several]
+        moved = [(one, commits) for one, commits in further if commits]
+        for epoch in several:
+            if not epoch.was_sought:
+                yield from _stale(case, epoch, moved)
+
+
+def _further(case: Case, epoch: Epoch) -> Iterator[Committed]:
+    # The commits by which an ownership left the one where it began.
+    if (began := epoch.began) is None:
+        return
+    for one in case.parts[epoch.member].commits.of(epoch.n):
+        is_own = one.is_done and one.is_owned and one.call > began.asked
+        if is_own and one.offset != began.answered:
+            yield one
+
+
+def _stale(
+    case: Case, epoch: Epoch, moved: Sequence[tuple[Epoch, Sequence[Committed]]]
+) -> Iterator[Finding | Unjudged]:
+    at, note = (epoch.began.answered or 0, epoch.began.by) if epoch.began else (0, "")
+    began = f"{epoch.member} began at the commit {note}"
+    has_moved = any(one is epoch for one, _ in moved)
+    for other, commits in moved:
+        made = next((one for one in commits if _was_before(other, one, epoch)), None)
+        why = ""
+        if made is not None:
+            if by := _copied_by(case, epoch):
+                why = f"{began}, whose metadata {by} may have copied"
+            else:
+                said = f"began at {at}, the commit {note}: {other.member} had"
+                said = f"{said} committed {made.offset} after that"
+                check = "A6" if at < made.offset else "A4"
+                low = min(at, made.offset)
+                yield _finding(check, case, epoch, low, said, Basis.COMMITS)
+                return
+        elif has_moved and other is not epoch and not _is_earlier(epoch, other):
+            why = f"{began}, and so did {other.member}: nothing says which was first"
+        yield from ((check, why) for check in ("A4", "A6") if why)
+
+
+def _is_earlier(one: Epoch, other: Epoch) -> bool:
+    if one.member == other.member:
+        return one.n < other.n
+    is_numbered = one.is_numbered and other.is_numbered
+    return is_numbered and (one.generation or 0) < (other.generation or 0)
+
+
+def _was_before(owner: Epoch, made: Committed, epoch: Epoch) -> bool:
+    # Whether a commit was done when an ownership asked what is committed. Of a generation
+    # that is over the broker takes none.
+    asked = 0 if epoch.began is None else epoch.began.asked
+    is_answered = owner.member != epoch.member or made.n < asked
+    return _is_earlier(owner, epoch) and is_answered
+
+
+def _copied_by(case: Case, epoch: Epoch) -> str:
+    # Who else committed the offset at which an ownership began, perhaps with the metadata
+    # of the first; "" if nobody did.
+    began = epoch.began
+    found = None if began is None else _NOTE.fullmatch(began.by)
+    if began is None or found is None:
+        return ""
+    maker, entry = found[1], int(found[2])
+    part = case.parts.get(maker)
+    made = None if part is None else part.epoch_at(entry)
+    known = {(epoch.member, epoch.n), (maker, 0 if made is None else made.n)}
+    for name, one in case.parts.items():
+        for commit in one.commits:
+            if commit.offset == began.answered and (name, commit.own or 0) not in known:
+                return name
+    return ""
+
+
+def _without_commit(case: Case) -> Iterator[Unjudged]:
+    # Ownerships that found nothing committed, though somebody had committed.
+    nothing = [one for one in case.epochs if _found_nothing(one)]
+    first = _first_commits(case) if nothing else []
+    why = ""
+    for epoch in nothing:
+        for owner, made in first:
+            if not epoch.was_sought and _was_before(owner, made, epoch):
+                why = (
+                    f"{epoch.member} found nothing committed, and {owner.member} had "
+                    f"committed {made.offset} before: the group's offsets were deleted "
+                    "in between, or the client did not read them"
+                )
+    both = [one.member for one in nothing if one.has_committed]
+    if not why and len(both) > 1:
         why = (
-            f"{names} both found nothing committed, and committed: the group's offsets "
-            "were deleted in between"
+            f"{both[0]} and {both[1]} both found nothing committed, and committed: the "
+            "group's offsets were deleted in between, or neither had committed when the "
+            "other began"
         )
-        yield from ((check, why) for check in OF_ALL)
+    yield from ((check, why) for check in OF_ALL if why)
+
+
+def _first_commits(case: Case) -> list[tuple[Epoch, Committed]]:
+    # The first commit of each member, with its ownership.
+    several = (
+        next(
+            (
+                (epoch, one)
+                for epoch in part.epochs
+                for one in part.commits.of(epoch.n)
+                if one.is_done and one.is_owned
+            ),
+            None,
+        )
+        for part in case.parts.values()
+    )
+    return [one for one in several if one is not None]
 
 
 def _found_nothing(epoch: Epoch) -> bool:
