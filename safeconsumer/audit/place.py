@@ -161,9 +161,9 @@ class Place:
         is_back = self._is_given_back(entry.generation)
         self._handlers.gained(is_given_back=is_back)
         self._kept = -1 if self.position is None or not is_back else self.position
-        floor = self._floor if is_back else -1
+        floor, aim = (self._floor, self._aim) if is_back else (-1, -1.0)
         self._begin(entry.n)
-        self._floor, self._generation = floor, entry.generation
+        self._floor, self._aim, self._generation = floor, aim, entry.generation
         self._take(
             facts.Owned(
                 n=entry.n,
@@ -529,7 +529,7 @@ class Place:
         is the worker's to do.
         """
         end = min(max(self._aim, *self._targets, -1.0), entry.before)
-        gone = ((one, one + 1) for one in self._handlers.dropped(entry) if one < end)
+        gone = ((one, one + 1) for one in self._handlers.dropped(end))
         if self._own is not None:
             own = self._passed.get(self._count, ())
             self._passed[self._count] = merged([*own, *gone])
