@@ -125,7 +125,7 @@ class Operator(Telling):
 
     def __init__(self):
         super().__init__("operator", group="")
-        self.spans, self.targets = [], set()
+        self.spans, self.targets = [], {}
 
     def held(self, start, end=math.inf, scope="orders", owner="alice"):
         """Hold a scope from one time to another, by the broker's clock."""
@@ -133,9 +133,10 @@ class Operator(Telling):
         self.spans.append(Span(start=start, end=end, **named))
         return self
 
-    def resets(self, tp, offset, owner="alice"):
-        """Move the group to an offset, in some hold of it."""
-        self.targets.add(("g", f"operator:{owner}", tp, offset))
+    def resets(self, tp, offset, owner="alice", start=-math.inf, end=math.inf):
+        """Move the group to an offset, in some hold of it, from one time to another."""
+        target = "g", f"operator:{owner}", tp, offset
+        self.targets.setdefault(target, []).append((start, end))
         return self
 
 
@@ -146,7 +147,7 @@ def control_in(fleet):
         return None
     return Control(
         spans=tuple(span for one in operators for span in one.spans),
-        targets=frozenset(found for one in operators for found in one.targets),
+        targets={k: v for one in operators for k, v in one.targets.items()},
     )
 
 
