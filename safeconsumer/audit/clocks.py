@@ -104,6 +104,18 @@ class BrokerTime:
             return start - max(self.measures.most), end - min(self.measures.least)
         return start + min(self.appended.lag, default=math.inf), end
 
+    def is_contradicted(self, skew: float) -> bool:
+        """
+        Return whether records, appended before they came, show that a measure is wrong.
+
+        A suspended machine stops the clock of a journal, so that the broker's is never
+        less ahead than it was.
+        """
+        ahead = [*zip(self.measures.at, self.measures.most, strict=True)]
+        if ahead:
+            ahead += [(at, self.measures.around(at)[1]) for at in self.appended.at]
+        return any(most < -self.appended.lag_at(at) - skew for at, most in ahead)
+
     def is_known(self, at: float) -> bool:
         """Return whether both are about the same."""
         return self.is_measured and self.latest(at) - self.earliest(at) <= _WELL

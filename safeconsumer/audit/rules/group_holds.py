@@ -13,9 +13,15 @@ from safeconsumer.audit.rules.rule import Unjudged
 
 def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     """Yield what was done under them, and what may have been."""
+    wrong = case.with_wrong_clocks if case.bounds else ()
+    for name in wrong:
+        if case.parts[name].delivered if check == "G2" else case.parts[name].begun:
+            why = f"{name} measured a broker's clock that is behind records it had"
+            yield check, why
+    parts = {name: one for name, one in case.parts.items() if name not in wrong}
     for bounds in case.bounds:
         scope = bounds.span.scope
-        for found in under_hold(case.address, check, case.parts, bounds, case.clocks):
+        for found in under_hold(case.address, check, parts, bounds, case.clocks):
             if isinstance(found, Finding) and not case.covers(scope):
                 why = f"it is unknown what {scope} covers: {found.evidence}"
                 yield found.check, why

@@ -18,6 +18,7 @@ class Telling:
         self.ahead = 0.0  # the broker's clock, as it is measured in the end
         head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
+        self.written_ahead = 0.0  # the same when records came, where that is below 0
         self._calls = 0
         self._polling = None
 
@@ -76,7 +77,8 @@ class Telling:
         after, asked = self._polling or (0, 0.0)
         self._polling = None
         run = {"first": start, "last": end - 1, "count": end - start}
-        run |= {"after": after, "asked": asked, "written": self.at, **more}
+        run |= {"after": after, "asked": asked, "written": self.at + self.written_ahead}
+        run |= more
         return self.then("deliver", tp=tp, from_=start, next=end, **run)
 
     def begin(self, tp, offset, lane="", **more):
