@@ -143,6 +143,8 @@ class Place:
         self._flush()
         for asked in self._asked.values():
             self._take(asked.fact)
+        if any(one.is_racing for one in self._seeking.values()):
+            self.mark("seeking", n, at)
         for fact in (*self._under.facts(), *self._handlers.facts(n, at)):
             self._take(fact)
         self._keep_what_runs()
