@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, field, frozen
+from msgspec.structs import replace
 
 from safeconsumer.audit.causes import Answer, Causes, Kind
 from safeconsumer.audit.entries import (
@@ -129,7 +130,7 @@ class Holds:
         # What stands, after what it was placed for before without a break: a poll that
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
-        self._asked: dict[object, int] = {}
+        self._asked: dict[object, Call] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
         self._causes = Causes()
         # Pauses that an entry ended while their partition was away.
@@ -174,7 +175,7 @@ class Holds:
         """Follow the call of pause, resume, assign or unsubscribe."""
         self._causes.called(entry)
         if entry.op == "pause":
-            self._asked[entry.id] = entry.n
+            self._asked[entry.id] = entry
         if entry.op != "resume":
             return Change()
         own = list(_keys(entry))
@@ -187,12 +188,9 @@ class Holds:
         """Follow the return of pause, resume, assign or unsubscribe."""
         self._causes.returned(entry)
         if entry.op == "pause":
-            asked = self._asked.pop(entry.id, entry.n)
-            return (
-                Change()
-                if entry.ok is False
-                else self._place(entry, asked, entry.until)
-            )
+            call = self._asked.pop(entry.id, None)
+            is_done = entry.ok is not False
+            return self._paused(entry, call or entry) if is_done else Change()
         over = self._resuming.pop(entry.id, ())
         if entry.ok is not False:
             return Change()
@@ -201,6 +199,17 @@ class Holds:
         for own in again:
             self._stand([evolve(own[-1], number=entry.n, at=entry.at)])
         return Change(placed=tuple(self._standing[own[-1].key][-1] for own in again))
+
+    def _paused(self, entry: Return, call: Call) -> Change:
+        # The call is the program's word, the return the library's.
+        asked = replace(
+            entry,
+            scopes=call.scopes,
+            owner=call.owner,
+            until=call.until,
+            lifetime=call.lifetime,
+        )
+        return self._place(asked, call.n, call.until)
 
     def hears(self, entry: Hold) -> Change:
         """Follow a hold that no call of the process names."""
