@@ -445,6 +445,13 @@ class Case:
             for name, one in self.parts.items()
         }
 
+    @cached_property
+    def with_wrong_clocks(self) -> frozenset[str]:
+        """The members whose records show that they measured the broker's clock wrongly."""
+        skew = self.settings.clock_skew
+        several = self.clocks.items()
+        return frozenset(name for name, one in several if one.is_contradicted(skew))
+
     @property
     def control(self) -> Control | None:
         """What the holds topics say; None if they were not read, or of another group."""

@@ -135,6 +135,18 @@ class BrokerTime:
             return start - self.measures.largest, end - self.measures.smallest
         return start + self.appended.least_lag, end
 
+    def is_contradicted(self, skew: float) -> bool:
+        """
+        Return whether records, appended before they came, show that a measure is wrong.
+
+        A suspended machine stops the clock of a journal, so that the broker's is never
+        less ahead than it was.
+        """
+        ahead = [*zip(self.measures.at, self.measures.most, strict=True)]
+        if ahead:
+            ahead += [(at, self.measures.around(at)[1]) for at in self.appended.at]
+        return any(most < -self.appended.lag_at(at) - skew for at, most in ahead)
+
     def is_known(self, at: float) -> bool:
         """Return whether both are about the same."""
         return self.is_measured and self.latest(at) - self.earliest(at) <= _WELL

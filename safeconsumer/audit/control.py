@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from safeconsumer.audit.reading import may_be_scope
 from safeconsumer.errors.base import JournalError
@@ -92,6 +92,12 @@ class Span:
     end: float
 
 
+Target = tuple[str, str, str, int]
+"""
+A group, the owner of a hold, a partition as text, and the offset to which it is moved.
+"""
+
+
 @frozen(kw_only=True)
 class Control:
     """
@@ -105,12 +111,12 @@ class Control:
         group: the only group of which this was read; None for all groups.
         trouble: why the times prove nothing; "" if they can be used.
         cluster: the id of the cluster; None if it is not known.
-        targets: where operators moved groups: the group, the owner of the hold, the
-            partition as text, and the offset.
+        targets: where operators moved groups, and from when to when the hold said so,
+            by the broker's clock.
     """
 
     spans: tuple[Span, ...] = ()
-    targets: frozenset[tuple[str, str, str, int]] = frozenset()
+    targets: Mapping[Target, Sequence[tuple[float, float]]] = field(factory=dict)
     since: float = -math.inf
     until: float | None = None
     group: str | None = None
@@ -216,11 +222,7 @@ def control_of(
     known = [one.complete_since for one in topics if one.complete_since is not None]
     return Control(
         spans=holds_of(records),
-        targets=frozenset(
-            (one.group, one.holder, *target)
-            for one in records
-            for target in one.targets
-        ),
+        targets=targets_of(records),
         since=max(known, default=-math.inf),
         until=until,
         group=group,
@@ -358,6 +360,33 @@ def holds_of(records: Iterable[Record]) -> tuple[Span, ...]:
             )
     found = [*over, *standing.values()]
     return tuple(sorted(found, key=lambda span: (span.start, span.holder, span.scope)))
+
+
+def targets_of(
+    records: Iterable[Record],
+) -> dict[Target, list[tuple[float, float]]]:
+    """
+    Return where holds moved groups, and when, from all records in the order of each log.
+
+    A record that places a hold again takes the place of the one before, with its targets.
+    """
+    standing: dict[tuple[object, ...], tuple[float, dict[Target, float]]] = {}
+    found: dict[Target, list[tuple[float, float]]] = {}
+    for one in records:
+        key = one.group, one.holder, one.scope, one.more
+        end, before = standing.pop(key, (-math.inf, {}))
+        since = {}
+        for place in one.targets if one.is_held else ():
+            target = one.group, one.holder, *place
+            goes_on = target in before and one.at < end
+            since[target] = before.pop(target) if goes_on else one.at
+        for target, start in before.items():
+            found.setdefault(target, []).append((start, min(end, one.at)))
+        standing[key] = one.end, since
+    for end, since in standing.values():
+        for target, start in since.items():
+            found.setdefault(target, []).append((start, end))
+    return found
 
 
 def history_in(path: str | os.PathLike[str]) -> Control:

@@ -314,7 +314,8 @@ class Mark(Fact):
     Something holds from here on.
 
     Attributes:
-        what: ``working``, ``unseen`` or ``transactional``, as the journal's entries.
+        what: ``working``, ``unseen`` or ``transactional``, as the journal's entries;
+            ``seeking`` if records came during a seek that never returned.
     """
 
     what: str

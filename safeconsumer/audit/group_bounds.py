@@ -157,6 +157,8 @@ def under_hold(
     All others may go on until they have read it, as long as patience allows.
     """
     for member, part in case.parts.items():
+        if member in case.with_wrong_clocks:
+            continue
         clock = case.clocks[member]
         found = _found(part, bounds, clock, check)
         moments = part.delivered if check == "G2" else part.begun

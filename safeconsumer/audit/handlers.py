@@ -15,7 +15,6 @@ from attrs import evolve, frozen
 from safeconsumer.audit.entries import (
     Call,
     Completed,
-    Dropped,
     Handle,
     Handled,
 )
@@ -94,15 +93,15 @@ class Handlers:
         self._open -= self._left
         self._goes_back(start)
 
-    def dropped(self, entry: Dropped) -> set[int]:
-        """Follow a worker that gives up what it had before an offset; return that."""
-        self._left |= {one for one in self._open if one < entry.before}
+    def dropped(self, end: float) -> set[int]:
+        """Follow a worker that may give up what it had before an offset; return that."""
+        self._left |= {one for one in self._open if one < end}
         self._open -= self._left
         self._lanes.clear()
         self._running = {
             call: evolve(step, is_dropped=True) for call, step in self._running.items()
         }
-        return {one for one in self._left if one < entry.before}
+        return {one for one in self._left if one < end}
 
     def delivered(self, run: Came) -> None:
         """Expect the records of a run to be handled."""

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import evolve, field, frozen
+from msgspec.structs import replace
 
 from safeconsumer.audit.causes import Answer, Causes, Kind
 from safeconsumer.audit.entries import (
@@ -126,7 +127,7 @@ class Holds:
         # What stands, after what it was placed for before without a break: a poll that
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
-        self._asked: dict[object, int] = {}
+        self._asked: dict[object, Call] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
         self._causes = Causes()
         # Pauses that an entry ended while their partition was away.
@@ -168,7 +169,7 @@ class Holds:
         """Follow the call of pause, resume, assign or unsubscribe."""
         self._causes.called(entry)
         if entry.op == "pause":
-            self._asked[entry.id] = entry.n
+            self._asked[entry.id] = entry
         if entry.op == "resume":
             keys = [key for key in dict.fromkeys(_keys(entry)) if key in self._standing]
             self._resuming[entry.id] = [self._standing[key] for key in keys]
@@ -179,15 +180,26 @@ class Holds:
         """Follow the return of pause, resume, assign or unsubscribe."""
         self._causes.returned(entry)
         if entry.op == "pause":
-            asked = self._asked.pop(entry.id, entry.n)
+            call = self._asked.pop(entry.id, None)
             if entry.ok is not False:
-                self._place(entry, asked, entry.until)
+                self._paused(entry, call or entry)
             return
         over = self._resuming.pop(entry.id, ())
         for *_, last in over if entry.ok is False else ():
             # Meanwhile another thread may have placed it again.
             if last.key not in self._standing:
                 self._stand([evolve(last, number=entry.n, at=entry.at)])
+
+    def _paused(self, entry: Return, call: Call) -> None:
+        # The call is the program's word, the return the library's.
+        asked = replace(
+            entry,
+            scopes=call.scopes,
+            owner=call.owner,
+            until=call.until,
+            lifetime=call.lifetime,
+        )
+        self._place(asked, call.n, call.until)
 
     def reported(self, entry: Hold) -> None:
         """Follow a hold that no call of the process names."""

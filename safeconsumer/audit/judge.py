@@ -226,6 +226,9 @@ def _unjudged(case: Case) -> Iterator[Unjudged]:
                 "W4",
                 f"the journal of {name} lacks commits, as of a producer's transaction",
             )
+        if "seeking" in part.marks:
+            why = f"{name} had records during a seek that never returned"
+            yield from ((check, why) for check in ("A3", "A4", "A5"))
 
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:

@@ -131,6 +131,8 @@ class Place:
         self._flush()
         for asked in self._asked.values():
             self._take(asked.fact)
+        if any(one.is_racing for one in self._seeking.values()):
+            self.mark("seeking", n, at)
         for fact in (*self._under.facts(), *self._handlers.facts(n, at)):
             self._take(fact)
         self._keep_what_runs()
@@ -149,9 +151,9 @@ class Place:
         is_back = self._is_given_back(entry.generation)
         self._handlers.gained(is_given_back=is_back)
         self._kept = -1 if self.position is None or not is_back else self.position
-        floor = self._floor if is_back else -1
+        floor, aim = (self._floor, self._aim) if is_back else (-1, -1.0)
         self._begin(entry.n)
-        self._floor, self._generation = floor, entry.generation
+        self._floor, self._aim, self._generation = floor, aim, entry.generation
         self._take(
             facts.Owned(
                 n=entry.n,
@@ -282,12 +284,15 @@ class Place:
         before, offset = self.position, entry.offset
         self._aim = min(self._aim, offset)
         if before is not None and offset != before:
-            is_sought = not (self._reached >= 0 and self._end == before)
+            has_come = self._reached >= 0 and self._end == before
+            is_sought = self._is_sought and not has_come
             jump = facts.Jumped(
                 n=entry.n, at=entry.at, start=before, end=offset, is_sought=is_sought
             )
             self._take(jump)
             self._leave(None)
+            # A log that was cut is committed again from its end on.
+            self._floor = min(self._floor, offset)
         if self.position is None:
             self._stand_at(offset, entry.n, entry.at, "broker")
 
@@ -503,7 +508,7 @@ class Place:
         is the worker's to do.
         """
         end = min(max(self._aim, *self._targets, -1.0), entry.before)
-        gone = ((one, one + 1) for one in self._handlers.dropped(entry) if one < end)
+        gone = ((one, one + 1) for one in self._handlers.dropped(end))
         if self._own is not None:
             own = self._passed.get(self._count, ())
             self._passed[self._count] = merged([*own, *gone])

@@ -9,7 +9,7 @@ where it goes back, this is not judged. An ownership that begins below the commi
 is a finding of A6.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from safeconsumer.audit.case import Case, Part
 from safeconsumer.audit.control import Control
@@ -17,6 +17,9 @@ from safeconsumer.audit.facts import Came, Reset
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
+
+# The checks for which a reset chooses another place.
+_OF_RESETS = ("A2", "A4", "A5", "A6")
 
 
 def _came(fact: Came) -> Iterator[Broken]:
@@ -41,9 +44,17 @@ def jumped(member: str, entry: int, start: int, end: int) -> str:
 
 def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjudged]:
     # A member's word that it was moved counts if an operator's hold says so, too.
-    control, group = case.control, case.address.group
+    control, group = case.control, case.address.group or ""
     target = group, reset.owner, f"{case.address.topic}:{case.address.partition}"
-    if control is not None and (*target, reset.offset) in control.targets:
+    spans = () if control is None else control.targets.get((*target, reset.offset), ())
+    if spans:
+        if not control or control.trouble or _may_stand(case, part, reset, spans):
+            return
+        why = (
+            f"{part.member} says in entry {reset.n} that {reset.owner} moved it to "
+            f"{reset.offset}; a hold of theirs says so, but not at that time"
+        )
+        yield from ((check, why) for check in _OF_RESETS)
         return
     if control is not None and _has_all(control, case, reset.at):
         said = f"{reset.owner} is said to have moved it here; no hold of theirs says so"
@@ -54,7 +65,17 @@ def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjud
         f"{reset.offset}; only the control topics can confirm that (--control, or "
         "--history FILE)"
     )
-    yield from ((check, why) for check in ("A2", "A4", "A5", "A6"))
+    yield from ((check, why) for check in _OF_RESETS)
+
+
+def _may_stand(
+    case: Case, part: Part, reset: Reset, spans: Sequence[tuple[float, float]]
+) -> bool:
+    # A member obeys a hold until it has read that it is lifted.
+    clock, skew = case.clocks[part.member], case.settings.clock_skew
+    first, last = clock.earliest(reset.at), clock.latest(reset.at)
+    late = case.settings.patience + skew
+    return any(start - skew <= last and first <= end + late for start, end in spans)
 
 
 def _has_all(control: Control, case: Case, at: float) -> bool:

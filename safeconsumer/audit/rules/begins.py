@@ -9,12 +9,12 @@ is named and not there is missing.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attrs import evolve
 
 from safeconsumer.audit.case import Case, Epoch, Part
-from safeconsumer.audit.facts import Began
+from safeconsumer.audit.facts import Began, Committed
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.rule import Unjudged
 from safeconsumer.journal.format import NOTE
@@ -41,7 +41,8 @@ def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
             if epoch.owned.n and began is not None:
                 yield from _at_begin(case, part, epoch, began, before)
             before = epoch
-    yield from _forgotten(case)
+    yield from _of_one_commit(case)
+    yield from _without_commit(case)
 
 
 def _at_begin(
@@ -99,7 +100,7 @@ def _of_other_journals(
     found = _NOTE.fullmatch(began.by)
     offset = began.answered or 0
     if found is None:
-        why = _moved(case, epoch, offset)
+        why = _moved(case, epoch, began)
         yield from ((check, why) for check in OF_ALL if why)
         return
     name, entry = found[1], int(found[2])
@@ -137,12 +138,15 @@ def _of_its_maker(
         yield _finding(check, epoch, at, said, Basis.COMMITS)
 
 
-def _moved(case: Case, epoch: Epoch, offset: int) -> str:
+def _moved(case: Case, epoch: Epoch, began: Began) -> str:
     # Why it is not known whose commit without a name it was; "" if it may be of a
-    # program with metadata of its own, or of a producer's transaction.
-    if offset in case.offsets or offset <= case.most_of_producers:
+    # program with metadata of its own, or of a producer's transaction. A commit without
+    # any metadata is no consumer's with a journal, whatever offset it has.
+    offset = began.answered or 0
+    is_in_a_journal = began.by and offset in case.offsets
+    if is_in_a_journal or offset <= case.most_of_producers:
         return ""
-    by = "a tool, or a member without a journal"
+    by = "a tool, a member without a journal, or one whose broker refuses its name"
     if offset in case.targets:
         by = "reset-offsets, as an operator's hold says"
     return (
@@ -151,16 +155,127 @@ def _moved(case: Case, epoch: Epoch, offset: int) -> str:
     )
 
 
-def _forgotten(case: Case) -> Iterator[Unjudged]:
-    # The first commits of two ownerships that both found nothing committed.
-    first = [one for one in case.epochs if one.has_committed and _found_nothing(one)]
-    if len(first) > 1:
-        names = f"{first[0].member} and {first[1].member}"
+def _of_one_commit(case: Case) -> Iterator[Finding | Unjudged]:
+    # The broker answers with the last commit: of several ownerships that it had begin at
+    # one commit, none had committed anything when the others asked.
+    sharing: dict[tuple[int | None, str], list[Epoch]] = {}
+    for one in case.epochs:
+        began = one.began
+        if one.owned.n and began is not None and _NOTE.fullmatch(began.by):
+            sharing.setdefault((began.answered, began.by), []).append(one)
+    for several in sharing.values():
+        further = [(one, tuple(_further(case, one))) for one in several]
+        moved = [(one, commits) for one, commits in further if commits]
+        for epoch in several:
+            if not epoch.was_sought:
+                yield from _stale(case, epoch, moved)
+
+
+def _further(case: Case, epoch: Epoch) -> Iterator[Committed]:
+    # The commits by which an ownership left the one where it began.
+    if (began := epoch.began) is None:
+        return
+    for one in case.parts[epoch.member].commits.of(epoch.owned.n):
+        is_own = one.is_done and one.is_owned and one.call > began.asked
+        if is_own and one.offset != began.answered:
+            yield one
+
+
+def _stale(
+    case: Case, epoch: Epoch, moved: Sequence[tuple[Epoch, Sequence[Committed]]]
+) -> Iterator[Finding | Unjudged]:
+    at, note = (epoch.began.answered or 0, epoch.began.by) if epoch.began else (0, "")
+    began = f"{epoch.member} began at the commit {note}"
+    has_moved = any(one is epoch for one, _ in moved)
+    for other, commits in moved:
+        made = next((one for one in commits if _was_before(other, one, epoch)), None)
+        why = ""
+        if made is not None:
+            if by := _copied_by(case, epoch):
+                why = f"{began}, whose metadata {by} may have copied"
+            else:
+                said = f"began at {at}, the commit {note}: {other.member} had"
+                said = f"{said} committed {made.offset} after that"
+                check = "A6" if at < made.offset else "A4"
+                low = min(at, made.offset)
+                yield _finding(check, epoch, low, said, Basis.COMMITS)
+                return
+        elif has_moved and other is not epoch and not _is_earlier(epoch, other):
+            why = f"{began}, and so did {other.member}: nothing says which was first"
+        yield from ((check, why) for check in ("A4", "A6") if why)
+
+
+def _is_earlier(one: Epoch, other: Epoch) -> bool:
+    if one.member == other.member:
+        return one.owned.n < other.owned.n
+    is_numbered = one.is_numbered and other.is_numbered
+    return is_numbered and (one.owned.generation or 0) < (other.owned.generation or 0)
+
+
+def _was_before(owner: Epoch, made: Committed, epoch: Epoch) -> bool:
+    # Whether a commit was done when an ownership asked what is committed. Of a generation
+    # that is over the broker takes none.
+    asked = 0 if epoch.began is None else epoch.began.asked
+    is_answered = owner.member != epoch.member or made.n < asked
+    return _is_earlier(owner, epoch) and is_answered
+
+
+def _copied_by(case: Case, epoch: Epoch) -> str:
+    # Who else committed the offset at which an ownership began, perhaps with the metadata
+    # of the first; "" if nobody did.
+    began = epoch.began
+    found = None if began is None else _NOTE.fullmatch(began.by)
+    if began is None or found is None:
+        return ""
+    maker, entry = found[1], int(found[2])
+    part = case.parts.get(maker)
+    made = None if part is None else part.epoch_at(entry)
+    known = {(epoch.member, epoch.owned.n), (maker, made.owned.n if made else 0)}
+    for name, one in case.parts.items():
+        for commit in one.commits:
+            if commit.offset == began.answered and (name, commit.own or 0) not in known:
+                return name
+    return ""
+
+
+def _without_commit(case: Case) -> Iterator[Unjudged]:
+    # Ownerships that found nothing committed, though somebody had committed.
+    nothing = [one for one in case.epochs if _found_nothing(one)]
+    first = _first_commits(case) if nothing else []
+    why = ""
+    for epoch in nothing:
+        for owner, made in first:
+            if not epoch.was_sought and _was_before(owner, made, epoch):
+                why = (
+                    f"{epoch.member} found nothing committed, and {owner.member} had "
+                    f"committed {made.offset} before: the group's offsets were deleted "
+                    "in between, or the client did not read them"
+                )
+    both = [one.member for one in nothing if one.has_committed]
+    if not why and len(both) > 1:
         why = (
-            f"{names} both found nothing committed, and committed: the group's offsets "
-            "were deleted in between"
+            f"{both[0]} and {both[1]} both found nothing committed, and committed: the "
+            "group's offsets were deleted in between, or neither had committed when the "
+            "other began"
         )
-        yield from ((check, why) for check in OF_ALL)
+    yield from ((check, why) for check in OF_ALL if why)
+
+
+def _first_commits(case: Case) -> list[tuple[Epoch, Committed]]:
+    # The first commit of each member, with its ownership.
+    several = (
+        next(
+            (
+                (epoch, one)
+                for epoch in part.epochs
+                for one in part.commits.of(epoch.owned.n)
+                if one.is_done and one.is_owned
+            ),
+            None,
+        )
+        for part in case.parts.values()
+    )
+    return [one for one in several if one is not None]
 
 
 def _found_nothing(epoch: Epoch) -> bool:

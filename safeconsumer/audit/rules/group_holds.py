@@ -13,6 +13,11 @@ from safeconsumer.audit.rules.rule import Unjudged
 
 def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     """Yield what was done under them, and what may have been."""
+    wrong = case.with_wrong_clocks if case.bounds else ()
+    for name in wrong:
+        if case.parts[name].delivered if check == "G2" else case.parts[name].begun:
+            why = f"{name} measured a broker's clock that is behind records it had"
+            yield check, why
     for bounds in case.bounds:
         scope = bounds.span.scope
         for found in under_hold(case, check, bounds):

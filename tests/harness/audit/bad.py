@@ -75,7 +75,7 @@ def _do(told, verb, values, named):  # noqa: C901, PLR0912 - one verb each
             told.ahead = None
         case "measures":
             told.then("clock", least=values[0], most=values[-1])
-            told.ahead = None
+            told.ahead, told.written_ahead = None, min(values[-1], 0.0)
         case "asks":
             told.asks(TP, *values)
         case "acked":

@@ -19,6 +19,7 @@ class Telling:
         self.ahead = 0.0  # the broker's clock, as it is measured in the end
         head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
+        self.written_ahead = 0.0  # the same when records came, where that is below 0
         self._calls = 0
         self._polling = None
 
@@ -82,7 +83,8 @@ class Telling:
         after, asked = self._polling or (0, 0.0)
         self._polling = None
         run = {"first": start, "last": end - 1, "count": end - start}
-        run |= {"after": after, "asked": asked, "written": self.at, **more}
+        run |= {"after": after, "asked": asked, "written": self.at + self.written_ahead}
+        run |= more
         return self.then("deliver", tp=tp, from_=start, next=end, **run)
 
     def begin(self, tp, offset, lane="", **more):
@@ -131,7 +133,7 @@ class Operator(Telling):
 
     def __init__(self):
         super().__init__("operator", group="")
-        self.spans, self.targets = [], set()
+        self.spans, self.targets = [], {}
 
     def held(self, start, end=math.inf, scope="orders", owner="alice"):
         """Hold a scope from one time to another, by the broker's clock."""
@@ -139,9 +141,10 @@ class Operator(Telling):
         self.spans.append(Span(start=start, end=end, **named))
         return self
 
-    def resets(self, tp, offset, owner="alice"):
-        """Move the group to an offset, in some hold of it."""
-        self.targets.add(("g", f"operator:{owner}", tp, offset))
+    def resets(self, tp, offset, owner="alice", start=-math.inf, end=math.inf):
+        """Move the group to an offset, in some hold of it, from one time to another."""
+        target = "g", f"operator:{owner}", tp, offset
+        self.targets.setdefault(target, []).append((start, end))
         return self
 
 
@@ -152,7 +155,7 @@ def control_in(fleet):
         return None
     return Control(
         spans=tuple(span for one in operators for span in one.spans),
-        targets=frozenset(found for one in operators for found in one.targets),
+        targets={k: v for one in operators for k, v in one.targets.items()},
     )
 
 

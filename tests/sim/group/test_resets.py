@@ -1,6 +1,7 @@
 """G10: an operator moves the offsets of a running group, under a hold of it."""
 
 import asyncio
+import math
 
 import pytest
 from attrs import evolve
@@ -826,8 +827,9 @@ def test_the_audit_accepts_a_reset_that_the_holds_topic_confirms(
     operator.end("t")
     lab.until(lambda: lab.committed(T) == 30)
     one.stop()
-    targets = {(GROUP, "operator:alice", "t:0", target)} if is_confirmed else ()
-    settings = Settings(control=audited.Control(targets=frozenset(targets)))
+    key = GROUP, "operator:alice", "t:0", target
+    targets = {key: [(-math.inf, math.inf)]} if is_confirmed else {}
+    settings = Settings(control=audited.Control(targets=targets))
     (verdict,) = check(
         [read(path) for path in tmp_path.glob("*.journal")], settings
     ).values()
