@@ -13,7 +13,7 @@ from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.results import Settings
-from safeconsumer.cli import against, records
+from safeconsumer.cli import records
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, JournalError
@@ -248,7 +248,7 @@ def test_a_broker_that_falls_silent_while_topics_are_read_is_said(clients, monke
             broker.freeze()
             return found
 
-    monkeypatch.setattr(against, "KafkaConsumer", Silenced)
+    monkeypatch.setattr(records, "KafkaConsumer", Silenced)
     monkeypatch.setattr(records, "_PATIENCE", 2)
     # No request of its client ends before this test's time does.
     more = patient(3_600_000, connections_max_idle_ms=7_200_000)
@@ -272,7 +272,7 @@ def test_records_that_are_deleted_while_topics_are_read_are_said(clients, monkey
                 admin.delete_records({TopicPartition(topic, 0): 10})
             return found
 
-    monkeypatch.setattr(against, "KafkaConsumer", Deleted)
+    monkeypatch.setattr(records, "KafkaConsumer", Deleted)
     with pytest.raises(CommandError, match="deleted while their topic was read"):
         topic_journal(config, [(topic, 0)])
 

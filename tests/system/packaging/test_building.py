@@ -83,7 +83,7 @@ def test_an_index_page_has_addresses_and_links_that_work(tmp_path):
     pictures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", readme)
     assert all(one.startswith(f"{home}/raw/c0ffee/design/") for one in pictures)
     assert len(pictures) == README_PICTURES
-    assert f"]({home}/blob/c0ffee/design/README.md)" in readme
+    assert f"]({home}/blob/c0ffee/CONTRIBUTING.md)" in readme
 
 
 README_PICTURES = len(re.findall(r"!\[", (ROOT / "README.md").read_text("utf-8")))
