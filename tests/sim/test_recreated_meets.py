@@ -24,7 +24,9 @@ each_reset = pytest.mark.parametrize("reset", ["earliest", "latest"])
 AUTOMATIC = {"enable_auto_commit": True, "auto_commit_interval_ms": 500}
 
 
-@each_reset
+@pytest.mark.parametrize(
+    "reset", ["latest", pytest.param("earliest", marks=pytest.mark.nightly)]
+)
 @both_protocols
 def test_who_gains_it_goes_on_at_the_commit_of_the_new_topic(lab, assignor, reset):
     """Its metadata are older than the topic; the member before it has read and committed."""
@@ -113,7 +115,9 @@ def test_short_polls_commit_before_a_join_while_something_is_held(lab, assignor,
     assert other.records == []
 
 
-@pytest.mark.parametrize("is_paused", [True, False])
+@pytest.mark.parametrize(
+    "is_paused", [True, pytest.param(False, marks=pytest.mark.nightly)]
+)
 def test_a_slow_handler_notices_it(lab, is_paused):
     """It has records in hand, none of its fetches is in flight, and no pause is needed."""
     (tp,) = lab.topic("t", records=OLD)
@@ -242,7 +246,9 @@ def test_the_commit_of_the_new_topic_counts(lab, reset):
     assert {begins for *_, begins in reader.told()} <= {"committed"}
 
 
-@each_reset
+@pytest.mark.parametrize(
+    "reset", ["earliest", pytest.param("latest", marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("how", SEEKS)
 def test_a_position_that_the_program_sets_stays(lab, reset, how):
     """It assigns again and seeks; its metadata are older than the topic and its commit."""

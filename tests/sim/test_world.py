@@ -226,7 +226,10 @@ def drawing():
 
 
 @pytest.mark.usefixtures("drawing")
-@pytest.mark.parametrize(("seed", "preempt"), [(0, 0.0), (1, 0.05)])
+@pytest.mark.parametrize(
+    ("seed", "preempt"),
+    [pytest.param(0, 0.0, marks=pytest.mark.nightly), (1, 0.05)],
+)
 def test_the_same_seed_is_the_same_history(seed, preempt):
     """Every request comes at the same microsecond, from the same client, once more."""
     first = play(_life_of_a_group, seed, nodes=3, preempt=preempt)

@@ -783,6 +783,7 @@ def test_stop_ends_what_it_has_where_no_broker_answers(team, loop):
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 @pytest.mark.parametrize("whose", ["the control reader's", "its own"])
 def test_stop_ends_all_where_a_fetch_waits_to_be_repeated(team, loop, whose):
     """Aiokafka's own ``stop()`` ends cancelled there, with its connections open."""

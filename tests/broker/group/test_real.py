@@ -143,6 +143,7 @@ def test_compaction_that_really_runs(team):
     assert consumer.quiet() == {team.partitions[0]}
 
 
+@pytest.mark.nightly
 def test_what_happened_lately_is_not_compacted(team):
     """Nor the hold before a lift, without which the lift would be one of nothing."""
     name = f"journal-{team.group}"

@@ -16,7 +16,7 @@ PLACES = ("planned", "read", "written")
 
 
 @pytest.mark.contract("S9")
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.nightly)])
 def test_killed_in_batches_under_holds_that_change(
     kafka_broker, operator, tmp_path, kills
 ):

@@ -53,7 +53,10 @@ def others():
     "options",
     [
         ("-p", "no:xdist"),
-        ("-n", "2", "--cov=safeconsumer.testing.fixtures", "--cov-report="),
+        pytest.param(
+            ("-n", "2", "--cov=safeconsumer.testing.fixtures", "--cov-report="),
+            marks=pytest.mark.nightly,
+        ),
     ],
     ids=["no xdist", "cov and xdist"],
 )
