@@ -17,7 +17,12 @@ from tests.harness.waiting import wait_for
 pytestmark = pytest.mark.java_brokers
 
 PROTOCOLS = pytest.mark.parametrize(
-    "protocol", ["range", "cooperative-sticky", NEWER], ids=["eager", "coop", "848"]
+    "protocol",
+    [
+        pytest.param("range", id="eager"),
+        pytest.param("cooperative-sticky", id="coop", marks=pytest.mark.nightly),
+        pytest.param(NEWER, id="848"),
+    ],
 )
 OWNER = ("--owner", "alice")
 WAIT = "60s"
