@@ -175,6 +175,7 @@ def test_it_is_unread_until_something_was_read(lab):
     assert lab.committed(tp) == 20
 
 
+@pytest.mark.nightly
 def test_nothing_is_kept_of_what_was_fetched_with_a_held_partition(lab):
     held, *others = lab.topic("t", 21)
     reader = Reader(lab, SafeConsumer, tps=[held, others[0]])

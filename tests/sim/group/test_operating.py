@@ -295,6 +295,7 @@ def test_history_tells_what_was_done(team):
 
 
 @played(work)
+@pytest.mark.nightly
 def test_a_history_since_a_moment_is_no_proof(team):
     """A hold from before it may stand, so an audit judges by none of it."""
     pause(team, team.topic)
