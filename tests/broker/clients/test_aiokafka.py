@@ -44,6 +44,7 @@ from tests.harness.group.aiokafka import (
     AiokafkaMember,
     Loop,
     aiokafka,
+    owned_by,
     settings_of,
 )
 from tests.harness.group.team import run
@@ -79,6 +80,11 @@ class Member:
     def join(self, topic):
         self.call("subscribe", [topic])
         self.run("start")
+
+    @property
+    def assignment(self):
+        """What it owns."""
+        return owned_by(self.consumer)
 
     def taken(self, condition, what="records"):
         """Ask for records until a condition holds; return where those that came were."""
@@ -131,7 +137,7 @@ def of(came, partition):
 
 
 def is_assigned(team, one):
-    return lambda _: len(one.consumer.assignment()) == len(team.partitions)
+    return lambda _: len(one.assignment) == len(team.partitions)
 
 
 # ---------------------------------------------------------------- a held group
@@ -404,7 +410,7 @@ def test_a_pause_lasts_through_rebalances_that_give_its_partition_back(
     one.taken(count(20))
     one.run("commit")
     with AiokafkaMember(loop, team, "z", assignor) as other:
-        one.taken(lambda _: len(other.assignment) == 2)
+        one.taken(lambda _: len(other.assignment) == len(one.assignment) == 2)
         kept, given = sorted(one.consumer.assignment())
         one.call("pause", kept, given)
     one.taken(is_assigned(team, one))

@@ -102,6 +102,12 @@ def aiokafka(
     return kind(*topics, control=control, **settings)
 
 
+def owned_by(consumer):
+    """Return the partitions to which a consumer has applied its holds."""
+    owned = consumer._member.ledger.owned()
+    return frozenset(TopicPartition(*tp) for tp in owned)
+
+
 class AiokafkaMember:
     """
     A member that asks for records in a task of its own, and keeps what it gets.
@@ -138,8 +144,7 @@ class AiokafkaMember:
     @property
     def assignment(self):
         """What it owns."""
-        owned = self.consumer._member.ledger.owned()
-        return frozenset(TopicPartition(*tp) for tp in owned)
+        return owned_by(self.consumer)
 
     async def _read(self):
         async for one in self.consumer:
