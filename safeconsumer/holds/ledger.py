@@ -67,7 +67,7 @@ class PauseLedger:
 
     Attributes:
         wakers: called, under no lock, when partitions become quiet or begin to flow.
-        lookers: called, under no lock of ours, at each change, before its call goes on.
+        observers: called, under no lock of ours, at each change, before its call goes on.
         on_reassigned: called at each change of the assignment, as a watcher is.
         carried: the partitions whose pauses the group knows, so that their next owners
             get them; None: no pause is handed over.
@@ -91,7 +91,7 @@ class PauseLedger:
         self._ids: dict[str, Any] = {"client_id": client_id, "group_id": group_id}
         self._clock, self._wall = clock or time.monotonic, wall or time.time
         self.wakers: list[Callable[[], None]] = []
-        self.lookers: list[Callable[[], None]] = []
+        self.observers: list[Callable[[], None]] = []
         self.on_reassigned: Callable[[Reassignment], object] | None = None
         self.carried: frozenset[TopicPartition] | None = None
         self._watcher: Watcher | None = None
@@ -405,7 +405,7 @@ class PauseLedger:
         if self._unannounced:
             self._announce_rest()
         if self._version != version:
-            for look in tuple(self.lookers):
+            for look in tuple(self.observers):
                 look()
         if self._moves != moves:
             self.wake()

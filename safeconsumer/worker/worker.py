@@ -469,14 +469,14 @@ class Worker:
 
     def _obey_others(self) -> None:
         self._client.membership.busy = self._engine.kept.busy
-        self._client.membership.ledger.lookers.append(self._decisions.obey)
+        self._client.membership.ledger.observers.append(self._decisions.obey)
 
     def _stop_obeying(self) -> None:
-        lookers = self._client.membership.ledger.lookers
+        observers = self._client.membership.ledger.observers
         with contextlib.suppress(
             ValueError
         ):  # another thread has ended it, or it fails
-            lookers.remove(self._decisions.obey)
+            observers.remove(self._decisions.obey)
 
     def _work(self) -> None:
         self._look_for_a_stop()  # stopped before it began, it joins no group

@@ -152,7 +152,7 @@ def test_a_call_makes_no_view():
     """Ten thousand partitions are resumed one by one: what is quiet is found by a look."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS, AUDIT)
-    lab.ledger.lookers.clear()
+    lab.ledger.observers.clear()
     lab.lift(ORDERS)
     lab.resume(AUDIT)
     lab.ledger.remove_owner("app")

@@ -154,7 +154,7 @@ def test_a_poll_of_which_nothing_changes_is_no_change():
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     looks = []
-    lab.ledger.lookers.append(lambda: looks.append(1))
+    lab.ledger.observers.append(lambda: looks.append(1))
     view = lab.ledger.view()
     lab.poll([A])
     assert lab.ledger.view() is view

@@ -209,7 +209,7 @@ def test_who_queued_a_change_goes_on_when_all_have_seen_it():
 
     trap = lab.ledger.queue = _Trap()
     trap.then = lambda: (other.start(), inside.wait(20))
-    lab.ledger.lookers.append(look)
+    lab.ledger.observers.append(look)
     lab.hold(ORDERS)
     assert seen == [threading.current_thread().name]
     told.set()

@@ -264,7 +264,7 @@ class World:
         self.gated = set()
         self.woken = 0
         lab.told.events.clear()
-        lab.ledger.lookers.append(self.look)
+        lab.ledger.observers.append(self.look)
         lab.ledger.wakers.append(self.wake)
         lab.ledger.on_reassigned = self.reassigned
         lab.ledger.watch(self.gated.update)
