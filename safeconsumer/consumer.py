@@ -541,7 +541,7 @@ class SafeConsumer(UpstreamConsumer):
     ) -> None:
         def change() -> None:
             UpstreamConsumer.subscribe(self, topics, pattern, listener)
-            self._safe_ledger.choose_anew()
+            self._safe_ledger.subscription_changed()
             self._iterator = None
 
         self._safe_iteration.ended_by(change)
@@ -591,7 +591,7 @@ class SafeConsumer(UpstreamConsumer):
         written = self._safe_written(lambda it: it.calling("unsubscribe", {}))
         with written, self._coordinator.reassigning():
             self._safe_iteration.ended_by(super().unsubscribe)
-            self._safe_ledger.choose_anew()
+            self._safe_ledger.subscription_changed()
 
     def assignment(self) -> set[TopicPartition]:
         """

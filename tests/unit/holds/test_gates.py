@@ -28,7 +28,7 @@ def late(lab):
 
 
 def again(lab):
-    lab.ledger.choose_anew()
+    lab.ledger.subscription_changed()
 
 
 def resume_nothing(lab):

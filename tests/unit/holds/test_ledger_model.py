@@ -112,7 +112,7 @@ class Both:
             assert is_gating == (self.naive.stood is not None)
 
     def choose_anew(self):
-        self.lab.ledger.choose_anew()
+        self.lab.ledger.subscription_changed()
         self.naive.choose_anew()
 
     def read(self):
