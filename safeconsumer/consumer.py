@@ -36,7 +36,7 @@ from safeconsumer._kafka.pausing.listeners import (
 )
 from safeconsumer._kafka.polling import UPSTREAM_NEXT, Polling
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
-from safeconsumer.errors.faces import ConcurrentPollError
+from safeconsumer.errors.kafka_python import ConcurrentPollError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event, prepare
 from safeconsumer.holds.explain import explain_lines

@@ -9,7 +9,7 @@ from kafka.consumer.subscription_state import SubscriptionType
 from kafka.structs import TopicPartition
 
 from safeconsumer._interrupts import is_of_handler
-from safeconsumer.errors.faces import NotConsumedError
+from safeconsumer.errors.kafka_python import NotConsumedError
 from safeconsumer.holds.hold import HoldKey
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Partition, Scope, Topic

@@ -21,7 +21,7 @@ class SafeConsumerError(Exception):
         return Exception.__str__(self)
 
     def __init_subclass__(cls) -> None:
-        if cls.__module__ in {__name__, f"{_PUBLIC}.faces"}:
+        if cls.__module__ in {__name__, f"{_PUBLIC}.kafka_python"}:
             cls.__module__ = _PUBLIC
 
 

@@ -45,7 +45,7 @@ from safeconsumer._kafka.pausing.notes import Notes
 from safeconsumer._kafka.pausing.subscription import ConsumedOffsets, LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
-from safeconsumer.errors.faces import CommitRefusedError
+from safeconsumer.errors.kafka_python import CommitRefusedError
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause, Owned
 from safeconsumer.holds.table import rebalanced

@@ -23,7 +23,7 @@ from safeconsumer._kafka.pausing.stamps import Stamped, StampedOffsets, is_of
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
-from safeconsumer.errors.faces import CorruptBatchError
+from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.holds.ownership import Owned
 
 # Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).

@@ -9,7 +9,7 @@ import pytest
 
 import safeconsumer
 from safeconsumer import SafeConsumerError, errors
-from safeconsumer.errors import base, faces
+from safeconsumer.errors import base, kafka_python
 from safeconsumer.worker import WorkerControl, handlers
 from tests.harness.listing import short
 
@@ -49,7 +49,7 @@ def test_a_name_is_there(module):
     assert not hasattr(found, "nothing_of_that_name")
 
 
-@pytest.mark.parametrize("module", [base, faces, handlers], ids=short)
+@pytest.mark.parametrize("module", [base, kafka_python, handlers], ids=short)
 def test_every_error_of_ours_is_public(module):
     """A traceback names it as users import it, and a pickled one is found there."""
     for name, one in vars(module).items():
