@@ -1,13 +1,13 @@
 """
-Knows to which offsets a group's partitions are to be moved, for one member of it.
+Knows the offsets to which a member has to move partitions of its group.
 
-A reset is a field of a hold's record, and stands exactly as long as the hold. While it does
-nothing is delivered, so that an owner that moves a partition once more is never noticed;
-once the hold is lifted nobody moves it. Whether a partition was moved is not kept anywhere:
-it was if the group has committed the target.
+A reset is a field of a hold's record, and lasts exactly as long as the hold. Meanwhile the
+partition delivers nothing, so an owner may move it once more without an effect; once the
+hold is lifted no member moves it. No record says whether a partition was moved: it was if
+the group has committed the target.
 
-From the record on this member holds the partitions of a reset itself, by an owner of its
-own, until it has moved them:
+From the record on this member also holds the partitions of a reset itself, under the owner
+``RESET``, until it has moved them:
 
 =======================  ==================================================================
 The hold                 What the member does with a partition that it owns
