@@ -71,7 +71,7 @@ def what_a_poll_may_put_back_outlives_a_seek(patch):
 
 
 def gates_wait_for_the_poll(patch):
-    patch.setattr(Table, "lifted", lambda table, *_, **__: table)
+    patch.setattr(Table, "after_lifting", lambda table, *_, **__: table)
 
 
 def who_comes_takes_the_next_event(patch):
