@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from safeconsumer import events
 from safeconsumer.holds.hold import APP, Hold, Lifetime
-from safeconsumer.holds.ownership import Cause, Reassignment, difference
+from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Topic
 from safeconsumer.holds.view import Holds
 from tests.harness.holds.lab import LedgerLab, assign_to, handed
@@ -260,40 +260,3 @@ def test_what_overlaps_a_scope(placed, scope):
 
 def _held(scope):
     return Hold(scope=scope)
-
-
-A, B, C = ("orders", 0), ("orders", 1), ("audit", 0)
-
-
-def owned(names, before):
-    return {tp: before.get(tp, object()) for tp in names}
-
-
-@quick
-@given(st.lists(assignments, max_size=10))
-def test_what_stays_is_kept_and_all_else_is_gained_or_departed(several):
-    before = {}
-    for assignment in several:
-        after = owned(assignment, before)
-        change = difference(before, after)
-        assert change.kept == after.keys() & before.keys()
-        assert change.gained == after.keys() - before.keys()
-        assert change.departed == before.keys() - after.keys()
-        before = after
-
-
-def test_another_ownership_of_a_partition_has_departed_and_is_gained():
-    """It is told by the object alone, whatever that equals."""
-    before, after = {A: [], B: []}, {A: [], C: []}
-    after[B] = before[B]
-    assert difference(before, after) == Reassignment(
-        kept=frozenset({B}), gained=frozenset({A, C}), departed=frozenset({A})
-    )
-
-
-def test_the_same_assignment_is_the_same_mapping():
-    """In whatever order it comes: what looks at it each time finds no change."""
-    lab = LedgerLab(owns=[A, B])
-    before = lab.ledger.owned()
-    assign_to(lab.ledger, [B, A])
-    assert lab.ledger.owned() is before
