@@ -47,8 +47,10 @@ def half_has_left(lab, assignor=EAGER, *, drains=False):
 @pytest.mark.parametrize("drains", [True, False])
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_a_commit_that_names_what_is_not_owned_is_refused(lab, assignor, *, drains):
-    """P17: by an error of both families that says which; nothing is sent, nor the rest."""
+def test_commit_that_names_an_unowned_partition_is_refused_whole(
+    lab, assignor, *, drains
+):
+    """P17: the error is of both families and names the partition; no request is sent."""
     reader, other, kept, left = half_has_left(lab, assignor, drains=drains)
     before = sent(lab)
     with pytest.raises(CommitFailedError) as caught:
@@ -66,7 +68,7 @@ def test_a_commit_that_names_what_is_not_owned_is_refused(lab, assignor, *, drai
 @pytest.mark.parametrize("is_known", [True, False], ids=["found", "not found"])
 @simulated(seeds=1, nightly=2)
 def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known):
-    """P17: to the callback in the next poll, whether the coordinator is known or not."""
+    """P17: the next poll calls the callback, whether the coordinator is known or not."""
     reader, other, kept, left = half_has_left(lab)
     given = []
     if not is_known:
@@ -85,8 +87,8 @@ def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known)
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab):
-    """P17: 1. The broker loads its groups. 2. The partition leaves. 3. It answers."""
+def test_retried_commit_is_refused_after_its_partition_has_left(lab):
+    """P17: 1. The broker loads its groups. 2. The partition leaves. 3. The broker answers."""
     tps = lab.topic("t", 2, records=100)
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
     reader.until(lambda: len(reader.log) == 200)
@@ -117,10 +119,10 @@ def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab):
 @pytest.mark.parametrize("is_awaited", [True, False])
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_what_a_listener_is_told_of_is_owned_while_it_runs(
+def test_commit_in_a_listener_of_its_revoked_partitions_is_sent(
     lab, assignor, *, is_awaited, is_known
 ):
-    """P17: what it asks for goes out, though it may have ended by then."""
+    """P17: the listener may have ended by then."""
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     futures = []
@@ -148,8 +150,8 @@ def test_what_a_listener_is_told_of_is_owned_while_it_runs(
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_listener_that_ended_owns_nothing_any_more(lab):
-    """P17: in a cooperative rebalance what it was told of has left by then."""
+def test_commit_of_revoked_partitions_after_the_listener_is_refused(lab):
+    """P17: a cooperative rebalance has taken them by then."""
     told = []
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
@@ -163,8 +165,8 @@ def test_a_listener_that_ended_owns_nothing_any_more(lab):
 
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_what_is_lost_is_not_owned(lab, assignor):
-    """P17: a commit in ``on_partitions_lost`` is refused, and its request never goes out."""
+def test_commit_in_on_partitions_lost_is_refused(lab, assignor):
+    """P17: its request is never sent."""
     lab.topic("t", 1, records=10)
     futures = []
     reader = Reader(lab, SafeConsumer, assignor=assignor, session_timeout_ms=6000)
@@ -185,7 +187,7 @@ def test_what_is_lost_is_not_owned(lab, assignor):
     assert sent(lab) == before
 
 
-def test_a_commit_before_the_first_join_says_what_is_missing(lab):
+def test_commit_before_the_first_join_is_refused_with_the_reason(lab):
     (tp,) = lab.topic("t", 1, records=1)
     reader = Reader(lab, SafeConsumer, "t")
     with pytest.raises(NotOwnedError, match="has not joined its group yet"):
@@ -195,7 +197,7 @@ def test_a_commit_before_the_first_join_says_what_is_missing(lab):
 
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_close_commits_and_its_listener_too(lab, assignor):
+def test_close_commits_and_then_lets_its_listener_commit(lab, assignor):
     (p0,) = lab.topic("t", 1, records=10)
     futures = []
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
@@ -217,7 +219,7 @@ def test_close_commits_and_its_listener_too(lab, assignor):
 
 
 @simulated(seeds=1, nightly=2)
-def test_only_a_subscription_owns(lab):
+def test_commit_without_a_subscription_may_name_any_partition(lab):
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, tps=[p0], group_id=GROUP)
     reader.consumer.commit({p1: at(5)})
@@ -232,8 +234,8 @@ def test_only_a_subscription_owns(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_member_that_is_joining_hears_what_it_heard_before(lab):
-    """Of what it owns: kafka-python's error, which says that a poll will do."""
+def test_commit_during_a_join_raises_kafka_pythons_error(lab):
+    """Its text says that a poll completes the join."""
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, "t")
     reader.until(lambda: len(reader.log) == 10)
@@ -246,8 +248,8 @@ def test_a_member_that_is_joining_hears_what_it_heard_before(lab):
     late.end()
 
 
-def test_what_is_no_commit_is_a_type_error(lab):
-    """At once, whether the coordinator is known or not; kafka-python's is logged only."""
+def test_commit_of_wrong_types_raises_type_error_at_once(lab):
+    """kafka-python logs it only."""
     (p0,) = lab.topic("t", 1)
     reader = Reader(lab, SafeConsumer, "t")
     reader.owns([p0])

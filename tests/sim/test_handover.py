@@ -67,8 +67,8 @@ def values(team, *members):
 @pytest.mark.contract("G7")
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=1, nightly=2)
-def test_a_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
-    """G7: through two more owners; plain resume() lifts it; it does not come back."""
+def test_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
+    """G7: the pause moves through two more owners, and does not come back after resume()."""
     team = Team(lab)
     first = team.joins("a", assignor=assignor)
     first.owns(4)
@@ -100,8 +100,7 @@ def test_a_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
 
 @pytest.mark.contract("G7")
 @simulated(seeds=1, nightly=2)
-def test_only_the_applications_own_pauses_travel(lab):
-    """G7: not those of other owners, of topics, or with a limit."""
+def test_pauses_of_other_owners_of_topics_and_with_limits_are_not_handed_over(lab):
     team = Team(lab, 2)
     first = team.joins("a")
     first.owns(2)
@@ -118,7 +117,7 @@ def test_only_the_applications_own_pauses_travel(lab):
 
 
 @pytest.mark.contract("G7")
-def test_off_hands_nothing_over(lab):
+def test_handover_off_hands_no_pause_over(lab):
     team = Team(lab, 2)
     first = team.joins("a", pause_handover="off")
     first.owns(2)
@@ -133,8 +132,8 @@ def test_off_hands_nothing_over(lab):
 
 @pytest.mark.parametrize("what", ["pause", "resume"])
 @simulated(seeds=1, nightly=2)
-def test_what_a_listener_does_before_the_join_travels(lab, what):
-    """The join tells what is so when JoinGroup is sent, not what was so before."""
+def test_pause_and_resume_in_a_listener_before_the_join_are_handed_over(lab, what):
+    """The join has the state when JoinGroup is sent."""
     team = Team(lab, 2)
     acts = []
     revoked = Listener(revoked=lambda _: acts.pop()() if acts else None)
@@ -167,8 +166,8 @@ def behind_joingroup(lab, team):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_pause_behind_joingroup_stays_with_its_owner(lab):
-    """It is in no join: the partition is quiet when it returns, and it is told."""
+def test_pause_after_joingroup_stays_with_its_owner_and_is_reported(lab):
+    """The partition is quiet when it returns."""
     team = Team(lab, 2)
     first, second = behind_joingroup(lab, team)
     second.owns(1)
@@ -187,8 +186,8 @@ def test_a_pause_behind_joingroup_stays_with_its_owner(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab):
-    """It merges nothing, and is not stopped by what members of ours tell."""
+def test_pause_under_a_plain_leader_stays_with_its_owner(lab):
+    """Our members' user data does not disturb the leader."""
     team = Team(lab)
     plain = team.joins("plain", KafkaConsumer)
     plain.owns(4)
@@ -209,7 +208,7 @@ def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab):
         one.stop()
 
 
-def test_marks_that_were_left_out_stay_with_their_owner(lab):
+def test_pauses_beyond_the_size_limit_stay_with_their_owner(lab):
     team = Team(lab, 2)
     most, handover.MOST_BYTES_OF_A_GENERATION = handover.MOST_BYTES_OF_A_GENERATION, 1
     try:
@@ -229,8 +228,8 @@ def test_marks_that_were_left_out_stay_with_their_owner(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_pause_of_all_that_is_assigned_is_not_handed_over_and_says_so(lab):
-    """G7: the next owner goes on with it; who asked for the hand-over is warned."""
+def test_whole_pause_is_not_handed_over_and_is_a_warning(lab):
+    """G7: the next owner's partitions flow."""
     team = Team(lab, 4)
     first = team.joins("a")
     first.owns(4)
@@ -255,8 +254,10 @@ LEAVING = {
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
 @pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
-def test_unsubscribing_leaves_pauses_where_they_are(lab, leave, *, is_known):
-    """No join carries them, and assign() would ask for none."""
+def test_unsubscribe_and_assign_leave_strict_pauses_with_their_owner(
+    lab, leave, *, is_known
+):
+    """No join carries them."""
     team = Team(lab, 2)
     first = team.joins("a")
     first.owns(2)

@@ -247,13 +247,8 @@ def of_the_day():
 @pytest.mark.contract("P2", "P3", "P6", "P7")
 @pytest.mark.parametrize("case", params(ALONE + BESIDE, {*of_the_day()}))
 @simulated(seeds=1, nightly=2)
-def test_a_program_as_people_write_it(lab, case):
-    """
-    Alone it fares as the table says.
-
-    Beside somebody else's hold or a gate nothing comes of what these keep, and nothing
-    goes wrong that does not without them, while they last and after that.
-    """
+def test_program_fares_as_the_table_says(lab, case):
+    """Beside somebody else's hold or a gate, these are obeyed and nothing else goes wrong."""
     verdict, disobeyed = case.played(lab, SafeConsumer)
     _, alone = case.known()
     assert disobeyed == []
@@ -268,14 +263,14 @@ STOCK = [case for case in ALONE if not PROGRAMS[case.program].is_ours_only]
 
 @pytest.mark.parametrize("case", params(STOCK, STOCK[::15]))
 @simulated(seeds=1, nightly=10)
-def test_a_program_as_people_write_it_with_kafka_python(lab, case):
+def test_program_fares_with_kafka_python_as_the_table_says(lab, case):
     known, _ = case.known()
     verdict, _ = case.played(lab, KafkaConsumer)
     assert verdict in ({"L", "."} if known == "?" else {known})
 
 
-def test_what_is_right_on_kafka_python_is_right_here():
-    """By the table, but for what is excepted by name; the exceptions are all needed."""
+def test_program_that_is_right_on_kafka_python_is_right_here_unless_excepted():
+    """All exceptions are needed."""
     worse = {
         f"{name}, {situation}"
         for name, cells in rows().items()
@@ -285,7 +280,7 @@ def test_what_is_right_on_kafka_python_is_right_here():
     assert worse == set().union(*EXCEPTED.values())
 
 
-def test_it_leaks_only_where_kafka_python_leaks():
+def test_program_leaks_only_where_kafka_python_leaks():
     cells = [cell for row in rows().values() for cell in row.values()]
     ours = [cell.split("/") for cell in cells]
     assert [one for one in ours if "L" in one[1] and "L" not in one[0]] == []

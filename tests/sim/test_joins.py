@@ -59,7 +59,7 @@ def commit(reader, tp, offset):
 @stock_fails(FORGOTTEN)
 @both_protocols
 def test_a_changed_subscription_whose_join_outlasts_its_poll(lab, kind, assignor):
-    """The polls that follow finish it, and what was paused stays so."""
+    """The next polls finish the join, and paused partitions stay paused."""
     old, new = lab.topic("t", 2), lab.topic("u", 2, records=1)
     reader = Reader(lab, kind, "t", assignor=assignor)
     reader.owns(old, each=5)
@@ -115,8 +115,8 @@ def test_a_new_topic_while_another_member_is_slow(lab, assignor):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab):
-    """The member leaves by ``max_poll_interval_ms``; its IO thread does not spin."""
+def test_member_that_polls_too_late_leaves_without_spinning_and_joins_again(lab):
+    """It leaves after ``max_poll_interval_ms``."""
     reader, p0 = joined(lab)
     held_join(lab, reader).end()
     lab.sleep(1)
@@ -137,7 +137,7 @@ def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab):
 @stock_fails("it joins anew, and what it heard is thrown away")
 @simulated(seeds=1, nightly=2)
 def test_a_join_that_succeeded_between_two_polls_is_used(lab, kind):
-    """However rarely it polls: it is not repeated, and heartbeats go on meanwhile."""
+    """The next poll does not repeat it, and heartbeats go on meanwhile."""
     reader, p0 = joined(lab, kind)
     held_join(lab, reader).end()
     lab.sleep(120)
@@ -174,8 +174,8 @@ LEAVE = {
 @pytest.mark.contract("P22")
 @pytest.mark.parametrize("leave", LEAVE)
 @both_protocols
-def test_who_leaves_while_a_join_waits_for_others_leaves_soon(lab, assignor, leave):
-    """The group goes on without it: the other member has everything when it polls."""
+def test_member_that_leaves_during_a_join_leaves_at_once(lab, assignor, leave):
+    """The other member has everything when it polls."""
     other, reader = join_behind(lab, assignor)
     began = lab.now
     LEAVE[leave](reader.consumer)
@@ -186,8 +186,8 @@ def test_who_leaves_while_a_join_waits_for_others_leaves_soon(lab, assignor, lea
 
 @pytest.mark.contract("P22")
 @both_protocols
-def test_a_member_that_closes_in_a_later_join_leaves_soon(lab, assignor):
-    """It has read, and commits by itself; what it could not commit comes again."""
+def test_member_that_has_read_and_closes_during_a_join_leaves_at_once(lab, assignor):
+    """Records that it could not commit come again."""
     automatic = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
     lab.topic("t", 4, records=10)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor, **automatic)
@@ -214,8 +214,7 @@ def test_a_member_that_closes_in_a_later_join_leaves_soon(lab, assignor):
 
 @pytest.mark.contract("P22")
 @pytest.mark.parametrize("is_away", [True, False], ids=["away", "silent"])
-def test_a_close_in_a_join_does_not_wait_for_a_broker_that_is(lab, is_away):
-    """Three seconds at most, where nobody answers its LeaveGroup."""
+def test_close_during_a_join_waits_three_seconds_for_its_broker(lab, is_away):
     reader, _ = joined(lab)
     held_join(lab, reader)
     if is_away:
@@ -228,8 +227,7 @@ def test_a_close_in_a_join_does_not_wait_for_a_broker_that_is(lab, is_away):
     assert lab.now - began < 3.1
 
 
-def test_two_leavings_at_once_leave_the_coordinator_known(lab):
-    """Heartbeats leave, as no poll came, while the application unsubscribes."""
+def test_coordinator_stays_known_if_heartbeats_and_unsubscribe_leave_at_once(lab):
     reader, _ = joined(lab, max_poll_interval_ms=20_000, session_timeout_ms=10_000)
     held_join(lab, reader).end()
     lab.sleep(1)
@@ -242,8 +240,7 @@ def test_two_leavings_at_once_leave_the_coordinator_known(lab):
     reader.until(reader.consumer.assignment, seconds=60)
 
 
-def test_stocks_close_waits_for_a_join_that_waits(lab):
-    """For half a minute: what the mend of it is held against."""
+def test_kafka_pythons_close_during_a_join_waits_half_a_minute(lab):
     reader, _ = joined(lab, KafkaConsumer)
     held_join(lab, reader)
     began = lab.now
@@ -256,7 +253,7 @@ def test_stocks_close_waits_for_a_join_that_waits(lab):
 
 @simulated(seeds=1, nightly=2)
 def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab):
-    """A join for an older subscription holds nothing up once there is none at all."""
+    """A join for an older subscription delays no assignment by hand."""
     told = []
     reader, p0 = joined(lab, hooks=[lambda event: told.append(event.name)])
     lab.topic("u", 1)
@@ -279,8 +276,8 @@ def follow(lab, late):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_dropped_join_commits_and_revokes_nothing_again(lab):
-    """Its generation is not used for positions that others may have moved since."""
+def test_dropped_join_commits_and_revokes_nothing_again(lab):
+    """Others may have moved its positions since."""
     lab.topic("u", 1)
     told = []
     reader, _ = joined(
@@ -305,12 +302,12 @@ def test_a_dropped_join_commits_and_revokes_nothing_again(lab):
 
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_a_join_is_applied_when_the_subscription_has_only_grown(lab, assignor):
+def test_join_is_applied_if_the_subscription_has_only_grown_since(lab, assignor):
     """
-    What it assigned is subscribed still; the next join brings the rest.
+    The next join assigns the new topics.
 
-    With topics that match a pattern made one after the other no join would ever be
-    for the newest subscription, and nothing would flow.
+    If a program made topics that match its pattern one after the other, no join would ever
+    be for the newest subscription, and no record would come.
     """
     told = []
     hooks = [lambda event: told.append(event.name)]
@@ -344,10 +341,10 @@ def test_a_join_is_applied_when_the_subscription_has_only_grown(lab, assignor):
 @simulated(seeds=1, nightly=2)
 def test_membership_that_ends_inside_a_join_ends_the_ownership(lab, kind, api):
     """
-    Others may have had the partition meanwhile: it goes on at what is committed.
+    Reading goes on at the committed offset: others may have had the partition.
 
-    So if it was told that nobody knows it, and if a generation passed without it, as
-    where the answer to SyncGroup is lost: another member may have read on in that.
+    A broker that does not know the member ends it, and so does a generation without it,
+    as after a lost answer to SyncGroup: another member may have read on in that.
     """
     reader, p0 = joined(lab, kind)
     commit(reader, p0, 4)
@@ -360,8 +357,7 @@ def test_membership_that_ends_inside_a_join_ends_the_ownership(lab, kind, api):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_follower_with_nothing_new_goes_on_where_it_was(lab):
-    """It is answered with the generation that it has: nobody had its partition."""
+def test_follower_that_joins_without_a_new_generation_keeps_its_position(lab):
     lab.topic("t", 2, records=10)
     leader = lab.member(SafeConsumer, "t", name="leader")
     leader.owns(2)
@@ -382,7 +378,7 @@ def test_a_follower_with_nothing_new_goes_on_where_it_was(lab):
 
 @simulated(seeds=1, nightly=2)
 def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab):
-    """With a commit after each short poll a gained partition gets its position, too."""
+    """A program commits after each short poll; a gained partition gets its position."""
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
     reader.consumer.assign([p0])
@@ -426,13 +422,13 @@ def subscribes_again(_, reader):
 @pytest.mark.contract("P6")
 @stock_fails("a cooperative member claims what it had before it was lost")
 @pytest.mark.parametrize("leave", [is_told_that_it_is_unknown, subscribes_again])
-def test_a_member_that_was_lost_claims_nothing(lab, kind, leave):
+def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, leave):
     """
-    P6: whoever owns it now gives it up first, and commits; nothing of that comes again.
+    P6: the present owner gives a partition up first, and commits.
 
-    An hour of churn found it: a member that thawed got partitions in the very
-    generation in which their owner was asked for them, began at the last offset
-    committed so far, and delivered what the owner committed a moment later.
+    An hour of churn found the defect: a member that thawed got partitions in the very
+    generation in which their owner was asked for them, began at the last offset committed
+    so far, and delivered records that the owner committed a moment later.
     """
     tps = lab.topic("t", 2)
     reader = Reader(lab, kind, "t", assignor=COOPERATIVE)
@@ -455,10 +451,8 @@ def test_a_member_that_was_lost_claims_nothing(lab, kind, leave):
 
 @stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "silent"])
-def test_a_broker_that_is_away_before_a_join_does_not_come_out_of_poll(
-    lab, kind, is_cut
-):
-    """Found by the soak: the member joins again by the next polls."""
+def test_poll_raises_nothing_for_a_broker_that_is_away_before_a_join(lab, kind, is_cut):
+    """The next polls join."""
     lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, request_timeout_ms=1000)
     reader.consumer.subscribe(pattern="^t$")
@@ -478,8 +472,7 @@ def test_a_broker_that_is_away_before_a_join_does_not_come_out_of_poll(
 
 
 @simulated(seeds=1, nightly=2)
-def test_what_a_callback_of_a_commit_raises_comes_out_of_poll(lab):
-    """It may pass on what the commit met, as with kafka-python."""
+def test_poll_raises_what_a_callback_of_a_commit_raises(lab):
     reader, _ = joined(lab)
 
     def pass_on(_, __):

@@ -50,8 +50,8 @@ def _waits(tree):
             yield f"{node.lineno}: datetime.now"
 
 
-def test_clocks_locks_and_queues_can_be_played():
-    """All findings at once; a world plays names of the standard library only."""
+def test_rooms_use_only_clocks_locks_and_queues_that_a_world_plays():
+    """A world plays names of the standard library only."""
     found = []
     files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     for path in [*files, ROOT / "consumer.py"]:

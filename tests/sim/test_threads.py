@@ -40,8 +40,8 @@ in_flight = pytest.mark.parametrize("in_flight", [True, False])
 @both_ways
 @in_flight
 @simulated(seeds=1, nightly=10)
-def test_a_resume_on_another_thread_ends_the_wait_of_an_hour(lab, how, *, in_flight):
-    """P10: within 50 ms, whether a fetch is under way or nothing is."""
+def test_resume_on_another_thread_ends_a_wait_within_50_ms(lab, how, *, in_flight):
+    """P10: a fetch may be under way, or none."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
     for number in range(1, 5):
@@ -58,8 +58,8 @@ def test_a_resume_on_another_thread_ends_the_wait_of_an_hour(lab, how, *, in_fli
 
 @in_flight
 @simulated(seeds=1, nightly=50)
-def test_a_resume_at_any_moment_of_a_poll_is_not_missed(lab, *, in_flight):
-    """Before it waits, as it begins to, and as it ends: turns of the two are drawn."""
+def test_resume_at_any_moment_of_a_poll_is_not_missed(lab, *, in_flight):
+    """The seed draws the turns: before the poll waits, as it begins to, as it ends."""
     reader = parked(lab, in_flight=in_flight)
     (p0, *_) = lab.partitions("t")
     for _ in range(9):
@@ -76,8 +76,8 @@ def test_a_resume_at_any_moment_of_a_poll_is_not_missed(lab, *, in_flight):
 @both_ways
 @in_flight
 @simulated(seeds=1, nightly=10)
-def test_an_expiry_ends_the_wait_and_never_early(lab, how, *, in_flight):
-    """P2: no timer thread: the wait itself is capped, and is long without an expiry."""
+def test_expiry_ends_a_wait_in_time_and_never_early(lab, how, *, in_flight):
+    """P2: no timer thread exists; the wait of the poll is limited."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
     began = lab.now
@@ -99,8 +99,8 @@ POLLS = {"poll": lambda consumer: consumer.poll(0), "iterate": next}
 @pytest.mark.contract("P12")
 @both_ways
 @pytest.mark.parametrize("call", POLLS)
-def test_a_second_poll_at_the_same_time_is_refused(lab, call, how):
-    """P12: a clear error for the second thread; the first one gets its records."""
+def test_second_poll_during_a_poll_is_refused(lab, call, how):
+    """P12: the first one gets its records."""
     reader = parked(lab, in_flight=True, how=how)
     (p0, *_) = lab.partitions("t")
     waiting = threading.Thread(target=reader.poll, args=(AN_HOUR, 1))
@@ -124,8 +124,8 @@ def refused_poll(reader, refused):
 
 
 @both_ways
-def test_a_poll_in_the_middle_of_a_drain_is_refused(lab, how):
-    """It would move what the other one stands on; that ends as if nothing had been."""
+def test_poll_in_the_middle_of_a_drain_is_refused(lab, how):
+    """The drain ends as if no second poll had come."""
     reader = Meddled(lab, how=how)
     refused = []
 
@@ -136,8 +136,8 @@ def test_a_poll_in_the_middle_of_a_drain_is_refused(lab, how):
 
 
 @both_decoders
-def test_a_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
-    """The step only yields, and takes no lock; what it stands on is not moved."""
+def test_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
+    """A step that only yields takes no lock."""
     reader = Meddled(lab, how="iterate", decoder=decoder)
     ledger = reader.consumer._safe_ledger
     quiet = ledger.quiet
@@ -163,7 +163,7 @@ def test_a_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
 # ------------------------------------------------------------ hooks
 
 
-def test_a_hook_may_pause_and_not_poll(lab):
+def test_hook_may_pause_and_not_poll(lab):
     refused = []
     made = []
     tps = lab.topic("t", 2, records=3)
@@ -198,7 +198,7 @@ def test_a_hook_may_pause_and_not_poll(lab):
     [{}, {"client_id": "mine", "group_id": GROUP}, {"client_id": None}],
     ids=str,
 )
-def test_events_name_the_consumer_as_kafka_knows_it(lab, settings):
+def test_events_have_the_client_and_group_id_of_the_consumer(lab, settings):
     told = Told()
     consumer = SafeConsumer(**lab.settings(hooks=[told], **settings))
     consumer.pause("orders")
@@ -213,14 +213,14 @@ def test_events_name_the_consumer_as_kafka_knows_it(lab, settings):
 
 @pytest.mark.contract("P3", "P12")
 @simulated(seeds=1, nightly=2)
-def test_a_poll_ends_no_later_block_of_the_same_owner(lab):
+def test_poll_ends_no_later_block_of_the_same_owner(lab):
     """
-    P3: it meets a block that is ending, and is slow; the thread goes on to the next one.
+    P3: the poll meets a block that is ending, and is slow; its thread begins the next one.
 
     1. This thread ends a block, and is about to lift its hold.
     2. The poll finds the end noted, and is about to lift the hold, too.
     3. This thread lifts it, and begins a block of the same owner.
-    4. The poll goes on: what it lifts now would be the second block's.
+    4. The poll goes on: the hold that it lifts now would be the second block's.
     """
     (tp,) = lab.topic("t", 1)
     consumer = SafeConsumer(**lab.settings(group_id=None))

@@ -29,7 +29,7 @@ def threads(*targets):
     return found
 
 
-def test_outside_a_world_all_is_as_it_was():
+def test_threads_and_locks_are_real_outside_a_world():
     seen = []
     own = threading.get_ident()
     thread = threading.Thread(target=lambda: seen.append(threading.get_ident() == own))
@@ -40,8 +40,7 @@ def test_outside_a_world_all_is_as_it_was():
     assert type(threading.RLock()).__module__ == "_thread"
 
 
-def test_nobody_can_run_and_nothing_is_due_is_told_at_once():
-    """A deadlock names every task, and where it waits."""
+def test_deadlock_is_raised_at_once_with_the_place_of_every_task():
     one, other = [], []
 
     def main(_):
@@ -61,8 +60,8 @@ def test_nobody_can_run_and_nothing_is_due_is_told_at_once():
     assert "virtual second 1.0" in str(told.value)
 
 
-def test_what_never_comes_ends_at_the_worlds_limit():
-    """Timers that go on for ever are no deadlock; the limit tells where all stand."""
+def test_world_that_outlives_its_limit_is_ended():
+    """Timers that go on for ever are no deadlock."""
 
     def main(_):
         threads(lambda: [time.sleep(60) for _ in range(10_000)])
@@ -72,7 +71,7 @@ def test_what_never_comes_ends_at_the_worlds_limit():
         run(main, limit=7200)
 
 
-def test_an_exception_in_a_thread_comes_out_of_the_world():
+def test_exception_in_a_thread_comes_out_of_the_world():
     def fails():
         time.sleep(5)
         message = "as planned"
@@ -82,8 +81,8 @@ def test_an_exception_in_a_thread_comes_out_of_the_world():
         run(lambda world: (threads(fails), world.sleep(1000)))
 
 
-def test_a_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
-    """kafka-python's for metadata does so within one turn: 7 GB until pytest ended it."""
+def test_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
+    """kafka-python's for metadata wrote 7 GB within one turn."""
 
     def no_timers(*_):
         message = "as planned"
@@ -95,7 +94,7 @@ def test_a_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
         play(lambda lab: lab.member(SafeConsumer, "orders"))
 
 
-def test_a_task_that_never_sleeps_is_ended():
+def test_task_that_never_sleeps_is_ended():
     """Others have their turns meanwhile, but the time hardly goes by."""
 
     def main(world):
@@ -106,8 +105,8 @@ def test_a_task_that_never_sleeps_is_ended():
         run(main)
 
 
-def test_a_hundred_busy_processes_do_not_slow_each_other_down():
-    """10,000 turns cost a second and a half; those of one process cost 76 seconds."""
+def test_busy_processes_do_not_slow_each_other_down():
+    """The turns of one process would cost 76 seconds."""
 
     def main(world):
         def work():
@@ -122,7 +121,7 @@ def test_a_hundred_busy_processes_do_not_slow_each_other_down():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_keeps_a_world_that_is_over(*, fails, caplog):
+def test_world_that_is_over_is_collected(*, fails, caplog):
     """One process plays hundreds; one that failed leaves its threads in the middle."""
     caplog.set_level(
         "CRITICAL", "kafka"
@@ -142,8 +141,7 @@ def test_nothing_keeps_a_world_that_is_over(*, fails, caplog):
     assert [world() for world in worlds] == [None]
 
 
-def test_a_world_says_at_its_end_which_threads_still_ran():
-    """They are named, and unwound: their ``finally`` runs."""
+def test_world_names_and_unwinds_the_threads_that_run_at_its_end():
     world, ended = World(), []
 
     def stays():
@@ -162,7 +160,7 @@ def test_a_world_says_at_its_end_which_threads_still_ran():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_lock_lets_one_in(seed):
+def test_lock_lets_one_thread_in(seed):
     def main(_):
         lock, count = threading.Lock(), [0]
 
@@ -180,8 +178,8 @@ def test_a_lock_lets_one_in(seed):
     assert run(main, seed, preempt=0.2) == 60
 
 
-def test_a_world_leaves_no_thread_behind():
-    """Of what it runs first Python would make a dummy, and keep it for ever."""
+def test_world_leaves_no_thread_behind():
+    """Python would make a dummy thread of the first task, and keep it for ever."""
     before, seen = set(threading.enumerate()), []
     World().run(lambda: seen.append(threading.current_thread()))
     assert seen == [threading.main_thread()]
@@ -230,8 +228,8 @@ def drawing():
     ("seed", "preempt"),
     [pytest.param(0, 0.0, marks=pytest.mark.nightly), (1, 0.05)],
 )
-def test_the_same_seed_is_the_same_history(seed, preempt):
-    """Every request comes at the same microsecond, from the same client, once more."""
+def test_same_seed_is_the_same_history(seed, preempt):
+    """Every request comes at the same microsecond, from the same client."""
     first = play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert first == play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert len(first) > 100
@@ -241,8 +239,8 @@ def test_another_seed_is_another_history():
     assert len({play(_life_of_a_group, seed, nodes=3) for seed in range(3)}) == 3
 
 
-def test_the_end_of_a_world_is_no_error_in_the_log(caplog):
-    """Threads that a test left are unwound; kafka-python would log that one crashed."""
+def test_end_of_a_world_logs_no_error(caplog):
+    """kafka-python would log that an unwound thread crashed."""
 
     def leave(lab):
         lab.topic("t", 1, records=1)

@@ -26,7 +26,7 @@ BLOCK = Block(
         ("# Late by one look.\n```text\nIt is told.\n```\n<!-- It is told. -->", 0),
     ],
 )
-def test_words_nobody_says_and_sentences_without_a_verb(text, faults):
+def test_pages_with_odd_words_or_without_a_verb_are_found(text, faults):
     assert len(list(prose.faults(text))) == faults
 
 
@@ -38,7 +38,7 @@ def test_words_nobody_says_and_sentences_without_a_verb(text, faults):
         ("Reads a topic; it is None if there is none.", 0),
     ],
 )
-def test_docstrings(text, faults):
+def test_docstrings_with_odd_words_are_found(text, faults):
     assert len(list(prose.docstring_faults(f'"""\n{text}\n"""\n'))) == faults
 
 
@@ -52,7 +52,7 @@ def test_docstrings(text, faults):
         ({"code": "$ safeconsumer demoo\n$ safeconsumer demo --loud\n"}, 2),
     ],
 )
-def test_blocks(change, faults):
+def test_blocks_that_nothing_runs_are_found(change, faults):
     assert len(list(examples.faults(evolve(BLOCK, **change)))) == faults
 
 
@@ -65,11 +65,11 @@ def test_blocks(change, faults):
     ],
     ids=["short", "late", "long"],
 )
-def test_a_readme_that_takes_more_than_a_minute(text, faults):
+def test_long_readme_is_found(text, faults):
     assert len(list(examples.readme_faults(text))) == faults
 
 
-def test_names_of_what_is_gone(tmp_path):
+def test_names_of_missing_files_are_found(tmp_path):
     text = "See `unit/test_gone`, `tests/unit/test_lint.py`; python -m tests.gone"
     assert list(names.lost(text)) == ["tests/unit/test_gone", "tests.gone"]
     page = tmp_path / "page.md"
@@ -85,7 +85,7 @@ def test_names_of_what_is_gone(tmp_path):
         ("tests/*/cli tests/*/group tests/*/console tests/*/metrics", set()),
     ],
 )
-def test_commands_that_no_test_of_a_row_calls(folders, missing):
+def test_commands_that_no_test_calls_are_found(folders, missing):
     """Holds are placed and lifted by the tests of groups."""
     found = {
         fault.rpartition("'")[0].rpartition("'")[2]
@@ -108,8 +108,7 @@ def test_commands_that_no_test_of_a_row_calls(folders, missing):
         ("```console\n$ python -m tests.bench speed\n```", 0),
     ],
 )
-def test_inline_commands(text, faults):
-    """They run, or their line names the extra that they need."""
+def test_inline_commands_run_or_name_their_extra(text, faults):
     assert len(list(examples.inline_faults(text))) == faults
 
 
@@ -122,5 +121,5 @@ def test_inline_commands(text, faults):
     ],
     ids=["right", "not first", "a guide behind design"],
 )
-def test_what_the_site_finds_first(found, faults):
+def test_search_that_finds_the_wrong_page_first_is_found(found, faults):
     assert len(list(site.findings({"KAFKA-13463": found}))) == faults

@@ -23,8 +23,8 @@ DIFFERENT = {name for names in OTHERWISE.values() for name in names}
     ("name", "protocol"),
     [(name, protocol) for name, client, protocol in cases() if client == "stock"],
 )
-def test_it_is_a_drop_in(name, protocol):
-    """P13: a program sees, asks and commits the same by either client; or it is listed."""
+def test_program_sees_asks_and_commits_the_same_with_either_client(name, protocol):
+    """P13: exceptions are listed."""
     ours, stock = (simulated_facts(name, one, protocol) for one in ("ours", "stock"))
     assert stock, "it has seen nothing"
     assert (ours == stock) == (name not in DIFFERENT), (ours, stock)

@@ -178,7 +178,7 @@ def private_names(tree):
 
 
 def test_every_private_name_is_upstreams_or_ours():
-    """Neither means: misspelt, or gone."""
+    """A name of neither is misspelt, or gone from kafka-python."""
     own = {
         name
         for _, tree in ours()
@@ -248,8 +248,8 @@ def classes_of(tree):
     return [one for one in tree.body if isinstance(one, ast.ClassDef)]
 
 
-def test_every_name_is_there_where_it_is_looked_up():
-    """That another part of kafka-python has a name does not help."""
+def test_every_name_is_defined_by_the_class_that_it_is_looked_up_on():
+    """A name on another class of kafka-python does not help."""
     uses = list(looked_up())
     assert len(uses) > 800
     missing = {
@@ -287,8 +287,8 @@ def overridden():
 @pytest.mark.parametrize(
     "name", [name for name in overridden() if "__" not in name], ids=short
 )
-def test_an_override_takes_what_upstream_gives(name):
-    """The same parameters first, in the same order; a coroutine where upstream has one."""
+def test_override_has_upstreams_parameters_first(name):
+    """A coroutine overrides a coroutine."""
     method, theirs = overridden()[name]
     taken = inspect.signature(method).parameters.values()
     given = inspect.signature(theirs).parameters
@@ -303,13 +303,13 @@ def test_an_override_takes_what_upstream_gives(name):
     )
 
 
-def test_fields_are_those_that_we_give():
+def test_exception_metadata_has_the_fields_that_we_set():
     assert ExceptionMetadata._fields == ("partition", "fetched_offset", "exception")
 
 
 @pytest.mark.parametrize("name", ["ConsumerRecord", "TopicPartition"])
-def test_the_fields_are_upstreams(name):
-    """A type checker reads ours; what runs is kafka-python's."""
+def test_typed_record_and_partition_have_upstreams_fields(name):
+    """A type checker reads our classes; kafka-python's run."""
     structs = import_module("safeconsumer._kafka.structs")
     tree = ast.parse(Path(structs.__file__).read_text("utf-8"))
     (ours,) = (

@@ -16,8 +16,8 @@ ALLOWED = {
 KINDS = {"Barrier", "BoundedSemaphore", "Condition", "Event", "Semaphore"}
 
 
-def test_only_these_take_a_lock_in_python_code():
-    """All others are an ``InterruptibleEvent``: nothing is left locked by an interrupt."""
+def test_no_wait_but_the_listed_ones_takes_a_lock_in_python_code():
+    """Others are an ``InterruptibleEvent``: an interrupt leaves no lock taken."""
     (folder,) = map(Path, safeconsumer.__path__)
     texts = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
     found = {

@@ -12,8 +12,8 @@ ORD = scopes.pattern(re.compile("ord.*"))
 
 
 @pytest.mark.contract("P14")
-def test_placing_several_holds_is_one_event():
-    """One per call, naming what became quiet by it."""
+def test_pause_of_several_targets_is_one_event():
+    """The event names the partitions that became quiet."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS)
     lab.told.events.clear()
@@ -25,8 +25,8 @@ def test_placing_several_holds_is_one_event():
     assert (placed.client_id, placed.group_id, placed.at) == ("c", "g", 1.0)
 
 
-def test_an_unchanged_hold_emits_nothing():
-    """A loop that pauses again and again is not heard."""
+def test_unchanged_hold_emits_no_event():
+    """A loop pauses again and again."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, reason="full")
     lab.told.events.clear()
@@ -36,8 +36,8 @@ def test_an_unchanged_hold_emits_nothing():
     assert lab.ledger.view() is view
 
 
-def test_lifting_several_holds_is_one_event():
-    """It names what flows by it and what still holds."""
+def test_resume_of_several_targets_is_one_event():
+    """The event names the partitions that flow and the holds that remain."""
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, AUDIT)
     lab.hold(ORDERS, owner="ops")
@@ -50,8 +50,7 @@ def test_lifting_several_holds_is_one_event():
     assert [hold.owner for hold in removed.remaining] == ["ops"]
 
 
-def test_lifting_what_is_not_held_changes_nothing():
-    """It is silent; but where another's hold keeps it quiet, that is told."""
+def test_resume_of_an_unheld_target_reports_only_others_holds():
     lab = LedgerLab(owns=[A])
     view = lab.ledger.view()
     lab.lift(ORDERS)
@@ -68,8 +67,7 @@ def test_lifting_what_is_not_held_changes_nothing():
     )
 
 
-def test_partitions_are_told_in_the_order_people_expect():
-    """By topic and number, in every event."""
+def test_events_sort_partitions_by_topic_and_number():
     many = [("orders", number) for number in (11, 3, 7, 0)]
     lab = LedgerLab(owns=[*many, C])
     lab.hold(ORDERS, AUDIT)
@@ -88,7 +86,7 @@ def test_partitions_are_told_in_the_order_people_expect():
         assert told == expected
 
 
-def test_what_a_gate_lets_flow_is_told_in_order():
+def test_gates_changed_sorts_partitions():
     lab = LedgerLab(owns=[C])
     lab.hold(AUDIT)
     lab.poll([C, ("orders", 11), ("orders", 3), ("orders", 7), ("orders", 0)])
@@ -96,8 +94,7 @@ def test_what_a_gate_lets_flow_is_told_in_order():
     assert opened.flowing == tuple(sorted(opened.flowing))
 
 
-def test_a_surviving_hold_is_told_when_its_partition_returns():
-    """A warning, so that nobody wonders why nothing arrives."""
+def test_hold_of_a_returning_partition_is_a_warning():
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, reason="full")
     lab.assign(C)
@@ -109,8 +106,8 @@ def test_a_surviving_hold_is_told_when_its_partition_returns():
     assert [hold.reason for hold in event.holds] == ["full"]
 
 
-def test_a_hold_of_what_flowed_when_it_left_is_no_warning():
-    """It was placed before the partition came, or while it was away: as asked for."""
+def test_hold_of_a_partition_that_left_flowing_is_no_warning():
+    """The hold was placed before the partition came, or while it was away."""
     lab = LedgerLab()
     lab.hold(ORDERS)
     lab.assign(A, C)
@@ -121,8 +118,8 @@ def test_a_hold_of_what_flowed_when_it_left_is_no_warning():
     assert lab.told.of(events.AssignedWhileHeld) == []
 
 
-def test_whoever_places_a_pattern_is_told_what_it_covers():
-    """Among the assigned and the known topics; none is a warning."""
+def test_hold_of_a_pattern_names_its_topics_and_warns_of_none():
+    """It looks among the assigned and the known topics."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
     placed = lab.told.only(events.HoldsPlaced)
@@ -133,8 +130,7 @@ def test_whoever_places_a_pattern_is_told_what_it_covers():
     assert nothing.level == "warning"
 
 
-def test_nothing_is_delivered_under_the_lock():
-    """A hook may ask, place and lift."""
+def test_hook_may_place_and_lift():
     lab = LedgerLab()
 
     def hook(event):
@@ -148,8 +144,8 @@ def test_nothing_is_delivered_under_the_lock():
     assert len(lab.told.of(events.HoldsPlaced) + lab.told.of(events.HoldsRemoved)) == 3
 
 
-def test_a_call_makes_no_view():
-    """Ten thousand partitions are resumed one by one: what is quiet is found by a look."""
+def test_call_makes_no_view():
+    """A program resumes ten thousand partitions one by one; the next reader makes the set."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS, AUDIT)
     lab.ledger.observers.clear()
@@ -192,13 +188,13 @@ def _loop(held):
     return steps[1:]  # the first resume ends the whole pause
 
 
-def test_what_a_call_costs_does_not_grow_with_what_is_held():
-    """A loop that resumes or pauses five thousand partitions one by one is linear."""
+def test_cost_of_a_call_does_not_grow_with_the_held_partitions():
+    """A loop over five thousand partitions is linear."""
     assert _loop(held=20) == _loop(held=400)
 
 
-def test_a_pause_and_a_resume_call_few_functions():
-    """Each change went through twelve frames once, and a pair called two hundred."""
+def test_pause_and_resume_call_few_functions():
+    """Each change once went through twelve frames, and a pair called two hundred."""
     lab = LedgerLab(owns=[A, B, C])
     one = scopes.partition(*A)
     lab.pause(one)

@@ -124,8 +124,8 @@ HISTORIES = {
 
 
 @pytest.mark.parametrize("histories", HISTORIES.values(), ids=HISTORIES)
-def test_what_is_quiet_in_and_after_a_poll(histories):
-    """Whoever held everything before it had no chance yet to hold what it gained."""
+def test_quiet_partitions_in_and_after_a_poll(histories):
+    """A program that held everything could not yet hold what the poll gains."""
     for history in histories:
         lab = LedgerLab()
         for one in history:
@@ -135,8 +135,8 @@ def test_what_is_quiet_in_and_after_a_poll(histories):
                 one(lab)
 
 
-def test_a_gate_is_told_and_explained():
-    """It is no hold, but somebody will ask; it leaves with its partition."""
+def test_gate_is_reported_and_explained():
+    """It leaves with its partition."""
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     assert lab.poll([A, B, C], [A, B]) == [{A, B, C}, {A, B}]
@@ -149,8 +149,7 @@ def test_a_gate_is_told_and_explained():
     assert line == "gate: gained during a poll() that began all paused"
 
 
-def test_a_poll_of_which_nothing_changes_is_no_change():
-    """Ten thousand polls a second wake nobody, and make no new view."""
+def test_poll_without_a_change_makes_no_view_and_calls_no_observer():
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     looks = []
@@ -161,8 +160,8 @@ def test_a_poll_of_which_nothing_changes_is_no_change():
     assert not looks
 
 
-def test_what_waits_for_the_control_topics_is_not_held():
-    """It is quiet; but a poll that begins with nothing else was paused by nobody."""
+def test_partition_that_waits_for_control_topics_is_quiet_and_not_held():
+    """A poll that begins with such partitions only was paused by nobody."""
     lab = LedgerLab()
     waiting = {}
     lab.ledger.watch(waiting.update)

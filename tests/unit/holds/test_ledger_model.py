@@ -224,15 +224,15 @@ steps = st.one_of(
 @pytest.mark.contract("P2", "P3", "P6", "P7", "P14")
 @settings(max_examples=400, deadline=None)
 @given(several=st.lists(steps, max_size=14), is_watched=st.booleans())
-def test_every_history_ends_as_the_contract_says(several, *, is_watched):
-    """Holds, quiet partitions, gates and events, after each step; and views never change."""
+def test_ledger_equals_the_naive_model_after_every_step(several, *, is_watched):
+    """Holds, quiet partitions, gates and events are compared; old views never change."""
     check_history(several, is_watched=is_watched)
 
 
 @pytest.mark.nightly
 @settings(max_examples=5_000, deadline=None)
 @given(several=st.lists(steps, max_size=20), is_watched=st.booleans())
-def test_every_long_history_ends_as_the_contract_says(several, *, is_watched):
+def test_ledger_equals_the_naive_model_over_long_histories(several, *, is_watched):
     check_history(several, is_watched=is_watched)
 
 
@@ -247,8 +247,8 @@ def check_history(several, *, is_watched):
 
 @quick
 @given(st.lists(known_scopes, max_size=8, unique=True), known_scopes)
-def test_what_overlaps_a_scope(placed, scope):
-    """Holds of the scope, of parts of it and of what is wider; patterns by their texts."""
+def test_overlapping_finds_holds_of_the_scope_its_parts_and_wider_ones(placed, scope):
+    """Two patterns overlap if their texts are equal."""
     found = {one.scope for one in Holds(map(_held, placed)).overlapping(scope)}
     assert set(placed).intersection({scope, Everything()}) <= found
     for one in placed:

@@ -39,12 +39,12 @@ def _ats(told):
 
 
 @pytest.mark.contract("P14")
-def test_two_threads_tell_in_the_order_of_the_ledger():
+def test_events_of_two_threads_come_in_the_order_of_the_ledger():
     """
-    The last word of every hook is "removed".
+    The last event of every hook is "removed".
 
-    1. One thread places a hold; a hook takes its time over that. 2. Another lifts it,
-    and does not wait for the hook. 3. The first tells both.
+    1. One thread places a hold; a hook takes its time over that. 2. Another thread lifts
+    it, and does not wait for the hook. 3. The first thread hands out both events.
     """
     slow, told = Slow(), Told()
     lab = LedgerLab(slow, told)
@@ -58,8 +58,7 @@ def test_two_threads_tell_in_the_order_of_the_ledger():
     assert told.names() == lab.told.names() == ["hold_placed", "hold_removed"]
 
 
-def test_a_hook_that_pauses_is_told_after_the_event_it_has():
-    """Hooks behind it see what it did after the cause of it."""
+def test_event_of_a_hooks_own_pause_comes_after_its_cause():
     told = Told()
 
     def keeper(event):
@@ -85,12 +84,13 @@ class _Turn(dict[str, list[int]]):
         super().__delitem__(key)
 
 
-def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten():
+def test_event_added_as_the_delivering_thread_stops_is_delivered():
     """
-    Whoever finds the turn taken may go away.
+    The thread that finds the turn taken may go away.
 
-    1. A thread has handed out all there was. 2. Another appends an event and finds the
-    turn taken. 3. The first gives the turn back, looks once more, and tells it.
+    1. A thread has handed out all events. 2. Another thread appends an event and finds the
+    turn taken. 3. The first gives the turn back, reads the queue once more, and hands the
+    event out.
     """
     told = Told()
     outbox = _outbox(told)
@@ -114,8 +114,8 @@ def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten():
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_what_ends_the_program_is_raised_when_every_hook_has_had_the_event(stop):
-    """The turn is given back, and the events behind it wait for the next call."""
+def test_keyboard_interrupt_in_a_hook_is_raised_after_all_hooks(stop):
+    """The turn is given back, and later events wait for the next call."""
     told = Told()
 
     def hook(event):
@@ -131,8 +131,8 @@ def test_what_ends_the_program_is_raised_when_every_hook_has_had_the_event(stop)
     assert _ats(told) == [1.0, 2.0]
 
 
-def test_a_handler_in_the_middle_of_a_hook_tells_nothing():
-    """The hook may have the very lock that another hook would wait for."""
+def test_signal_handler_inside_a_hook_delivers_no_event():
+    """The hook may have the lock that another hook would wait for."""
     told = Told()
     seen = []
 
@@ -149,8 +149,8 @@ def test_a_handler_in_the_middle_of_a_hook_tells_nothing():
     assert lab.quiet() == {C}
 
 
-def test_a_hook_that_never_returns_stops_no_other_thread():
-    """``pause`` does not wait for hooks that run elsewhere; nothing of it is lost."""
+def test_hook_that_does_not_return_delays_no_pause_on_another_thread():
+    """All events come once it returns."""
     slow = Slow()
     lab = LedgerLab(slow)
     first = threading.Thread(target=lab.hold, args=(ORDERS,))
@@ -164,8 +164,8 @@ def test_a_hook_that_never_returns_stops_no_other_thread():
     assert len(lab.told.of(events.HoldsPlaced)) == 51
 
 
-def test_whoever_waits_is_woken_by_what_changes_here():
-    """A waiting ``poll`` looks again; a hold of elsewhere wakes nobody."""
+def test_wakers_are_called_by_changes_of_assigned_partitions_only():
+    """A waiting ``poll`` goes on."""
     lab = LedgerLab(owns=[A])
     woken = []
     lab.ledger.wakers.append(lambda: woken.append("again"))
@@ -188,12 +188,12 @@ class _Trap(deque[object]):
             act()
 
 
-def test_who_queued_a_change_goes_on_when_all_have_seen_it():
+def test_pause_returns_after_all_observers_whoever_applied_it():
     """
-    A worker starts nothing after the pause (W10), whoever has applied it.
+    A worker starts nothing after the pause (W10).
 
-    1. A thread queues its change. 2. Another applies it, and is slow to call those who
-    look. 3. The first calls them before it returns.
+    1. A thread queues its change. 2. Another thread applies it, and is slow to call the
+    observers. 3. The first calls them before it returns.
     """
     lab = LedgerLab(owns=[A])
     inside, told = threading.Event(), threading.Event()
@@ -235,8 +235,8 @@ class Broken:
 
 
 @pytest.mark.contract("P14")
-def test_a_hook_that_raises_breaks_nothing(caplog):
-    """The other hooks are called, it is counted each time and logged once."""
+def test_hook_that_raises_is_counted_and_logged_once(caplog):
+    """The other hooks are called."""
     after = Told()
     lab = LedgerLab(Broken(), after)
     with caplog.at_level(logging.ERROR, logger="safeconsumer"):
@@ -254,8 +254,7 @@ def test_a_hook_that_raises_breaks_nothing(caplog):
     assert isinstance(record.exc_info[1], BrokenError)
 
 
-def test_a_hook_that_cannot_be_named_breaks_nothing():
-    """Also its ``repr`` is foreign code."""
+def test_hook_whose_repr_raises_breaks_nothing():
 
     def nameless():
         raise BrokenError
@@ -267,14 +266,13 @@ def test_a_hook_that_cannot_be_named_breaks_nothing():
 
 
 @pytest.mark.parametrize("hook", [None, "hook", 3])
-def test_what_is_no_hook_is_refused_at_once(hook):
-    """Not at the first event, hours later."""
+def test_hook_that_is_not_callable_is_refused(hook):
+    """The refusal does not wait for the first event, hours later."""
     with pytest.raises(TypeError, match="hook"):
         Dispatcher([hook])
 
 
-def test_a_hook_has_one_name(caplog):
-    """Also one whose ``repr`` changes each time: it is logged once, and counted under it."""
+def test_hook_whose_repr_changes_is_counted_and_logged_under_its_first(caplog):
     numbers = count()
     lab = LedgerLab(Broken(lambda: f"hook {next(numbers)}"))
     for _ in range(3):
@@ -291,8 +289,8 @@ class Full(logging.Handler):
         raise OSError(record.getMessage())
 
 
-def test_a_log_that_fails_breaks_nothing():
-    """Neither as a hook nor when the hook's failure is to be logged."""
+def test_log_handler_that_raises_breaks_nothing():
+    """It may raise as a hook, or for a hook's failure."""
     after = Told()
     lab = LedgerLab(Broken(), after)
     logger, full = logging.getLogger("safeconsumer"), Full()
@@ -305,11 +303,11 @@ def test_a_log_that_fails_breaks_nothing():
     assert dict(lab.ledger.dispatcher.failures) == {"Broken()": 1}
 
 
-def test_who_makes_events_without_rest_tells_them_himself():
+def test_thread_hands_out_a_bounded_number_of_others_events():
     """
-    Another thread that hands out, the network's for example, goes back to its work.
+    The network's thread, say, goes back to its work.
 
-    A hook that holds and lifts at each event stands in for that thread.
+    A hook that makes an event of each event stands in for the other thread.
     """
     told = []
 

@@ -15,15 +15,13 @@ from tests.unit.holds.strategies import any_scopes, quick
 
 @quick
 @given(any_scopes)
-def test_a_scope_reads_back_as_it_was_written(scope):
-    """``parse`` is the opposite of ``str``."""
+def test_parse_is_the_opposite_of_str(scope):
     assert scopes.parse(str(scope)) == scope
 
 
 @quick
 @given(st.lists(any_scopes, max_size=8))
-def test_scopes_that_are_written_alike_are_equal(several):
-    """The notation alone says what is meant."""
+def test_scopes_with_equal_text_are_equal(several):
     assert len(set(several)) == len({str(one) for one in several})
 
 
@@ -45,7 +43,7 @@ def test_scopes_that_are_written_alike_are_equal(several):
     ],
     ids=short,
 )
-def test_the_notation(text, scope):
+def test_notation_of_scopes(text, scope):
     assert scopes.parse(text) == scope
 
 
@@ -61,8 +59,7 @@ def test_the_notation(text, scope):
     ],
     ids=short,
 )
-def test_what_a_scope_covers(text, covered, uncovered):
-    """A topic covers all its partitions, a pattern the whole name, ``@all`` all."""
+def test_scope_covers_the_partitions_of_its_notation(text, covered, uncovered):
     scope = scopes.parse(text)
     assert covered == [tp for tp in [*covered, *uncovered] if scope.covers(tp)]
 
@@ -80,8 +77,7 @@ class CountingPattern:
         return re.fullmatch(self.pattern, string)
 
 
-def test_a_pattern_of_another_library_is_accepted():
-    """Whatever offers ``pattern`` and ``fullmatch`` will do, and equals its ``re`` twin."""
+def test_pattern_of_another_library_equals_its_re_twin():
     scope = scopes.pattern(CountingPattern())
     assert scope.covers(("orders.eu", 0))
     assert scope == scopes.pattern(re.compile("orders.*"))
@@ -94,8 +90,8 @@ class Foreign:
         raise NotImplementedError(string)
 
 
-def test_what_a_target_stands_for():
-    """A pair, text, an expression, or a scope, which stays the same object."""
+def test_target_becomes_a_scope():
+    """A scope stays the same object."""
     compiled = re.compile("ord.*")
     scope = Topic("orders")
     assert scopes.of(scope) is scope
@@ -110,8 +106,7 @@ def test_what_a_target_stands_for():
     [None, 3, ("orders",), ("orders", 3, 4), ["orders", 3], Foreign()],
     ids=["None", "a number", "a topic", "three", "a list", "another type"],
 )
-def test_what_stands_for_nothing_is_refused_by_name(target):
-    """The message says what is taken, and what was given."""
+def test_target_of_another_type_is_refused_with_its_repr(target):
     with pytest.raises(TargetTypeError) as refused:
         scopes.of(target)
     message = str(refused.value)
@@ -134,29 +129,27 @@ ILLEGAL_NAMES = [
 
 
 @pytest.mark.parametrize("name", ILLEGAL_NAMES, ids=short)
-def test_an_illegal_topic_name_is_refused_by_name(name):
-    """Kafka's own rule: 1 to 249 of a-z A-Z 0-9 . _ -, and not . or .."""
+def test_illegal_topic_name_is_refused_with_its_repr(name):
+    """Kafka allows 1 to 249 of a-z A-Z 0-9 . _ -, and not . or .."""
     with pytest.raises(ScopeSyntaxError) as caught:
         scopes.topic(name)
     assert repr(name[:249]) in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [None, 3, b"orders", ["orders"]], ids=short)
-def test_a_topic_name_that_is_no_text_is_refused(name):
-    """Also by the class of errors that a drop-in user knows for bad values."""
+def test_topic_name_that_is_no_text_is_a_value_error(name):
     with pytest.raises(ScopeSyntaxError) as caught:
         scopes.topic(name)
     assert isinstance(caught.value, SafeConsumerError)
     assert isinstance(caught.value, ValueError)
 
 
-def test_the_longest_legal_name_is_accepted():
+def test_topic_name_of_249_characters_is_accepted():
     assert scopes.topic("x" * 249).topic == "x" * 249
 
 
 @pytest.mark.parametrize("number", [-1, 2**31, True, 1.0, "1", None], ids=short)
-def test_an_illegal_partition_number_is_refused(number):
-    """A partition is an INT32 from 0."""
+def test_partition_number_outside_int32_is_refused(number):
     with pytest.raises(ScopeSyntaxError, match="orders"):
         scopes.partition("orders", number)
 
@@ -186,7 +179,6 @@ def test_an_illegal_partition_number_is_refused(number):
     ids=short,
 )
 def test_text_that_is_no_scope_is_refused(text):
-    """Every way to be wrong is the same typed error."""
     with pytest.raises(ScopeSyntaxError):
         scopes.parse(text)
 
@@ -203,20 +195,18 @@ def test_text_that_is_no_scope_is_refused(text):
     ],
     ids=short,
 )
-def test_a_pattern_whose_text_does_not_say_it_all_is_refused(compiled, message):
-    """Empty, too long, of bytes, or with flags that the text does not carry."""
+def test_compiled_pattern_that_its_text_does_not_carry_is_refused(compiled, message):
     with pytest.raises(ScopeSyntaxError, match=message):
         scopes.pattern(compiled)
 
 
 def test_inline_flags_are_accepted():
-    """They stand in the text."""
     assert scopes.pattern(re.compile("(?i)ORDERS")).matches("orders")
 
 
 @pytest.mark.parametrize("number", [0xD800, 0xDABC, 0xDFFF])
-def test_a_pattern_that_cannot_be_written_is_refused(number):
-    """Half of a pair of surrogates fits into no control record; letters beside them do."""
+def test_pattern_with_half_a_surrogate_pair_is_refused(number):
+    """No control record can have it; characters beside the surrogates it can."""
     half = chr(number)
     with pytest.raises(ScopeSyntaxError) as refused:
         scopes.parse(f"re:orders{half}")
@@ -227,7 +217,7 @@ def test_a_pattern_that_cannot_be_written_is_refused(number):
         assert str(scopes.parse(f"re:{written}")) == f"re:{written}"
 
 
-def test_the_longest_pattern_is_accepted_and_one_letter_more_is_not():
+def test_pattern_of_4096_characters_is_accepted_and_one_more_is_not():
     """The message has the length, not the text."""
     longest = "a" * scopes.MAX_PATTERN_LENGTH
     assert str(scopes.parse(f"re:{longest}")) == f"re:{longest}"
