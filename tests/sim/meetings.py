@@ -17,7 +17,7 @@ from kafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 import safeconsumer
 from safeconsumer import SafeConsumer
-from tests.harness.holds.lab import Told
+from tests.harness.holds.lab import EventLog
 from tests.harness.signals import Places
 from tests.sim.idioms import DictatedEagerly
 from tests.sim.lab import GROUP
@@ -44,7 +44,7 @@ class Meeting:
         self.first, self.second = self.tps
         self.assignor = DictatedEagerly()
         self.assignor.wanted = self.tps
-        self.told = Told()
+        self.told = EventLog()
         self.reader = Reader(
             lab,
             SafeConsumer,

@@ -11,7 +11,7 @@ from safeconsumer import SafeConsumer
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors import BlockingCallInListenerError
 from safeconsumer.events.consumer import HeldPartitionUncommitted
-from tests.harness.holds.lab import Told
+from tests.harness.holds.lab import EventLog
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import (
@@ -395,7 +395,7 @@ KNOWN = {
 
 def assigned_at_latest(lab, **settings):
     """Assign two partitions by hand of which nothing is committed."""
-    told = Told()
+    told = EventLog()
     tps = lab.topic("t", 2, records=3)
     more = {"group_id": GROUP, "auto_offset_reset": "latest", "hooks": [told]}
     return Reader(lab, SafeConsumer, tps=tps, **more, **settings), told

@@ -9,7 +9,7 @@ from safeconsumer import SafeConsumer
 from safeconsumer.errors import ConcurrentPollError
 from safeconsumer.events import HoldsPlaced
 from safeconsumer.events.consumer import ParkedDataDropped
-from tests.harness.holds.lab import Told
+from tests.harness.holds.lab import EventLog
 from tests.harness.kafka.patience import patient
 from tests.sim.lab import GROUP
 from tests.sim.meddling import Meddled, both_decoders, elsewhere
@@ -199,7 +199,7 @@ def test_hook_may_pause_and_not_poll(lab):
     ids=str,
 )
 def test_events_have_the_client_and_group_id_of_the_consumer(lab, settings):
-    told = Told()
+    told = EventLog()
     consumer = SafeConsumer(**lab.settings(hooks=[told], **settings))
     consumer.pause("orders")
     placed = told.only(HoldsPlaced)

@@ -117,22 +117,22 @@ def test_assigned_while_held_advises_the_call_or_command_that_lifts(owner, expec
 
 def test_events_of_one_kind_with_equal_fields_are_equal():
     """One class compares, hashes, shows and copies all events."""
-    told = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
+    event = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
     same = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
-    assert told == same
-    assert hash(told) == hash(same)
-    assert told != events.ControlReady(topics=("t",), holds=2, seconds=0.5, at=2.0)
+    assert event == same
+    assert hash(event) == hash(same)
+    assert event != events.ControlReady(topics=("t",), holds=2, seconds=0.5, at=2.0)
     reason = {"reason": "x", "at": 2.0}
     assert events.ControlUnavailable(**reason) != events.NothingConsumed(**reason)
-    assert repr(told) == (
+    assert repr(event) == (
         "ControlReady(at=2.0, client_id=None, group_id=None, topics=('t',), holds=1, "
         "seconds=0.5)"
     )
-    assert pickle.loads(pickle.dumps(told)) == told  # noqa: S301 - our own
+    assert pickle.loads(pickle.dumps(event)) == event  # noqa: S301 - our own
     with pytest.raises(FrozenInstanceError):
-        told.holds = 3
+        event.holds = 3
     with pytest.raises(FrozenInstanceError):
-        del told.holds
+        del event.holds
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_position_out_of_range_advises_by_the_side_of_the_log(
     position, offset, skipped, advice
 ):
     """Below the start offsets are skipped; beyond the end the log was cut."""
-    told = events.PositionOutOfRange(
+    event = events.PositionOutOfRange(
         partition=("orders", 0), position=position, offset=offset, skipped=skipped
     )
-    assert advice in (told.advice or "")
+    assert advice in (event.advice or "")

@@ -16,9 +16,9 @@ def test_pause_of_several_targets_is_one_event():
     """The event names the partitions that became quiet."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS)
-    lab.told.events.clear()
+    lab.log.events.clear()
     lab.hold(ORDERS, AUDIT, ALL, owner="ops", reason="deploy")
-    (placed,) = lab.told.events
+    (placed,) = lab.log.events
     assert isinstance(placed, events.HoldsPlaced)
     assert [hold.scope for hold in placed.holds] == [ORDERS, AUDIT, ALL]
     assert placed.quiet == (C,)
@@ -29,10 +29,10 @@ def test_unchanged_hold_emits_no_event():
     """A loop pauses again and again."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, reason="full")
-    lab.told.events.clear()
+    lab.log.events.clear()
     view = lab.ledger.view()
     lab.hold(ORDERS, reason="full")
-    assert lab.told.events == []
+    assert lab.log.events == []
     assert lab.ledger.view() is view
 
 
@@ -41,9 +41,9 @@ def test_resume_of_several_targets_is_one_event():
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, AUDIT)
     lab.hold(ORDERS, owner="ops")
-    lab.told.events.clear()
+    lab.log.events.clear()
     lab.lift(ORDERS, AUDIT)
-    (removed,) = lab.told.events
+    (removed,) = lab.log.events
     assert isinstance(removed, events.HoldsRemoved)
     assert [hold.scope for hold in removed.holds] == [ORDERS, AUDIT]
     assert removed.flowing == (C,)
@@ -54,14 +54,14 @@ def test_resume_of_an_unheld_target_reports_only_others_holds():
     lab = LedgerLab(owns=[A])
     view = lab.ledger.view()
     lab.lift(ORDERS)
-    assert lab.told.names() == []
+    assert lab.log.names() == []
     assert lab.ledger.view() is view
     lab.hold(ALL, owner="ops")
     lab.lift(ORDERS)
-    assert lab.told.of(events.HoldsRemoved) == []
-    told = lab.told.only(events.StillHeld)
-    assert [hold.owner for hold in told.holds] == ["ops"]
-    assert (told.severity, told.advice) == (
+    assert lab.log.of(events.HoldsRemoved) == []
+    held = lab.log.only(events.StillHeld)
+    assert [hold.owner for hold in held.holds] == ["ops"]
+    assert (held.severity, held.advice) == (
         "info",
         "lift with resume('@all', owner='ops')",
     )
@@ -78,19 +78,19 @@ def test_events_sort_partitions_by_topic_and_number():
     lab.ledger.deliver()
     expected = tuple(sorted([*many, C]))
     (placed, again), (removed,) = (
-        lab.told.of(events.HoldsPlaced),
-        lab.told.of(events.HoldsRemoved),
+        lab.log.of(events.HoldsPlaced),
+        lab.log.of(events.HoldsRemoved),
     )
-    expired = lab.told.only(events.HoldsExpired)
-    for told in (placed.quiet, again.quiet, removed.flowing, expired.flowing):
-        assert told == expected
+    expired = lab.log.only(events.HoldsExpired)
+    for partitions in (placed.quiet, again.quiet, removed.flowing, expired.flowing):
+        assert partitions == expected
 
 
 def test_gates_changed_sorts_partitions():
     lab = LedgerLab(owns=[C])
     lab.hold(AUDIT)
     lab.poll([C, ("orders", 11), ("orders", 3), ("orders", 7), ("orders", 0)])
-    opened = lab.told.only(events.GatesChanged)
+    opened = lab.log.only(events.GatesChanged)
     assert opened.flowing == tuple(sorted(opened.flowing))
 
 
@@ -98,9 +98,9 @@ def test_hold_of_a_returning_partition_is_a_warning():
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, reason="full")
     lab.assign(C)
-    assert lab.told.of(events.AssignedWhileHeld) == []
+    assert lab.log.of(events.AssignedWhileHeld) == []
     lab.assign(A, C)
-    event = lab.told.only(events.AssignedWhileHeld)
+    event = lab.log.only(events.AssignedWhileHeld)
     assert event.level == "warning"
     assert event.partitions == (A,)
     assert [hold.reason for hold in event.holds] == ["full"]
@@ -115,18 +115,18 @@ def test_hold_of_a_partition_that_left_flowing_is_no_warning():
     lab.assign(C)
     lab.hold(ORDERS)
     lab.assign(A, C)
-    assert lab.told.of(events.AssignedWhileHeld) == []
+    assert lab.log.of(events.AssignedWhileHeld) == []
 
 
 def test_hold_of_a_pattern_names_its_topics_and_warns_of_none():
     """It looks among the assigned and the known topics."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
-    placed = lab.told.only(events.HoldsPlaced)
+    placed = lab.log.only(events.HoldsPlaced)
     assert placed.topics == ("orders", "ordinary")
-    assert lab.told.of(events.PatternCoversNothing) == []
+    assert lab.log.of(events.PatternCoversNothing) == []
     lab.hold(scopes.pattern(re.compile("nothing")), known_topics=lambda: ["ordinary"])
-    nothing = lab.told.only(events.PatternCoversNothing)
+    nothing = lab.log.only(events.PatternCoversNothing)
     assert nothing.level == "warning"
 
 
@@ -141,7 +141,7 @@ def test_hook_may_place_and_lift():
     lab = LedgerLab(hook, owns=[A, C])
     lab.hold(ORDERS)
     assert lab.quiet() == {C}
-    assert len(lab.told.of(events.HoldsPlaced) + lab.told.of(events.HoldsRemoved)) == 3
+    assert len(lab.log.of(events.HoldsPlaced) + lab.log.of(events.HoldsRemoved)) == 3
 
 
 def test_call_makes_no_view():

@@ -65,7 +65,7 @@ def test_expired_hold_counts_for_no_later_change(then):
     else:
         lab.hold(ORDERS)
     names = ["hold_placed", "hold_expired"]
-    assert lab.told.names() == names + ["hold_placed"] * (then == "paused plainly")
+    assert lab.log.names() == names + ["hold_placed"] * (then == "paused plainly")
 
 
 def test_moved_deadline_applies_unless_the_hold_was_placed_again():

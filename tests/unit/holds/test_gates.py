@@ -140,8 +140,8 @@ def test_gate_is_reported_and_explained():
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     assert lab.poll([A, B, C], [A, B]) == [{A, B, C}, {A, B}]
-    told = [one.flowing for one in lab.told.of(GatesChanged)]
-    assert told == [(B,)]
+    opened = [one.flowing for one in lab.log.of(GatesChanged)]
+    assert opened == [(B,)]
     lab.hold(HOLD_B)
     lab.ledger.begin_call()
     lab.assign(A, B, C)

@@ -10,7 +10,7 @@ import pytest
 
 from safeconsumer import events
 from safeconsumer.events.dispatch import Dispatcher, Outbox
-from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab, Told
+from tests.harness.holds.lab import AUDIT, ORDERS, A, C, EventLog, LedgerLab
 from tests.harness.signals import handled_by, send
 
 pytestmark = pytest.mark.timeout(120)  # a deadlock ends here
@@ -34,8 +34,8 @@ def _outbox(*hooks):
     return Outbox(Dispatcher(hooks))
 
 
-def _ats(told):
-    return [event.at for event in told.events]
+def _times(log):
+    return [event.at for event in log.events]
 
 
 @pytest.mark.contract("P14")
@@ -46,30 +46,30 @@ def test_events_of_two_threads_come_in_the_order_of_the_ledger():
     1. One thread places a hold; a hook takes its time over that. 2. Another thread lifts
     it, and does not wait for the hook. 3. The first thread hands out both events.
     """
-    slow, told = Slow(), Told()
-    lab = LedgerLab(slow, told)
+    slow, log = Slow(), EventLog()
+    lab = LedgerLab(slow, log)
     placing = threading.Thread(target=lab.hold, args=(ORDERS,))
     placing.start()
     assert slow.entered.wait(PATIENCE)
     lab.lift(ORDERS)
-    assert told.names() == []
+    assert log.names() == []
     slow.release.set()
     placing.join(PATIENCE)
-    assert told.names() == lab.told.names() == ["hold_placed", "hold_removed"]
+    assert log.names() == lab.log.names() == ["hold_placed", "hold_removed"]
 
 
 def test_event_of_a_hooks_own_pause_comes_after_its_cause():
-    told = Told()
+    log = EventLog()
 
     def keeper(event):
         if isinstance(event, events.HoldsRemoved):
             lab.hold(ORDERS)
 
-    lab = LedgerLab(keeper, told)
+    lab = LedgerLab(keeper, log)
     lab.hold(ORDERS)
     lab.lift(ORDERS)
     expected = ["hold_placed", "hold_removed", "hold_placed"]
-    assert told.names() == lab.told.names() == expected
+    assert log.names() == lab.log.names() == expected
 
 
 class _Turn(dict[str, list[int]]):
@@ -92,8 +92,8 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
     turn taken. 3. The first gives the turn back, reads the queue once more, and hands the
     event out.
     """
-    told = Told()
-    outbox = _outbox(told)
+    log = EventLog()
+    outbox = _outbox(log)
     answers = []
 
     def other():
@@ -110,42 +110,42 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
     outbox.waiting.append(events.Event(at=1.0))
     assert outbox.deliver()
     assert answers == [False]
-    assert _ats(told) == [1.0, 2.0]
+    assert _times(log) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_keyboard_interrupt_in_a_hook_is_raised_after_all_hooks(stop):
     """The turn is given back, and later events wait for the next call."""
-    told = Told()
+    log = EventLog()
 
     def hook(event):
         if event.at == 1.0:
             raise stop
 
-    outbox = _outbox(hook, told)
+    outbox = _outbox(hook, log)
     outbox.waiting.extend([events.Event(at=1.0), events.Event(at=2.0)])
     with pytest.raises(stop):
         outbox.deliver()
-    assert _ats(told) == [1.0]
+    assert _times(log) == [1.0]
     assert outbox.deliver()
-    assert _ats(told) == [1.0, 2.0]
+    assert _times(log) == [1.0, 2.0]
 
 
 def test_signal_handler_inside_a_hook_delivers_no_event():
     """The hook may have the lock that another hook would wait for."""
-    told = Told()
+    log = EventLog()
     seen = []
 
     def handler(*_):
         lab.lift(ORDERS)
-        seen.append(told.names())
+        seen.append(log.names())
 
-    lab = LedgerLab(lambda event: event.name == "hold_placed" and send(), told)
+    lab = LedgerLab(lambda event: event.name == "hold_placed" and send(), log)
     lab.assign(A, C)
     with handled_by(handler):
         lab.hold(ORDERS, AUDIT)
     assert seen == [[]]
-    assert told.names() == lab.told.names() == ["hold_placed", "hold_removed"]
+    assert log.names() == lab.log.names() == ["hold_placed", "hold_removed"]
     assert lab.quiet() == {C}
 
 
@@ -158,10 +158,10 @@ def test_hook_that_does_not_return_delays_no_pause_on_another_thread():
     assert slow.entered.wait(PATIENCE)
     for number in range(50):
         lab.hold(AUDIT, reason=str(number))
-    assert len(lab.told.of(events.HoldsPlaced)) == 1
+    assert len(lab.log.of(events.HoldsPlaced)) == 1
     slow.release.set()
     first.join(PATIENCE)
-    assert len(lab.told.of(events.HoldsPlaced)) == 51
+    assert len(lab.log.of(events.HoldsPlaced)) == 51
 
 
 def test_wakers_are_called_by_changes_of_assigned_partitions_only():
@@ -196,7 +196,7 @@ def test_pause_returns_after_all_observers_whoever_applied_it():
     observers. 3. The first calls them before it returns.
     """
     lab = LedgerLab(owns=[A])
-    inside, told = threading.Event(), threading.Event()
+    inside, released = threading.Event(), threading.Event()
     seen = []
     other = threading.Thread(target=lab.ledger.view, name="other")
 
@@ -204,7 +204,7 @@ def test_pause_returns_after_all_observers_whoever_applied_it():
         name = threading.current_thread().name
         if name == "other":
             inside.set()
-            assert told.wait(20)
+            assert released.wait(20)
         seen.append(name)
 
     trap = lab.ledger.queue = _Trap()
@@ -212,7 +212,7 @@ def test_pause_returns_after_all_observers_whoever_applied_it():
     lab.ledger.observers.append(look)
     lab.hold(ORDERS)
     assert seen == [threading.current_thread().name]
-    told.set()
+    released.set()
     other.join(20)
     assert seen[1:] == ["other"]
 
@@ -237,7 +237,7 @@ class Broken:
 @pytest.mark.contract("P14")
 def test_hook_that_raises_is_counted_and_logged_once(caplog):
     """The other hooks are called."""
-    after = Told()
+    after = EventLog()
     lab = LedgerLab(Broken(), after)
     with caplog.at_level(logging.ERROR, logger="safeconsumer"):
         lab.assign(A)
@@ -259,7 +259,7 @@ def test_hook_whose_repr_raises_breaks_nothing():
     def nameless():
         raise BrokenError
 
-    after = Told()
+    after = EventLog()
     lab = LedgerLab(Broken(nameless), after)
     lab.hold(ORDERS)
     assert len(after.events) == 1
@@ -291,7 +291,7 @@ class Full(logging.Handler):
 
 def test_log_handler_that_raises_breaks_nothing():
     """It may raise as a hook, or for a hook's failure."""
-    after = Told()
+    after = EventLog()
     lab = LedgerLab(Broken(), after)
     logger, full = logging.getLogger("safeconsumer"), Full()
     logger.addHandler(full)
@@ -309,12 +309,12 @@ def test_thread_hands_out_a_bounded_number_of_others_events():
 
     A hook that makes an event of each event stands in for the other thread.
     """
-    told = []
+    handed_out = []
 
     def restless(event):
-        told.append(event)
+        handed_out.append(event)
         lab.ledger.emit(type(event), holds=())
 
     lab = LedgerLab(restless)
     lab.hold(ORDERS)
-    assert 1 < len(told) <= 200
+    assert 1 < len(handed_out) <= 200

@@ -132,10 +132,10 @@ def test_recreated_topic_keeps_its_holds(lifetime):
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS, lifetime=lifetime)
     lab.pause(AUDIT)
-    before, names = lab.ledger.view().holds, lab.told.names()
+    before, names = lab.ledger.view().holds, lab.log.names()
     recreate(lab.ledger, A, C)
     lab.ledger.deliver()
-    assert (lab.ledger.view().holds, lab.told.names()) == (before, names)
+    assert (lab.ledger.view().holds, lab.log.names()) == (before, names)
     assert lab.quiet() == {A, B, C}
 
 

@@ -79,7 +79,7 @@ def test_expression_that_raises_at_the_pause_places_nothing():
         lab.hold(AUDIT, Asking("known").scope(), known_topics=lambda: ["known"])
     assert lab.quiet() == set()
     assert not lab.ledger.view().holds
-    assert lab.told.events == []
+    assert lab.log.events == []
 
 
 @pytest.mark.contract("P12")

@@ -82,15 +82,15 @@ def test_handler_inside_a_change_reads_the_state_before_it():
     seen = []
 
     def handler(*_):
-        before = len(lab.told.events)
+        before = len(lab.log.events)
         lab.lift(ALL, owner="old")
-        seen.append((lab.quiet(), lab.ledger.deliver(), len(lab.told.events) - before))
+        seen.append((lab.quiet(), lab.ledger.deliver(), len(lab.log.events) - before))
 
     with handled_by(handler):
         _interrupt_under_the_lock(lab)
         lab.hold(AUDIT)
     assert seen == [({A, B, C}, False, 0)]
-    assert lab.told.names()[-3:] == ["nothing_consumed", "hold_placed", "hold_removed"]
+    assert lab.log.names()[-3:] == ["nothing_consumed", "hold_placed", "hold_removed"]
 
 
 def test_handler_outside_a_change_reads_its_own_pause():
@@ -100,7 +100,7 @@ def test_handler_outside_a_change_reads_its_own_pause():
 
     def handler(*_):
         lab.hold(ORDERS)
-        seen.append((lab.quiet(), lab.told.names()))
+        seen.append((lab.quiet(), lab.log.names()))
 
     with handled_by(handler):
         send()
@@ -205,7 +205,7 @@ class Watched:
         self.owned = {A, B, C}
         self.gated = set()
         self.woken = 0
-        lab.told.events.clear()
+        lab.log.events.clear()
         lab.ledger.observers.append(self.look)
         lab.ledger.wakers.append(self.wake)
         lab.ledger.on_reassigned = self.reassigned
@@ -234,7 +234,7 @@ class Watched:
         holds = {(hold.key, hold.lifetime) for hold in view.holds}
         is_gating = lab.ledger._table.is_gating
         held = frozenset(lab.ledger.unconfirmed(lab.ledger.moves))
-        return holds, view.quiet, is_gating, set(lab.told.events), held
+        return holds, view.quiet, is_gating, set(lab.log.events), held
 
 
 @pytest.mark.parametrize(("before", "call"), CALLS.values(), ids=CALLS)

@@ -267,9 +267,9 @@ def test_pause_is_taken_over_for_the_same_ownership_without_one_here(
 def test_pause_that_was_taken_over_is_a_warning_with_the_call_that_lifts_it():
     lab = carrying(A, B, C)
     play(lab, "join A B; pause B")
-    lab.told.events.clear()
+    lab.log.events.clear()
     lab.ledger.take_over({A: lab.ledger.owned()[A]}, "left")
-    placed = lab.told.only(events.HoldsPlaced)
+    placed = lab.log.only(events.HoldsPlaced)
     assert (placed.is_taken_over, placed.severity) == (True, "warning")
     assert placed.advice == "lift with resume('orders:0')"
 
@@ -290,7 +290,7 @@ def test_departed_pauses_that_the_group_does_not_know_are_reported(cause, left):
     lab.pause(Partition(*A))
     lab.hold(Partition(*B), Partition(*C))
     lab.assign(cause=cause)
-    reports = lab.told.of(events.PauseNotHandedOver)
+    reports = lab.log.of(events.PauseNotHandedOver)
     assert {tp for one in reports for tp in one.partitions} == left
 
 
@@ -299,9 +299,9 @@ def test_departed_pauses_that_the_group_does_not_know_are_reported(cause, left):
 
 def caused(lab, steps):
     """Play these steps, and return the events that they cause."""
-    lab.told.events.clear()
+    lab.log.events.clear()
     play(lab, steps)
-    return lab.told.events
+    return lab.log.events
 
 
 def only(lab, steps, kind):
@@ -374,7 +374,7 @@ def test_partitions_that_left_quiet_are_forgotten_after_ten_thousand_others():
     for left in (1, 2, len(topics)):
         lab.assign(*topics[left:])
     lab.assign(*topics[:2])
-    assert lab.told.only(events.AssignedWhileHeld).partitions == (topics[1],)
+    assert lab.log.only(events.AssignedWhileHeld).partitions == (topics[1],)
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_resume_reports_the_pauses_that_it_ends_without_naming_them(
     """A waiting pause is a warning: it was asked for, and never comes into force."""
     lab = played(before)
     play(lab, resume)
-    removed = lab.told.only(events.HoldsRemoved)
+    removed = lab.log.only(events.HoldsRemoved)
     assert (scopes_of(removed.besides), scopes_of(removed.waiting)) == (
         besides,
         waiting,
