@@ -355,6 +355,11 @@ class PauseLedger:
         made: dict[str, Any] = {"at": self._wall(), **self._ids, **fields}
         self.outbox.waiting.append(kind(**made))
 
+    def forward(self, event: events.Event) -> None:
+        """Deliver an event to the hooks here, as a hook of another ledger."""
+        self.outbox.waiting.append(event)
+        self.deliver()
+
     def deliver(self) -> bool:
         """
         Hand all queued events to the hooks, under no lock; tell whether hooks ran here.

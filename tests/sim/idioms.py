@@ -1,10 +1,10 @@
 """
 Programs that pause as people write them, and how each fares with either client.
 
-Each is played as the only member of a group whose assignment a test dictates, and is
-judged by what it believes: a record that comes while it had said stop is a leak; a
-partition that gives nothing at the end, though it has said go, is a stall. They are
-played in the simulation (``test_idioms.py``) and on Kafka (``tests/broker/parity``).
+A test plays each as the only member of a group and dictates its assignment. A record that
+comes while the program wants none is a leak; a partition that gives no record at the end,
+though the program wants some, is a stall. They are played in the simulation
+(``test_idioms.py``) and on Kafka (``tests/broker/parity``).
 """
 
 import threading
@@ -38,7 +38,7 @@ class Program:
         reads_b: whether it subscribes to topic ``b``, too; of that one partition is
             always assigned.
         is_ours_only: whether it calls what kafka-python has not.
-        is_busy: whether it has said stop.
+        is_busy: whether it wants no records.
         turn: the number of the turn.
         own: partitions that it remembers, with the turn until which it does.
     """
@@ -84,11 +84,11 @@ class Program:
         """Give partitions up."""
 
     def says_stop(self, tp):  # noqa: ARG002 - for children
-        """Tell whether it wants nothing of a partition now."""
+        """Tell whether it wants no record of a partition now."""
         return self.is_busy
 
     def is_at_it(self):
-        """Tell whether it has not done yet what it does in this turn."""
+        """Tell whether it is still at work in this turn."""
         return False
 
 
@@ -115,7 +115,7 @@ class Saved(Program):
 
 
 class SavedByValue(Saved):
-    """The same, of partitions that it has made anew, as out of JSON."""
+    """The same, of partition objects that it has rebuilt, as out of JSON."""
 
     def stop(self):
         made = (TopicPartition(*tp) for tp in self.consumer.assignment())
@@ -231,7 +231,7 @@ class ListenerTidiesUp(Program):
 
 
 class Unsubscribing(Program):
-    """It pauses everything, and subscribes anew to be free."""
+    """It pauses everything, and subscribes again to get records."""
 
     def go(self):
         self.consumer.unsubscribe()
@@ -426,11 +426,11 @@ def resumed(consumer, tp):
 @frozen
 class Situation:
     """
-    What happens to the assignment.
+    A history of the assignment.
 
     Attributes:
-        first: what is assigned first.
-        changes: by turn, what is assigned from then on.
+        first: the partitions that are assigned first.
+        changes: by turn, the partitions that are assigned from then on.
         lost_at: the turn in which the membership is lost; it joins again at once, or
             where the first change is later, not before that.
     """
@@ -453,7 +453,7 @@ SITUATIONS = {
 
 
 class Dictated:
-    """Assigns what it is told to, whoever joins."""
+    """Assigns the wanted partitions to the only member."""
 
     wanted: Collection[TopicPartition] = ()
 
@@ -483,7 +483,7 @@ class Verdict:
     How a program fared.
 
     Attributes:
-        leaked: how many records came while it had said stop.
+        leaked: how many records came while it wanted none.
         stalled: the partitions that gave nothing at the end.
         raised: what upstream's calls raised into it.
     """
@@ -499,11 +499,11 @@ class Verdict:
 
 class Game:
     """
-    A program while it is played, and what it has shown.
+    A program while it is played, and its verdict so far.
 
     Attributes:
-        program: what is played.
-        verdict: what went wrong so far.
+        program: the program.
+        verdict: the verdict.
     """
 
     def __init__(self, program):
@@ -517,7 +517,7 @@ class Game:
         self._guarded(self.program.on_turn)
 
     def take(self, polled):
-        """Give it what a poll has returned; the values are turns."""
+        """Give it the records of a poll; their values are turns."""
         for tp, batch in polled.items():
             self.verdict.leaked += len(batch) * self.program.says_stop(tp)
             self._newest[tp] = int(batch[-1].value)
@@ -574,9 +574,9 @@ OwnersQuarantine            -/.    -/.    -/.    -/.    -/.    -/.    -/.    -/.
 PauseAll                    -/.    -/.    -/.    -/.    -/.    -/.    -/.    -/.
 """
 """
-By program and situation: what goes wrong with kafka-python / with ours, with either kind
-of assignor but where a row names one. L: leak, S: stall, E: an error of kafka-python's,
-?: what comes first, the next pause or what was gained, is a matter of chance there.
+By program and situation: the verdict on kafka-python / on our class. Both kinds of
+assignor have the same verdicts unless a row names one. L: leak, S: stall, E: an error of
+kafka-python's, ?: L or none, by chance: the gain or the next pause comes first.
 """
 
 EXCEPTED = {

@@ -53,7 +53,7 @@ class Socket:
         return self.error
 
     def getpeername(self):
-        """Return an address that says nothing."""
+        """Return a made-up address."""
         return ("sim", PORT)
 
     def getsockname(self):
@@ -152,7 +152,7 @@ class Selector(selectors._BaseSelectorImpl):
         self._task = None
 
     def register(self, fileobj, events, data=None):
-        """Watch a socket; asyncio says its number."""
+        """Watch a socket; asyncio passes its number."""
         if isinstance(fileobj, int):
             fileobj = self._world.sockets[fileobj]
         key = super().register(fileobj, events, data)
@@ -193,7 +193,7 @@ class Link:
     """
     The server's end of a connection: bytes in, bytes out, in order.
 
-    Whoever accepts it sets ``on_data`` and ``on_end``.
+    The accepting function sets ``on_data`` and ``on_end``.
     """
 
     def __init__(self, network, client, host):
@@ -245,7 +245,7 @@ class Link:
 
 
 class Network:
-    """Hosts that listen, the connections to them, and what is wrong with these."""
+    """Hosts that listen, the connections to them, and the faults of these."""
 
     def __init__(self, world):
         self.world = world
@@ -314,7 +314,7 @@ class Network:
         """
         Let nothing through between a process and hosts (all if none is named).
 
-        Neither end is told, as where a cable is pulled.
+        Neither end notices, as if a cable was pulled.
 
         Args:
             process: whose bytes.

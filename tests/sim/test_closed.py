@@ -1,4 +1,4 @@
-"""What a closed consumer answers, and one that is dropped without it."""
+"""Calls of a closed consumer, and a consumer that is dropped without ``close``."""
 
 import gc
 import weakref
@@ -71,11 +71,11 @@ def test_call_of_a_closed_consumer_raises_consumer_closed_error(
 
 def test_pause_of_a_closed_consumer_checks_its_arguments_and_holds_nothing(lab):
     lab.topic("t", 1, records=3)
-    told = []
-    reader = Reader(lab, SafeConsumer, tps=[P0], hooks=[told.append])
+    reported = []
+    reader = Reader(lab, SafeConsumer, tps=[P0], hooks=[reported.append])
     consumer = reader.consumer
     consumer.close()
-    told.clear()
+    reported.clear()
     consumer.pause(P0)
     consumer.pause("t", owner="ops", lifetime=Lifetime.UNTIL_RESUMED)
     consumer.pause_all()
@@ -86,7 +86,7 @@ def test_pause_of_a_closed_consumer_checks_its_arguments_and_holds_nothing(lab):
         set(),
         set(),
     )
-    assert told == []
+    assert reported == []
     with pytest.raises(HoldSettingError):
         consumer.pause(P0, for_=-1)
 

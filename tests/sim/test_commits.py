@@ -1,4 +1,4 @@
-"""P17: a member commits what it owns; what has left is refused, and nothing is sent."""
+"""A member commits the partitions that it owns, and no others (P17)."""
 
 import threading
 
@@ -152,14 +152,14 @@ def test_commit_in_a_listener_of_its_revoked_partitions_is_sent(
 @simulated(seeds=1, nightly=2)
 def test_commit_of_revoked_partitions_after_the_listener_is_refused(lab):
     """P17: a cooperative rebalance has taken them by then."""
-    told = []
+    revoked = []
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
-    reader.consumer.subscribe(["t"], listener=Listener(revoked=told.append))
+    reader.consumer.subscribe(["t"], listener=Listener(revoked=revoked.append))
     reader.until(lambda: len(reader.log) == 20)
     other, _ = reader.shares(SafeConsumer)
     with pytest.raises(NotOwnedError):
-        reader.consumer.commit({tp: at(10) for tp in told[-1]})
+        reader.consumer.commit({tp: at(10) for tp in revoked[-1]})
     other.stop()
 
 
@@ -215,7 +215,7 @@ def test_close_commits_and_then_lets_its_listener_commit(lab, assignor):
     assert lab.committed(p0) == 7
 
 
-# ------------------------------------------------------------ where nobody owns
+# ------------------------------------------------------------ without an ownership
 
 
 @simulated(seeds=1, nightly=2)

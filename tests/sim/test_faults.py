@@ -1,4 +1,4 @@
-"""Brokers, connections and clocks fail; pauses, memberships and clients outlive it."""
+"""Pauses, memberships and clients outlive faults of brokers, connections and clocks."""
 
 import threading
 from types import SimpleNamespace
@@ -154,7 +154,7 @@ def test_member_without_a_coordinator_delivers_nothing_and_loses_nothing(lab, ki
     (tp,) = lab.partitions("t")
     reader.consumer.pause(tp)
     lab.cluster.down(1, failover=None)
-    reader.is_silent(seconds=4)  # a heartbeat, which finds nobody
+    reader.is_silent(seconds=4)  # a heartbeat finds no coordinator
     reader.consumer.resume(tp)
     reader.is_silent(seconds=5)
     assert reader.consumer.position(tp) == 3

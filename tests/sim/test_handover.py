@@ -21,7 +21,7 @@ class Team:
     def __init__(self, lab, partitions=4):
         self.lab = lab
         self.tps = lab.topic("t", partitions, records=5)
-        self.told = {}
+        self.events = {}
 
     def joins(
         self,
@@ -33,8 +33,8 @@ class Team:
     ):
         """Start a member that hands pauses over; a plain one if it is kafka-python's."""
         if kind is SafeConsumer:
-            told = self.told[name] = []
-            more = {"pause_handover": "assignor", "hooks": [told.append], **more}
+            events = self.events[name] = []
+            more = {"pause_handover": "assignor", "hooks": [events.append], **more}
 
         def make(**settings):
             consumer = kind(**settings)
@@ -45,8 +45,8 @@ class Team:
 
     def left_behind(self, name):
         """Return the partitions of each report of pauses that stayed at their owner."""
-        told = self.told[name]
-        return [set(e.partitions) for e in told if isinstance(e, PauseNotHandedOver)]
+        events = self.events[name]
+        return [set(e.partitions) for e in events if isinstance(e, PauseNotHandedOver)]
 
 
 STRICT = Lifetime.UNTIL_RESUMED
@@ -238,10 +238,10 @@ def test_whole_pause_is_not_handed_over_and_is_a_warning(lab):
     second.owns(2)
     first.owns(2)
     lab.until(lambda: values(team, second) == 10)
-    (told,) = [one for one in team.told["a"] if isinstance(one, PauseNotHandedOver)]
-    assert set(told.partitions) == second.consumer.assignment()
-    assert (told.is_whole, told.severity) == (True, "warning")
-    assert "UNTIL_RESUMED" in (told.advice or "")
+    (left,) = [one for one in team.events["a"] if isinstance(one, PauseNotHandedOver)]
+    assert set(left.partitions) == second.consumer.assignment()
+    assert (left.is_whole, left.severity) == (True, "warning")
+    assert "UNTIL_RESUMED" in (left.advice or "")
     first.stop()
     second.stop()
 

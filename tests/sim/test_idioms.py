@@ -26,8 +26,8 @@ from tests.sim.playing import of_this_run, simulated
 REBALANCE, LOADING = 27, 14  # Kafka's codes
 
 
-class Nobody:
-    """The column ``alone``: nothing but the program keeps anything quiet."""
+class NothingElse:
+    """The column ``alone``: only the program keeps partitions quiet."""
 
     def meet(self, consumer, program):
         """Begin, before the program has subscribed."""
@@ -40,7 +40,7 @@ class Nobody:
         return False
 
 
-class Holder(Nobody):
+class Holder(NothingElse):
     """
     Another owner, who holds one partition or the topic.
 
@@ -67,12 +67,12 @@ class Holder(Nobody):
         return self._is_holding and self._target in {tp, tp.topic}
 
 
-class Gate(Nobody):
+class Gate(NothingElse):
     """
-    A group's holds are not read yet: whatever is gained waits behind a gate.
+    A group's holds are not read yet: gained partitions wait behind a gate.
 
     Args:
-        until: the turn from which on they are read, in a turn at the most.
+        until: the turn in which they are read.
     """
 
     def __init__(self, until):
@@ -94,20 +94,20 @@ class Gate(Nobody):
 
 
 COLUMNS = {
-    "alone": lambda _: Nobody(),
+    "alone": lambda _: NothingElse(),
     "one partition held": lambda until: Holder("one", until),
     "topic held": lambda until: Holder("topic", until),
     "gated": Gate,
 }
-"""What else keeps something quiet, by its name; made for the turn in which it ends."""
+"""By name, a function that makes what else keeps partitions quiet, until a given turn."""
 
 
 class Stage:
     """
-    One program, one client, one situation, and what else keeps something quiet.
+    One program, one client, one situation, and what else keeps partitions quiet.
 
     Attributes:
-        disobeyed: what came although somebody else kept it.
+        disobeyed: records that came although another hold or a gate kept them.
     """
 
     def __init__(self, lab, program, kind, assignor, other):
@@ -188,7 +188,7 @@ class Case:
     A program and what it meets; each of them by name.
 
     Attributes:
-        until: when somebody else lifts what it holds; alone it means nothing.
+        until: the turn in which the other hold is lifted; unused alone.
     """
 
     program: str
@@ -207,7 +207,7 @@ class Case:
         return stage.play(SITUATIONS[self.situation]), stage.disobeyed
 
     def known(self):
-        """Return what the table says of kafka-python's consumer and of ours."""
+        """Return the table's verdicts on kafka-python's consumer and on ours."""
         return expected(self.program, self.assignor, self.situation).split("/")
 
 

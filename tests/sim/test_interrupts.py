@@ -1,4 +1,4 @@
-"""A signal handler raises at every place of a call: it comes out, and nothing is lost."""
+"""A signal handler raises at every place of a call: no record is lost (P18)."""
 
 import itertools
 import threading
@@ -43,37 +43,37 @@ everywhere = simulated(seeds=1, nightly=STEP)
 
 
 class EndError(BaseException):
-    """What a handler raises that means to end the program."""
+    """An exception of a handler that ends the program."""
 
 
 def is_mine():
-    """Return what tells whether the test's own thread runs: handlers interrupt no other."""
+    """Return a function that tells whether the test's own thread runs."""
     world = World.current
     mine = world.task
     return lambda: world.task is mine
 
 
 def interrupting(*inside, kind=TimeLimitError):
-    """Return what raises in ours, or in these, on the thread of the test."""
+    """Return interrupts in our files, or in these, on the thread of the test."""
     return Interrupts(inside or (OURS,), is_mine(), kind)
 
 
 def each_place(lab, least, *inside, kind=TimeLimitError):
     """
-    Yield what interrupts a call, with the next place each time, until it has no more.
+    Yield interrupts of a call, with the next place each time, until it has no more.
 
     Args:
-        lab: by whose seed places are chosen.
+        lab: its seed chooses the places.
         least: how many places the call has at the least.
-        inside: where the places are, by default in ours.
-        kind: what is raised.
+        inside: beginnings of the names of the files with places, by default ours.
+        kind: the class of exceptions that are raised.
     """
     interrupts, missed = interrupting(*inside, kind=kind), 0
     for number in itertools.count(lab.world.seed, STEP):
         interrupts.number = number
         interrupts.interrupt = lambda call, number=number: interrupts.at(number, call)
         yield interrupts
-        # What the call before left to it may have made it shorter than it is by itself.
+        # An earlier interrupted call may have left more or less work to this one.
         missed = 0 if interrupts.place else missed + 1
         if missed == 2:
             break
@@ -81,7 +81,7 @@ def each_place(lab, least, *inside, kind=TimeLimitError):
 
 
 class Written:
-    """Two partitions; what is written to them is read, once and in order."""
+    """Two partitions whose records are to be read once and in order."""
 
     def __init__(self, lab):
         self.lab = lab
@@ -89,14 +89,14 @@ class Written:
         self.count = 0
 
     def write(self, count=2):
-        """Append to both, and let it arrive at who asked for it."""
+        """Append to both, and let the records arrive."""
         for tp in self.tps:
             self.lab.append(tp, count, first=self.count)
         self.count += count
         self.lab.sleep(0.01)
 
     def is_read_by(self, reader, place):
-        """Read the rest, and assert what came so far."""
+        """Read the rest, and assert that all records came."""
         reader.until(lambda: len(reader.log) >= 2 * self.count)
         for tp in self.tps:
             assert reader.offsets(tp) == [*range(self.count)], place
@@ -105,7 +105,7 @@ class Written:
         self, reader, *inside, before=lambda: None, least=100, kind=TimeLimitError
     ):
         """Raise at each place of a read."""
-        # What a handler takes from a loop is its own.
+        # An iteration reads one record, as the handler ends the loop.
         most = 3 if reader.how == "poll" else 1
         for it in each_place(self.lab, least, *inside, kind=kind):
             self.write()
@@ -115,7 +115,7 @@ class Written:
 
 
 def reading(lab, *topics, **settings):
-    """Return two partitions, and who reads them: by hand, if it subscribes to nothing."""
+    """Return two partitions and their reader; without topics it assigns them."""
     written = Written(lab)
     tps = () if topics else written.tps
     reader = Reader(
@@ -263,7 +263,7 @@ def _be_evicted(lab, consumer):
     lab.network.isolate(lab.world.outside)
     lab.until(lambda: not lab.members())
     lab.network.heal(lab.world.outside)
-    lab.sleep(10)  # a heartbeat is told
+    lab.sleep(10)  # a heartbeat finds out
 
 
 @both_protocols
@@ -286,14 +286,14 @@ def test_interrupted_poll_that_joins_delivers_each_record_once(lab, begin, assig
 @everywhere
 def test_join_whose_poll_was_interrupted_is_completed_once(lab, assignor, *, is_twice):
     """P18: the next poll waits for it, and a listener is called once for each join."""
-    written, told = Written(lab), []
-    listener = Listener(lambda _: told.append("+"), lambda _: told.append("-"))
+    written, calls = Written(lab), []
+    listener = Listener(lambda _: calls.append("+"), lambda _: calls.append("-"))
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     reader.consumer.subscribe(["t"], listener=listener)
     reader.owns(written.tps)
     for it in each_place(lab, 30, str(Path(THEIRS) / "net")):
         began = lab.generation()
-        told.clear()
+        calls.clear()
         late = lab.cluster.fail("JoinGroup", is_held=True)
         reader.consumer._coordinator.request_rejoin()
         if is_twice:  # the first one ends before the join does
@@ -303,7 +303,7 @@ def test_join_whose_poll_was_interrupted_is_completed_once(lab, assignor, *, is_
         reader.until(lambda: lab.generation() > began)  # noqa: B023 - used at once
         reader.poll()
         eager = "-+" * (lab.generation() - began)
-        assert "".join(told) == (eager if assignor is EAGER else ""), it.place
+        assert "".join(calls) == (eager if assignor is EAGER else ""), it.place
         written.write(1)
         written.is_read_by(reader, it.place)
 
@@ -565,21 +565,21 @@ def test_interrupted_close_is_finished_by_a_second_close(lab, how):
 
 def test_interrupt_in_a_hook_is_no_failure_of_the_hook(lab):
     """P18: all hooks have the event."""
-    told = []
+    events = []
 
     def hook(event):
-        told.append(event)
-        len(told)
+        events.append(event)
+        len(events)
 
     tps = lab.topic("t", 1)
-    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[hook, told.append])
+    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[hook, events.append])
     reader.poll()
     interrupts = interrupting(__file__)
     for at in range(1, 4):  # at 0 it has not called yet
-        told.clear()
+        events.clear()
         assert interrupts.at(at, lambda: reader.consumer.pause(tps[0]))
         assert "hook" in interrupts.place
-        assert (len(told) in {1, 2}, reader.consumer.hook_failures) == (True, {})
+        assert (len(events) in {1, 2}, reader.consumer.hook_failures) == (True, {})
         assert reader.consumer.quiet() == {tps[0]}
         reader.consumer.resume(tps[0])
 

@@ -2,7 +2,7 @@
 Joins that outlast their ``poll``, are late, are for another subscription, or fail.
 
 kafka-python asks whether it needs to join; once JoinGroup is sent the answer is no. If
-that ``poll`` has ended meanwhile, nobody takes the answer: the member keeps its old
+that ``poll`` has ended meanwhile, no call takes the answer: the member keeps its old
 assignment with its heartbeats off, and goes on delivering what others own by then.
 """
 
@@ -28,7 +28,7 @@ UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
 
 
 def ask_to_join(lab):
-    """Let the next heartbeat of the test's consumer be told to join again."""
+    """Have the next heartbeat of the test's consumer answered with a request to join."""
     lab.cluster.fail("Heartbeat", error=REBALANCE_IN_PROGRESS, origin="test", count=1)
 
 
@@ -49,7 +49,7 @@ def joined(lab, kind=SafeConsumer, **settings):
 
 
 def commit(reader, tp, offset):
-    """Commit another offset than the reader's, as if somebody else had."""
+    """Commit an offset that is not the reader's position, as another member could."""
     reader.consumer.commit({tp: at(offset)})
 
 
@@ -134,7 +134,7 @@ def test_member_that_polls_too_late_leaves_without_spinning_and_joins_again(lab)
     assert lab.generation() > generation
 
 
-@stock_fails("it joins anew, and what it heard is thrown away")
+@stock_fails("it joins again, and the answer to the first join is thrown away")
 @simulated(seeds=1, nightly=2)
 def test_a_join_that_succeeded_between_two_polls_is_used(lab, kind):
     """The next poll does not repeat it, and heartbeats go on meanwhile."""
@@ -254,15 +254,15 @@ def test_kafka_pythons_close_during_a_join_waits_half_a_minute(lab):
 @simulated(seeds=1, nightly=2)
 def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab):
     """A join for an older subscription delays no assignment by hand."""
-    told = []
-    reader, p0 = joined(lab, hooks=[lambda event: told.append(event.name)])
+    names = []
+    reader, p0 = joined(lab, hooks=[lambda event: names.append(event.name)])
     lab.topic("u", 1)
     late = held_join(lab, reader)
-    told.clear()
+    names.clear()
     reader.consumer.subscribe(["u"])
     next_one = follow(lab, late)
     reader.until(lambda: next_one.kept)
-    assert "rebalance_completed" not in told
+    assert "rebalance_completed" not in names
     reader.consumer.unsubscribe()
     reader.consumer.assign([p0])
     reader.consumer.seek(p0, 0)
@@ -279,22 +279,22 @@ def follow(lab, late):
 def test_dropped_join_commits_and_revokes_nothing_again(lab):
     """Others may have moved its positions since."""
     lab.topic("u", 1)
-    told = []
+    names = []
     reader, _ = joined(
         lab,
         enable_auto_commit=True,
         auto_commit_interval_ms=600_000,
-        hooks=[lambda event: told.append(event.name)],
+        hooks=[lambda event: names.append(event.name)],
     )
-    listener = Listener(revoked=lambda _: told.append("revoked"))
+    listener = Listener(revoked=lambda _: names.append("revoked"))
     reader.consumer.subscribe(["t"], listener=listener)
-    told.clear()
+    names.clear()
     late = held_join(lab, reader)
     commits = lab.kinds().count("OffsetCommit")
     reader.consumer.subscribe(["u"], listener=listener)
     next_one = follow(lab, late)
     reader.until(lambda: next_one.kept)
-    assert told == ["revoked"]
+    assert names == ["revoked"]
     assert lab.kinds().count("OffsetCommit") == commits
     next_one.end()
     reader.owns([TopicPartition("u", 0)])
@@ -309,16 +309,16 @@ def test_join_is_applied_if_the_subscription_has_only_grown_since(lab, assignor)
     If a program made topics that match its pattern one after the other, no join would ever
     be for the newest subscription, and no record would come.
     """
-    told = []
-    hooks = [lambda event: told.append(event.name)]
+    names = []
+    hooks = [lambda event: names.append(event.name)]
     reader, p0 = joined(lab, assignor=assignor, hooks=hooks)
     (another,) = lab.topic("u", 1)
     late = held_join(lab, reader)
-    told.clear()
+    names.clear()
     reader.consumer.subscribe(["t", "u"])
     next_one = follow(lab, late)
     reader.until(lambda: next_one.kept)
-    assert told == ["rebalance_completed"]
+    assert names == ["rebalance_completed"]
     next_one.end()
     reader.owns([p0, another])
 
@@ -394,11 +394,11 @@ def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab):
     assert lab.kinds().count("OffsetFetch") == asked
 
 
-# What a member says it owns when it joins: a leader gives it nothing else at once
+# The partitions that a member claims when it joins: a leader gives it no others at once
 
 
 def claimed(message):
-    """Return what a JoinGroup claims to own."""
+    """Return the partitions that a JoinGroup claims."""
     (protocol,) = message.body.protocols
     offered = ConsumerProtocolSubscription.decode(protocol.metadata)
     return {

@@ -1,4 +1,4 @@
-"""What a rebalance listener may do, and what it sees."""
+"""Calls in a rebalance listener: their effects and their answers."""
 
 import pytest
 from kafka import (
@@ -100,7 +100,7 @@ def test_quiet_does_not_list_partitions_under_revocation(lab, assignor):
 
 @pytest.mark.contract("P8")
 @both_protocols
-@stock_fails("what its listener raised ended a join, and nobody asks for another")
+@stock_fails("an error of its listener ends a join, and the client asks for no other")
 def test_a_change_that_is_taken_back_after_a_listener_raised(lab, kind, assignor):
     """P8: the partitions are read again, whether the join before revoked them or not."""
     lab.topic("t", 2)
@@ -167,7 +167,7 @@ def test_poll_waits_for_on_partitions_lost_inside_a_join(lab, *, is_woken):
     reader.owns(tps, seconds=100, each=1)  # the broker has forgotten who it was
 
 
-# ------------------------------------------------------------ what it may ask
+# ------------------------------------------------------------ questions in a listener
 
 BLOCKING = {
     "commit": lambda consumer, _: consumer.commit(),
@@ -395,40 +395,40 @@ KNOWN = {
 
 def assigned_at_latest(lab, **settings):
     """Assign two partitions by hand of which nothing is committed."""
-    told = EventLog()
+    log = EventLog()
     tps = lab.topic("t", 2, records=3)
-    more = {"group_id": GROUP, "auto_offset_reset": "latest", "hooks": [told]}
-    return Reader(lab, SafeConsumer, tps=tps, **more, **settings), told
+    more = {"group_id": GROUP, "auto_offset_reset": "latest", "hooks": [log]}
+    return Reader(lab, SafeConsumer, tps=tps, **more, **settings), log
 
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("name", DEPARTURES)
 def test_quiet_partition_that_departs_uncommitted_is_a_warning(lab, name):
     """P8: the next owner would skip its records; flowing partitions are not named."""
-    reader, told = assigned_at_latest(lab)
+    reader, log = assigned_at_latest(lab)
     p0, p1 = lab.partitions("t")
     reader.poll(1)
     reader.consumer.pause(p0)
     DEPARTURES[name](reader.consumer, p1)
     reader.consumer.close(autocommit=False)
-    assert [one.partitions for one in told.of(HeldPartitionUncommitted)] == [(p0,)]
+    assert [one.partitions for one in log.of(HeldPartitionUncommitted)] == [(p0,)]
 
 
 @pytest.mark.parametrize("name", [*KNOWN, "never asked"])
 def test_quiet_partition_with_a_possible_commit_causes_no_warning(lab, name):
     """A producer may have committed for the group; or the broker was not asked yet."""
-    reader, told = assigned_at_latest(lab)
+    reader, log = assigned_at_latest(lab)
     (p0, *_) = lab.partitions("t")
     reader.consumer.pause(p0)
     if name in KNOWN:
         reader.poll(1)
         KNOWN[name](reader.consumer, p0)
     reader.consumer.close(autocommit=False)
-    assert told.of(HeldPartitionUncommitted) == []
+    assert log.of(HeldPartitionUncommitted) == []
 
 
 def test_quiet_partition_with_a_refused_commit_is_a_warning(lab):
-    reader, told = assigned_at_latest(lab)
+    reader, log = assigned_at_latest(lab)
     (p0, *_) = lab.partitions("t")
     lab.cluster.fail("OffsetCommit", error=12, count=1)
     with pytest.raises(OffsetMetadataTooLargeError):
@@ -436,7 +436,7 @@ def test_quiet_partition_with_a_refused_commit_is_a_warning(lab):
     reader.consumer.pause(p0)
     reader.poll(1)
     reader.consumer.close(autocommit=False)
-    assert [one.partitions for one in told.of(HeldPartitionUncommitted)] == [(p0,)]
+    assert [one.partitions for one in log.of(HeldPartitionUncommitted)] == [(p0,)]
 
 
 @pytest.mark.contract("P19")

@@ -1,4 +1,4 @@
-"""Two calls meet: at every place of the one the other comes in, and both do what they say."""
+"""Two calls meet: at every place of the one the other comes in."""
 
 import itertools
 

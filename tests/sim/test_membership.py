@@ -1,4 +1,4 @@
-"""Members that are given up, fenced, leave or are back: what they hold and commit."""
+"""Members that are evicted, fenced, leave or come back."""
 
 import pytest
 from kafka import KafkaConsumer

@@ -1,4 +1,4 @@
-"""What a pause covers and outlives, and what is told of it."""
+"""The reach, the lifetime and the events of a pause."""
 
 import logging
 
@@ -91,10 +91,10 @@ def test_call_with_a_bad_target_changes_nothing_during_a_join(lab):
 def test_pause_that_rebalances_keep_causes_no_warning(lab, caplog, assignor):
     """P6: neither does a partition that is gained under it."""
     lab.topic("t", 4, records=30)
-    told = []
+    reported = []
     settings = {"assignor": assignor}
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
-        a = lab.member(SafeConsumer, "t", name="a", hooks=[told.append], **settings)
+        a = lab.member(SafeConsumer, "t", name="a", hooks=[reported.append], **settings)
         a.owns(4)
         lab.until(lambda: a.records)
         a.consumer.pause(*a.consumer.assignment())
@@ -104,9 +104,9 @@ def test_pause_that_rebalances_keep_causes_no_warning(lab, caplog, assignor):
         a.owns(2)
         b.stop()
         a.owns(4)
-    held = [one for one in told if isinstance(one, events.AssignedWhileHeld)]
+    held = [one for one in reported if isinstance(one, events.AssignedWhileHeld)]
     assert {one.severity for one in held} == {"info"}
-    assert [one for one in told if one.severity in {"warning", "error"}] == []
+    assert [one for one in reported if one.severity in {"warning", "error"}] == []
     assert [one for one in caplog.records if one.name == "safeconsumer"] == []
     a.stop()
 
@@ -123,17 +123,17 @@ def test_plain_pause_that_outlives_a_lost_membership_is_a_warning_once(
 ):
     """A program may have forgotten its pauses in ``on_partitions_lost``."""
     (p0,) = lab.topic("t", 1, records=3)
-    told = []
-    reader = Reader(lab, SafeConsumer, "t", assignor=assignor, hooks=[told.append])
+    reported = []
+    reader = Reader(lab, SafeConsumer, "t", assignor=assignor, hooks=[reported.append])
     reader.reads(p0, range(3))
     reader.consumer.pause(*(reader.consumer.assignment() if is_whole else [p0]))
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         lab.network.isolate(lab.world.outside)
         lab.until(lambda: not lab.members())
         lab.network.heal(lab.world.outside)
-        reader.until(lambda: any(map(_is_held_on_assignment, told)), seconds=60)
+        reader.until(lambda: any(map(_is_held_on_assignment, reported)), seconds=60)
         reader.is_silent()
-    (event,) = filter(_is_held_on_assignment, told)
+    (event,) = filter(_is_held_on_assignment, reported)
     assert event.severity == "warning"
     assert event.lost == (p0,)
     assert "outlive" in (event.advice or "")
@@ -145,8 +145,8 @@ def test_plain_pause_that_outlives_a_lost_membership_is_a_warning_once(
 def test_resume_that_ends_a_waiting_pause_without_naming_it_is_a_warning(lab, caplog):
     """A list that all members apply needs an owner, or a hold of the group."""
     tps = lab.topic("t", 2, records=3)
-    told = []
-    reader = Reader(lab, SafeConsumer, "t", client_id="a", hooks=[told.append])
+    reported = []
+    reader = Reader(lab, SafeConsumer, "t", client_id="a", hooks=[reported.append])
     other = lab.member(KafkaConsumer, "t", name="b")
     reader.until(lambda: lab.members() == 2 and len(reader.consumer.assignment()) == 1)
     owned = reader.consumer.assignment()
@@ -154,7 +154,7 @@ def test_resume_that_ends_a_waiting_pause_without_naming_it_is_a_warning(lab, ca
     reader.consumer.pause(mine, away)
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         reader.consumer.resume(mine)
-    removed = told[-1]
+    removed = reported[-1]
     assert (removed.name, removed.severity) == ("hold_removed", "warning")
     assert f"pause('{away.topic}:{away.partition}', owner=" in (removed.advice or "")
     assert "safeconsumer" in {one.name for one in caplog.records}

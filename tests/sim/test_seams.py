@@ -1,4 +1,4 @@
-"""What the product keeps to so that it can run in the simulated world."""
+"""The product uses no clocks, locks and queues that a world cannot play."""
 
 import ast
 from pathlib import Path
@@ -56,6 +56,6 @@ def test_rooms_use_only_clocks_locks_and_queues_that_a_world_plays():
     files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     for path in [*files, ROOT / "consumer.py"]:
         name, tree = path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
-        said = [*_defaults(tree), *_locks(tree), *_waits(tree)]
-        found += [f"{name}:{one}" for one in said]
+        here = [*_defaults(tree), *_locks(tree), *_waits(tree)]
+        found += [f"{name}:{one}" for one in here]
     assert sorted(found) == []

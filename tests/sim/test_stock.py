@@ -1,8 +1,8 @@
 """
-What pages say about kafka-python's own consumer, played with it.
+Proves what pages say about kafka-python's own consumer.
 
-``tests/unit/contract/claims.toml`` says which sentence rests on which test. A test here
-that fails means that the sentence is no longer so, and both change.
+``tests/unit/contract/claims.toml`` has the sentence of each test. If a test fails, the
+sentence is not true any more, and both change.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""One thread polls; others pause, resume and ask, and what waits is woken."""
+"""One thread polls while others pause, resume and ask; waits end in time."""
 
 import threading
 
@@ -117,7 +117,7 @@ def test_second_poll_during_a_poll_is_refused(lab, call, how):
 
 
 def refused_poll(reader, refused):
-    """Poll, and note what the refusal says."""
+    """Poll, and keep the text of the refusal."""
     with pytest.raises(ConcurrentPollError) as caught:
         reader.consumer.poll(0)
     refused.append(str(caught.value))
@@ -199,10 +199,10 @@ def test_hook_may_pause_and_not_poll(lab):
     ids=str,
 )
 def test_events_have_the_client_and_group_id_of_the_consumer(lab, settings):
-    told = EventLog()
-    consumer = SafeConsumer(**lab.settings(hooks=[told], **settings))
+    log = EventLog()
+    consumer = SafeConsumer(**lab.settings(hooks=[log], **settings))
     consumer.pause("orders")
-    placed = told.only(HoldsPlaced)
+    placed = log.only(HoldsPlaced)
     ids = consumer.config["client_id"], consumer.config["group_id"]
     assert (placed.client_id, placed.group_id) == ids
     consumer.close()

@@ -1,4 +1,4 @@
-"""What a poll asks of all positions is asked when one of them, or a leader, is new."""
+"""A poll reads all positions only if a position or a leader is new."""
 
 import pytest
 

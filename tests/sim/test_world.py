@@ -54,10 +54,10 @@ def test_deadlock_is_raised_at_once_with_the_place_of_every_task():
             time.sleep(1)
             second[0].acquire()
 
-    with pytest.raises(DeadlockError) as told:
+    with pytest.raises(DeadlockError) as raised:
         run(main)
-    assert str(told.value).count(" takes") == 2
-    assert "virtual second 1.0" in str(told.value)
+    assert str(raised.value).count(" takes") == 2
+    assert "virtual second 1.0" in str(raised.value)
 
 
 def test_world_that_outlives_its_limit_is_ended():
@@ -101,7 +101,7 @@ def test_task_that_never_sleeps_is_ended():
         threads(lambda: [world.give_way() for _ in range(10**7)])
         world.sleep(1e6)
 
-    with pytest.raises(EndlessError, match="50000 turns while nobody slept"):
+    with pytest.raises(EndlessError, match="50000 turns without sleep"):
         run(main)
 
 
@@ -209,7 +209,7 @@ def _life_of_a_group(lab):
 
 @pytest.fixture
 def drawing():
-    """Draw on a thread outside: another test's client, say, which nobody has closed."""
+    """Draw on a thread outside the world, as the unclosed client of another test does."""
     stop = []
 
     def draw():

@@ -26,7 +26,7 @@ CLIENTS = {"ours": SafeConsumer, "stock": KafkaConsumer}
 PROTOCOLS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
 # Requests that come by the clock, or when a connection happens to be new.
 _BY_CHANCE = {"ApiVersions", "Heartbeat", "Metadata"}
-# Members hear quickly of a rebalance; a busy machine evicts nobody.
+# Members learn quickly of a rebalance; a busy machine evicts no member.
 _SESSION = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 200}
 _ROUNDS = 3  # polls after everything was read, which must bring nothing more
 
@@ -164,7 +164,7 @@ def _noting(kinds):
     def make(**configs):
         client = KafkaNetClient(**configs)
         # kafka-python takes the setting and does not hand it on: a topic that was
-        # deleted would be made again by whoever asks for it.
+        # deleted would be made again by any client that asks for it.
         client.cluster.config["allow_auto_create_topics"] = False
         send = client._manager.send
 

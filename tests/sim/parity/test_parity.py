@@ -13,7 +13,7 @@ OTHERWISE = {
     "P16: what is left of a held partition comes, whatever the policy": (
         "retention_passes_a_held_position_to_the_latest",
     ),
-    "P11: a fenced member is told so": ("a_static_member_that_was_fenced",),
+    "P11: a fenced member raises": ("a_static_member_that_was_fenced",),
 }
 DIFFERENT = {name for names in OTHERWISE.values() for name in names}
 

@@ -240,7 +240,7 @@ def check_history(several, *, is_watched):
     both = Both(is_watched=is_watched)
     for step in several:
         both.step(step)
-    for view, held, quiet in both.seen:
+    for view, held, quiet in both.views:
         assert _terms_of(view.holds) == held
         assert view.quiet == quiet
 
