@@ -79,38 +79,6 @@ def test_a_changed_subscription_whose_join_outlasts_its_poll(lab, kind, assignor
     assert reader.consumer.quiet() == set(old)
 
 
-@pytest.mark.contract("P11")
-@both_protocols
-def test_a_new_topic_while_another_member_is_slow(lab, assignor):
-    """P11: one polls briefly, one every 2 s: both share all, nothing comes to both."""
-    old = lab.topic("t-old", 4, records=10)
-    settings = {
-        "metadata_max_age_ms": 1000,
-        "enable_auto_commit": True,
-        "assignor": assignor,
-    }
-    quick = Reader(lab, SafeConsumer, **settings)
-    quick.consumer.subscribe(pattern="t-.*")
-    quick.owns(old)
-    slow = lab.member(SafeConsumer, name="slow", poll_ms=100, **settings)
-    slow.call(lambda consumer: consumer.subscribe(pattern="t-.*"))
-
-    def is_shared(tps):
-        mine, theirs = quick.consumer.assignment(), slow.consumer.assignment()
-        return bool(mine and theirs) and sorted([*mine, *theirs]) == sorted(tps)
-
-    quick.until(lambda: is_shared(old))
-    new = lab.topic("t-new", 4, records=10)
-    end = lab.now + 20
-    while lab.now < end:
-        slow.nap = 2.0
-        quick.poll(0.2)
-    assert is_shared([*old, *new])
-    both = [*quick.log, *slow.records]
-    came = {(one.topic, one.partition, one.offset) for one in both}
-    assert len(came) == len(both) == 80
-
-
 # A join that succeeds between two polls
 
 

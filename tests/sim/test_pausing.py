@@ -141,26 +141,6 @@ def test_plain_pause_that_outlives_a_lost_membership_is_a_warning_once(
     assert "assigned_while_held" in line.getMessage()
 
 
-@pytest.mark.contract("P3")
-def test_resume_that_ends_a_waiting_pause_without_naming_it_is_a_warning(lab, caplog):
-    """A list that all members apply needs an owner, or a hold of the group."""
-    tps = lab.topic("t", 2, records=3)
-    reported = []
-    reader = Reader(lab, SafeConsumer, "t", client_id="a", hooks=[reported.append])
-    other = lab.member(KafkaConsumer, "t", name="b")
-    reader.until(lambda: lab.members() == 2 and len(reader.consumer.assignment()) == 1)
-    owned = reader.consumer.assignment()
-    mine, away = sorted(tps, key=owned.__contains__, reverse=True)
-    reader.consumer.pause(mine, away)
-    with caplog.at_level(logging.WARNING, logger="safeconsumer"):
-        reader.consumer.resume(mine)
-    removed = reported[-1]
-    assert (removed.name, removed.severity) == ("hold_removed", "warning")
-    assert f"pause('{away.topic}:{away.partition}', owner=" in (removed.advice or "")
-    assert "safeconsumer" in {one.name for one in caplog.records}
-    other.stop()
-
-
 @pytest.mark.contract("P7")
 @stock_fails("what a poll gains was not assigned when the loop paused")
 @both_ways

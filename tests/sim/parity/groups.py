@@ -2,8 +2,8 @@
 
 from kafka import ConsumerRebalanceListener, OffsetAndMetadata
 
-from tests.sim.parity.catalogue import both, in_groups
 from tests.sim.parity.reading import raised
+from tests.sim.parity.stages import both, in_groups
 
 
 def joined(s, *topics, **settings):

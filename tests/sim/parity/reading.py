@@ -3,7 +3,7 @@
 from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
-from tests.sim.parity.catalogue import both
+from tests.sim.parity.stages import both
 
 
 def assigned(s, *partitions, **settings):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.sim.parity.catalogue import cases
 from tests.sim.parity.playing import simulated_facts
+from tests.sim.parity.stages import cases
 
 # Where ours does otherwise, and what for.
 OTHERWISE = {
