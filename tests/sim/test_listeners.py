@@ -382,61 +382,59 @@ def test_cooperative_join_revokes_only_unsubscribed_topics_as_it_begins(lab):
 
 # ------------------------------------------------------------ departed, uncommitted
 
+
+def _close(consumer, *_):
+    consumer.close(autocommit=False)
+
+
+def _refused_commit(consumer, tp, lab):
+    lab.cluster.fail("OffsetCommit", error=12, count=1)
+    with pytest.raises(OffsetMetadataTooLargeError):
+        consumer.commit({tp: at(5)})
+
+
+def _ask(consumer, *_):
+    consumer.poll(1000)
+
+
+def _commit(consumer, tp, *_):
+    consumer.commit({tp: at(5)})
+
+
+def _send_to_transaction(consumer, *_):
+    consumer.group_metadata()
+
+
+# What comes before the departure of a quiet partition, how it departs, and whether a
+# warning says that it has no commit. A producer may have committed for the group; a
+# broker that was not asked may have a commit.
 DEPARTURES = {
-    "close": lambda consumer, _: consumer.close(autocommit=False),
-    "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
-    "assign": lambda consumer, other: consumer.assign([other]),
+    "close": ([_ask], _close, True),
+    "unsubscribe": ([_ask], lambda consumer, _: consumer.unsubscribe(), True),
+    "assign": ([_ask], lambda consumer, other: consumer.assign([other]), True),
+    "a refused commit": ([_refused_commit, _ask], _close, True),
+    "a commit": ([_ask, _commit], _close, False),
+    "a transaction": ([_ask, _send_to_transaction], _close, False),
+    "not asked": ([], _close, False),
 }
-KNOWN = {
-    "committed": lambda consumer, tp: consumer.commit({tp: at(5)}),
-    "group_metadata": lambda consumer, _: consumer.group_metadata(),
-}
-
-
-def assigned_at_latest(lab, **settings):
-    """Assign two partitions by hand of which nothing is committed."""
-    log = EventLog()
-    tps = lab.topic("t", 2, records=3)
-    more = {"group_id": GROUP, "auto_offset_reset": "latest", "hooks": [log]}
-    return Reader(lab, SafeConsumer, tps=tps, **more, **settings), log
 
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("name", DEPARTURES)
 def test_quiet_partition_that_departs_uncommitted_is_a_warning(lab, name):
-    """P8: the next owner would skip its records; flowing partitions are not named."""
-    reader, log = assigned_at_latest(lab)
-    p0, p1 = lab.partitions("t")
-    reader.poll(1)
-    reader.consumer.pause(p0)
-    DEPARTURES[name](reader.consumer, p1)
-    reader.consumer.close(autocommit=False)
-    assert [one.partitions for one in log.of(HeldPartitionUncommitted)] == [(p0,)]
-
-
-@pytest.mark.parametrize("name", [*KNOWN, "never asked"])
-def test_quiet_partition_with_a_possible_commit_causes_no_warning(lab, name):
-    """A producer may have committed for the group; or the broker was not asked yet."""
-    reader, log = assigned_at_latest(lab)
-    (p0, *_) = lab.partitions("t")
-    reader.consumer.pause(p0)
-    if name in KNOWN:
-        reader.poll(1)
-        KNOWN[name](reader.consumer, p0)
-    reader.consumer.close(autocommit=False)
-    assert log.of(HeldPartitionUncommitted) == []
-
-
-def test_quiet_partition_with_a_refused_commit_is_a_warning(lab):
-    reader, log = assigned_at_latest(lab)
-    (p0, *_) = lab.partitions("t")
-    lab.cluster.fail("OffsetCommit", error=12, count=1)
-    with pytest.raises(OffsetMetadataTooLargeError):
-        reader.consumer.commit({p0: at(5)})
-    reader.consumer.pause(p0)
-    reader.poll(1)
-    reader.consumer.close(autocommit=False)
-    assert [one.partitions for one in log.of(HeldPartitionUncommitted)] == [(p0,)]
+    """P8: under ``latest`` its next owner would skip records; the flowing one is not named."""
+    before, depart, is_warned = DEPARTURES[name]
+    log = EventLog()
+    p0, p1 = lab.topic("t", 2, records=3)
+    more = {"group_id": GROUP, "auto_offset_reset": "latest", "hooks": [log]}
+    consumer = Reader(lab, SafeConsumer, tps=[p0, p1], **more).consumer
+    consumer.pause(p0)
+    for act in before:
+        act(consumer, p0, lab)
+    depart(consumer, p1)
+    _close(consumer)
+    named = [one.partitions for one in log.of(HeldPartitionUncommitted)]
+    assert named == [(p0,)] * is_warned
 
 
 @pytest.mark.contract("P19")

@@ -8,7 +8,6 @@ from attrs.exceptions import FrozenInstanceError
 from kafka import TopicPartition
 
 from safeconsumer import events
-from safeconsumer.group.events import ControlReady
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from tests.harness.listing import short
@@ -165,35 +164,41 @@ def test_class_variable_of_an_own_event_is_no_field(kind):
     }
 
 
-def test_events_of_a_resume_advise_how_to_lift_remaining_holds():
-    expected = "lift with resume('orders', owner='ops')"
-    mine = Hold(scope=scopes.topic("orders"))
-    removed = events.HoldsRemoved(holds=(mine,), remaining=(HOLD,))
-    assert (removed.severity, removed.advice) == ("info", expected)
-    assert events.StillHeld(holds=(HOLD,)).advice == expected
-    assert events.HoldsRemoved(holds=(mine,)).advice is None
+OWN = Hold(scope=scopes.topic("orders"))
+WHOLE = Hold(scope=scopes.topic("orders"), owner="app (all)")
+LOAD = Hold(scope=scopes.ALL, owner="worker:drain")
+PURGED = {"partitions": TPS, "fetches": 1}
+LIFT = "lift with resume('orders', owner='ops')"
+
+# A kind of event, its fields, its severity and its advice. A worker's own holds come and
+# go with every full queue; an answer without records is purged at nearly every rebalance.
+LINES = [
+    (events.HoldsPlaced, {"holds": (LOAD,)}, "debug", None),
+    (events.HoldsPlaced, {"holds": (OWN,)}, "debug", None),
+    (events.HoldsPlaced, {"holds": (HOLD,)}, "info", None),
+    (events.HoldsRemoved, {"holds": (LOAD,)}, "debug", None),
+    (events.HoldsRemoved, {"holds": (OWN,)}, "debug", None),
+    (events.HoldsRemoved, {"holds": (HOLD,)}, "info", None),
+    (events.HoldsRemoved, {"holds": (OWN,), "remaining": (HOLD,)}, "info", LIFT),
+    (events.StillHeld, {"holds": (HOLD,)}, "info", LIFT),
+    (events.HoldsExpired, {"holds": (OWN,)}, "info", None),
+    (events.AssignedWhileHeld, {"holds": (LOAD,)}, "debug", "owner='worker:drain')"),
+    (events.AssignedWhileHeld, {"holds": (HOLD, LOAD)}, "warning", LIFT),
+    (events.AssignedWhileHeld, {"holds": (OWN,)}, "warning", "resume('orders')"),
+    (events.AssignedWhileHeld, {"holds": (WHOLE,)}, "warning", "(*assignment())"),
+    (events.ControlReady, {"topics": ("o",), "holds": 2, "seconds": 0.1}, "info", None),
+    (events.FetchesPurged, {"bytes": 0, "records": 0, **PURGED}, "debug", None),
+    (events.FetchesPurged, {"bytes": 1, "records": 1, **PURGED}, "info", None),
+]
 
 
-def test_advice_for_a_whole_pause_resumes_the_assignment():
-    """A bare ``resume()`` looks as if it did nothing, as in kafka-python."""
-    whole = Hold(scope=scopes.topic("orders"), owner="app (all)")
-    event = events.AssignedWhileHeld(holds=(whole,), partitions=TPS)
-    assert event.advice == "lift with resume(*assignment())"
-
-
-def test_event_with_a_number_of_holds_has_a_level():
-    """Its log line was lost: the number was taken for the holds themselves."""
-    ready = ControlReady(topics=("ops",), holds=2, seconds=0.1)
-    assert ready.severity == "info"
-
-
-@pytest.mark.parametrize(("size", "level"), [(0, "debug"), (1, "info")])
-def test_purge_of_nothing_is_debug(size, level):
-    """Nearly every rebalance throws away an answer without records."""
-    purged = events.FetchesPurged(
-        partitions=TPS, bytes=size, fetches=1, records=bool(size)
-    )
-    assert purged.severity == level
+@pytest.mark.parametrize(("kind", "fields", "severity", "advice"), LINES, ids=short)
+def test_severity_and_advice_of_an_event(kind, fields, severity, advice):
+    if kind is events.AssignedWhileHeld:
+        fields = {"partitions": TPS, **fields}
+    event = kind(**fields)
+    assert event.severity == severity
+    assert (event.advice is None) if advice is None else advice in event.advice
 
 
 @pytest.mark.parametrize(

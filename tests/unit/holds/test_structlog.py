@@ -47,40 +47,6 @@ def test_line_has_the_events_level_and_is_filtered_by_it(caplog):
     assert "assigned_while_held" in caplog.text
 
 
-def test_workers_own_holds_are_debug(caplog):
-    """They come and go with every full queue and every rebalance."""
-    own = Hold(scope=scopes.Everything(), owner="worker:drain")
-    both = (*PLACED.holds, own)
-    with caplog.at_level(logging.INFO, logger="safeconsumer"):
-        log_event(events.HoldsPlaced(holds=(own,)))
-        log_event(events.HoldsRemoved(holds=(own,)))
-        log_event(events.AssignedWhileHeld(partitions=(("orders", 0),), holds=(own,)))
-        assert not caplog.records
-        log_event(events.AssignedWhileHeld(partitions=(("orders", 0),), holds=both))
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
-        log_event(events.HoldsPlaced(holds=(own,)))
-    assert caplog.records[-1].levelno == logging.DEBUG
-
-
-def test_applications_own_pauses_are_debug_and_others_holds_info(caplog):
-    own = Hold(scope=scopes.topic("orders"))
-    (other,) = PLACED.holds
-    with caplog.at_level(logging.INFO, logger="safeconsumer"):
-        log_event(events.HoldsPlaced(holds=(own,)))
-        log_event(events.HoldsRemoved(holds=(own,)))
-        assert not caplog.records
-        log_event(events.HoldsPlaced(holds=(other,)))
-        log_event(events.HoldsRemoved(holds=(other,)))
-        log_event(events.HoldsRemoved(holds=(own,), remaining=(other,)))
-        log_event(events.StillHeld(holds=(other,)))
-        log_event(events.HoldsExpired(holds=(own,)))
-        log_event(events.AssignedWhileHeld(partitions=(("orders", 0),), holds=(own,)))
-    levels = [record.levelno for record in caplog.records]
-    assert levels == [logging.INFO] * 5 + [logging.WARNING]
-    assert "lift with resume('orders')" in caplog.records[-1].getMessage()
-
-
 def test_line_names_the_first_few_partitions_and_the_number_of_others(caplog):
     """Ten pauses a second of 200 partitions would write 680 KB a second."""
     many = tuple(("orders", number) for number in range(200))
