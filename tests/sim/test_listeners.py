@@ -422,7 +422,7 @@ DEPARTURES = {
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("name", DEPARTURES)
 def test_quiet_partition_that_departs_uncommitted_is_a_warning(lab, name):
-    """P8: under ``latest`` its next owner would skip records; the flowing one is not named."""
+    """P8: under ``latest`` its next owner would skip the records."""
     before, depart, is_warned = DEPARTURES[name]
     log = EventLog()
     p0, p1 = lab.topic("t", 2, records=3)
