@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from typing import ClassVar
 
 from attrs import Factory, define, field, frozen
@@ -579,34 +580,23 @@ assignor have the same verdicts unless a row names one. L: leak, S: stall, E: an
 kafka-python's, ?: L or none, by chance: the gain or the next pause comes first.
 """
 
-EXCEPTED = {
-    "resumed one by one, or by a loop, while nothing of it was assigned": {
-        "SavedGuarded, idle at go",
-        "SavedGuarded, lost at go",
-        "OneByOne, idle at go",
-        "OneByOne, lost at go",
-    },
-    # P3 holds what a lost membership takes and the next join gives back. A program that
-    # forgets its pauses then forgets them in every eager rebalance, too, where
-    # kafka-python keeps them.
-    "forgotten by the listener, or passed over by a guard, in a lost membership": {
-        "Work, lost at go",
-        "WorkForgets-eager, lost, back",
-        "WorkForgets-eager, lost, more",
-        "WorkForgets-eager, lost at go",
-        "WorkForgets-cooperative, lost, back",
-        "WorkForgets-cooperative, lost, more",
-        "WorkForgets-cooperative, lost at go",
-        "Backoff, lost at go",
-        "BackoffForgets-eager, lost, back",
-        "BackoffForgets-eager, lost, more",
-        "BackoffForgets-eager, lost at go",
-        "BackoffForgets-cooperative, lost, back",
-        "BackoffForgets-cooperative, lost, more",
-        "BackoffForgets-cooperative, lost at go",
-    },
-}
-"""The programs that are right on kafka-python and stall here, and why that is known."""
+_FORGETTING = [
+    f"{program}Forgets-{assignor}"
+    for program in ("Work", "Backoff")
+    for assignor in ("eager", "cooperative")
+]
+# P3 keeps a pause if the next join gives back a partition that a lost membership took. A
+# program that forgets its pauses then forgets them in every eager rebalance, too, where
+# kafka-python keeps them.
+_LOST = ("lost, back", "lost, more", "lost at go")
+EXCEPTED = (
+    # Partitions resumed one by one, or by a loop, while none of them was assigned.
+    *product(("SavedGuarded", "OneByOne"), ("idle at go", "lost at go")),
+    # Pauses that a guard passes over, or the listener forgets, in a lost membership.
+    *product(("Work", "Backoff"), ("lost at go",)),
+    *product(_FORGETTING, _LOST),
+)
+"""The programs and situations that are right on kafka-python and stall here."""
 
 
 def rows():

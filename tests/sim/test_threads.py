@@ -39,37 +39,23 @@ in_flight = pytest.mark.parametrize("in_flight", [True, False])
 @pytest.mark.contract("P10")
 @both_ways
 @in_flight
-@simulated(seeds=1, nightly=10)
+@simulated(seeds=1, nightly=50)
 def test_resume_on_another_thread_ends_a_wait_within_50_ms(lab, how, *, in_flight):
-    """P10: a fetch may be under way, or none."""
+    """P10: it may come before the poll waits, as it begins to, or seconds later."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
-    for number in range(1, 5):
+    for number in range(1, 10):
         waiting = threading.Thread(target=reader.poll, args=(AN_HOUR, 1))
         waiting.start()
-        lab.sleep(lab.rng.random() * 5)
+        lab.sleep(
+            lab.rng.choice([0, 1e-6, 1e-4, 2e-4, 5e-4, 1e-3, 5 * lab.rng.random()])
+        )
         began = lab.now
         reader.consumer.resume(p0)
         waiting.join()
         assert lab.now - began < 0.05
         assert reader.offsets(p0) == [*range(number + 1)]
         reader.consumer.pause(p0)
-
-
-@in_flight
-@simulated(seeds=1, nightly=50)
-def test_resume_at_any_moment_of_a_poll_is_not_missed(lab, *, in_flight):
-    """The seed draws the turns: before the poll waits, as it begins to, as it ends."""
-    reader = parked(lab, in_flight=in_flight)
-    (p0, *_) = lab.partitions("t")
-    for _ in range(9):
-        waiting = threading.Thread(target=reader.poll, args=(AN_HOUR, 1))
-        waiting.start()
-        lab.sleep(lab.rng.choice([0, 1e-6, 1e-4, 2e-4, 5e-4, 1e-3]))
-        reader.consumer.resume(p0)
-        waiting.join()
-        reader.consumer.pause(p0)
-    assert reader.offsets(p0) == [*range(10)]
 
 
 @pytest.mark.contract("P2", "P10")
