@@ -40,45 +40,52 @@ def test_threads_and_locks_are_real_outside_a_world():
     assert type(threading.RLock()).__module__ == "_thread"
 
 
-def test_deadlock_is_raised_at_once_with_the_place_of_every_task():
-    one, other = [], []
-
-    def main(_):
-        one.append(threading.Lock())
-        other.append(threading.Lock())
-        for this in threads(lambda: takes(one, other), lambda: takes(other, one)):
-            this.join()
+def deadlock(_):
+    one, other = threading.Lock(), threading.Lock()
 
     def takes(first, second):
-        with first[0]:
+        with first:
             time.sleep(1)
-            second[0].acquire()
+            second.acquire()
 
-    with pytest.raises(DeadlockError) as raised:
-        run(main)
-    assert str(raised.value).count(" takes") == 2
-    assert "virtual second 1.0" in str(raised.value)
+    for this in threads(lambda: takes(one, other), lambda: takes(other, one)):
+        this.join()
 
 
-def test_world_that_outlives_its_limit_is_ended():
-    """Timers that go on for ever are no deadlock."""
-
-    def main(_):
-        threads(lambda: [time.sleep(60) for _ in range(10_000)])
-        threading.Event().wait()
-
-    with pytest.raises(NotYetError, match="still waiting after 7200 virtual seconds"):
-        run(main, limit=7200)
+def timers_for_ever(_):
+    threads(lambda: [time.sleep(60) for _ in range(10_000)])
+    threading.Event().wait()
 
 
-def test_exception_in_a_thread_comes_out_of_the_world():
+def failing_thread(world):
     def fails():
         time.sleep(5)
         message = "as planned"
         raise RuntimeError(message)
 
-    with pytest.raises(RuntimeError, match="as planned"):
-        run(lambda world: (threads(fails), world.sleep(1000)))
+    threads(fails)
+    world.sleep(1000)
+
+
+def turns_without_sleep(world):
+    """Others have their turns meanwhile, but the time hardly goes by."""
+    threads(lambda: [world.give_way() for _ in range(10**7)])
+    world.sleep(1e6)
+
+
+ENDED = {
+    deadlock: (DeadlockError, r"(?s)virtual second 1\.0.* takes.* takes"),
+    timers_for_ever: (NotYetError, "still waiting after 7200 virtual seconds"),
+    failing_thread: (RuntimeError, "as planned"),
+    turns_without_sleep: (EndlessError, "50000 turns without sleep"),
+}
+
+
+@pytest.mark.parametrize("main", ENDED, ids=lambda main: main.__name__)
+def test_world_that_cannot_go_on_is_ended_with_the_reason(main):
+    error, reason = ENDED[main]
+    with pytest.raises(error, match=reason):
+        run(main, limit=7200)
 
 
 def test_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
@@ -92,17 +99,6 @@ def test_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
     monkeypatch.setattr(NetworkSelector, "call_later", no_timers)
     with pytest.raises(EndlessError, match=r"(?s)20000 looks at .* _refresh_loop <"):
         play(lambda lab: lab.member(SafeConsumer, "orders"))
-
-
-def test_task_that_never_sleeps_is_ended():
-    """Others have their turns meanwhile, but the time hardly goes by."""
-
-    def main(world):
-        threads(lambda: [world.give_way() for _ in range(10**7)])
-        world.sleep(1e6)
-
-    with pytest.raises(EndlessError, match="50000 turns without sleep"):
-        run(main)
 
 
 def test_busy_processes_do_not_slow_each_other_down():
