@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from tests.harness.docs.pages import ROOT, Block
-from tests.lint import contributing, examples, names, prose, site
+from tests.lint import contributing, examples, history, names, prose, site
 
 BLOCK = Block(
     page=ROOT / "README.md",
@@ -123,3 +123,20 @@ def test_inline_commands_run_or_name_their_extra(text, faults):
 )
 def test_search_that_finds_the_wrong_page_first_is_found(found, faults):
     assert len(list(site.findings({"KAFKA-13463": found}))) == faults
+
+
+@pytest.mark.parametrize(
+    ("find", "text", "faults"),
+    [
+        (history.subject_faults, "fetcher: drop parked data on seek", 0),
+        (history.subject_faults, "wip: a table", 0),
+        (history.subject_faults, "What pages say is so", 1),
+        (history.subject_faults, "cli: say what was told", 1),
+        (history.subject_faults, f"cli: {'x' * 70}", 1),
+        (history.name_faults, "test_pause_is_reported_once", 0),
+        (history.name_faults, "test_what_is_quiet", 1),
+        (history.name_faults, "test_a_loss_is_told", 1),
+    ],
+)
+def test_odd_subjects_and_names_are_found(find, text, faults):
+    assert len(list(find([text]))) == faults

@@ -188,7 +188,7 @@ class _Trap(deque[object]):
             act()
 
 
-def test_pause_returns_after_all_observers_whoever_applied_it():
+def test_pause_returns_after_all_observers_if_another_thread_applied_it():
     """
     A worker starts nothing after the pause (W10).
 
