@@ -207,17 +207,6 @@ def test_blocking_call_in_a_listener_raises_a_typed_error(lab):
     assert all(reader.offsets(tp) == [*range(10)] for tp in tps)
 
 
-def test_poll_raises_upstreams_error_for_an_uncaught_blocking_call(lab):
-    """Our error is its cause."""
-    lab.topic("t", 2)
-    reader = Reader(lab, SafeConsumer)
-    listener = Listener(assigned=lambda _: reader.consumer.commit())
-    reader.consumer.subscribe(["t"], listener=listener)
-    with pytest.raises(KafkaError, match="callback") as caught:
-        reader.until(lambda: False)
-    assert isinstance(caught.value.__cause__, BlockingCallInListenerError)
-
-
 @pytest.mark.contract("P12")
 def test_calls_that_need_no_wait_work_in_a_listener(lab):
     """P12: positions, for example; P7: a held partition is held by then."""

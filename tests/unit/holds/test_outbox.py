@@ -149,21 +149,6 @@ def test_signal_handler_inside_a_hook_delivers_no_event():
     assert lab.quiet() == {C}
 
 
-def test_hook_that_does_not_return_delays_no_pause_on_another_thread():
-    """All events come once it returns."""
-    slow = Slow()
-    lab = LedgerLab(slow)
-    first = threading.Thread(target=lab.hold, args=(ORDERS,))
-    first.start()
-    assert slow.entered.wait(PATIENCE)
-    for number in range(50):
-        lab.hold(AUDIT, reason=str(number))
-    assert len(lab.log.of(events.HoldsPlaced)) == 1
-    slow.release.set()
-    first.join(PATIENCE)
-    assert len(lab.log.of(events.HoldsPlaced)) == 51
-
-
 def test_wakers_are_called_by_changes_of_assigned_partitions_only():
     """A waiting ``poll`` goes on."""
     lab = LedgerLab(owns=[A])
