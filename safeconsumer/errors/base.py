@@ -8,7 +8,7 @@ Modules of this package import them from here; users import them from
 from collections.abc import Sequence
 from typing import Any
 
-# Where users import the errors from, so what tracebacks call them.
+# The module from which users import the errors, and which tracebacks name.
 _PUBLIC = "safeconsumer.errors"
 
 

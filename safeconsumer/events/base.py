@@ -60,7 +60,7 @@ class Event:
             takes, given = ", ".join(self._fields), ", ".join(values) or "nothing"
             message = f"{type(self).__name__} takes {takes}; it was given {given}"
             raise TypeError(message)
-        _set(self, "__dict__", values)  # nobody else has this dict
+        _set(self, "__dict__", values)  # no caller has this dict
 
     @classmethod
     def of(cls, values: dict[str, object]) -> Self:

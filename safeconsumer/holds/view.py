@@ -156,7 +156,7 @@ class Holds:
         return made
 
     def _change(self, keys: Iterable[HoldKey], instead: Iterable[Hold]) -> None:
-        # Only of a copy that nobody has read yet.
+        # Called for a copy that no reader has yet.
         own: set[str] = set()
         for scope, owner in keys:
             index, at = self._place_of(scope, own)
