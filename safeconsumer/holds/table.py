@@ -50,14 +50,15 @@ Some changes end holds that they do not name.
 it *undecided*: the next completed join gives the partition back, or decides that it is
 gone. Everything else decides at once.
 
-**4. A poll.** A program that held everything before a ``poll`` could not hold partitions
-that it gained during it (KAFKA-13463), so a gate stands in for the holds that were in force when the
-``poll`` began. The gate opens when the ``poll`` returns, when all of those holds have
-been lifted, or when an owner names the partition in a ``resume`` and only that owner's
-holds are left of them. If nothing is assigned when a ``poll`` begins, the holds of the
-last one that found something still count: the loss of a membership must not look like a
-resume. A hold that ends because its partition departs was not lifted, and still counts.
-Another gate keeps gained partitions quiet until the control topics are read.
+**4. A poll.** A program that held everything before a ``poll`` could not hold
+partitions that it gained during it (KAFKA-13463), so a gate stands in for the holds
+that were in force when the ``poll`` began. The gate opens when the ``poll`` returns,
+when all of those holds have been lifted, or when an owner names the partition in a
+``resume`` and only that owner's holds are left of them. If nothing is assigned when a
+``poll`` begins, the holds of the last one that found something still count: the loss of
+a membership must not look like a resume. A hold that ends because its partition departs
+was not lifted, and still counts. Another gate keeps gained partitions quiet until the
+control topics are read.
 """
 
 from __future__ import annotations
