@@ -468,11 +468,11 @@ class Dictated:
 
 
 class DictatedEagerly(Dictated, EAGER):
-    """Of the eager kind."""
+    """An eager assignor."""
 
 
 class DictatedCooperatively(Dictated, COOPERATIVE):
-    """Of the cooperative kind."""
+    """A cooperative assignor."""
 
 
 # ------------------------------------------------------------ the judge

@@ -32,7 +32,7 @@ def play(scenario, seed=0, *, nodes=1, preempt=0.0, **given):
     """
     __tracebackhide__ = True
     if not _is_warm:
-        # What is imported late, in the middle of a first poll, looks at the clock.
+        # Late imports in the middle of a first poll would read the clock.
         _is_warm.append(True)
         play(_warm_up)
     world = World(seed, preempt=preempt)

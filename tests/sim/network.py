@@ -37,7 +37,7 @@ class Socket:
         self._number = _FIRST_NUMBER + next(world.serial)
         world.sockets[self._number] = self
 
-    # What a program calls
+    # Called by a program
 
     def fileno(self):
         """Return a number of its own; -1 once it is closed."""
@@ -99,7 +99,7 @@ class Socket:
             if self.peer is not None:
                 self.peer.hang_up()
 
-    # What the world does to it
+    # Called by the world
 
     def take(self, data):
         if self.state != "closed":
@@ -382,7 +382,7 @@ def _end_with_the_world(selector):
     """
     Let a loop that ends with its world have ended by an error, as one that crashes.
 
-    What the collector closes later, a producer say, asks it, and expects no greenlet.
+    The collector may close a producer later, which asks the loop and expects no greenlet.
     """
     from kafka.errors import KafkaConnectionError  # noqa: PLC0415 - after the patching
 

@@ -394,8 +394,8 @@ def _send_to_transaction(consumer, *_):
     consumer.group_metadata()
 
 
-# What comes before the departure of a quiet partition, how it departs, and whether a
-# warning says that it has no commit. A producer may have committed for the group; a
+# Calls before the departure of a quiet partition, the departure, and whether a warning
+# says that the partition has no commit. A producer may have committed for the group; a
 # broker that was not asked may have a commit.
 DEPARTURES = {
     "close": ([_ask], _close, True),

@@ -151,7 +151,7 @@ class SimpleQueue:
 
 
 class _Life:
-    """What a simulated thread is, beside its Thread."""
+    """The task and the end of a simulated thread."""
 
     def __init__(self, task):
         self.task = task

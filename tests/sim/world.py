@@ -142,7 +142,7 @@ class World:
     def __init__(self, seed=0, *, preempt=0.0, limit=LIMIT):
         self.seed = seed
         self.rng = random.Random(seed)  # noqa: S311 - what it draws is no secret
-        # What the client draws: a real thread that another test has left may draw, too.
+        # For draws by the client: a real thread that another test has left may draw, too.
         self.chance = random.Random(seed)  # noqa: S311 - as above
         self.preempt = preempt
         self.limit = limit
@@ -387,7 +387,7 @@ class World:
         """
         Unwind every task: it gets GreenletExit where it is, and may not wait.
 
-        Nothing of that is logged: a client would call it a crash.
+        No log line is written: a client would call it a crash.
         """
         self.is_over = True
         before = logging.root.manager.disable

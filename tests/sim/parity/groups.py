@@ -53,7 +53,7 @@ def the_next_member_begins_at_what_was_committed(s):
 
 @both
 def nothing_was_committed(s):
-    """What is asked for then, and where ``latest`` begins."""
+    """A consumer asks for the end of the log, where ``latest`` begins."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t", auto_offset_reset="latest")
     one.consumer.seek_to_end()
@@ -65,7 +65,7 @@ def nothing_was_committed(s):
 
 @both
 def commits_with_metadata_and_without_waiting(s):
-    """What ``committed`` returns, and what a callback is given."""
+    """``committed`` returns the metadata; a callback gets offsets and no error."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t")
     one.read(5)
@@ -108,7 +108,7 @@ def a_commit_by_somebody_who_is_no_member(s):
 
 @both
 def offsets_of_a_transaction(s):
-    """What is sent to a transaction is committed with it, and not before."""
+    """Offsets that are sent to a transaction are committed with it, and not before."""
     (tp,) = s.topic(records=5)
     a = s.member("t")
     a.owns(1)
@@ -213,7 +213,7 @@ class _Commits(ConsumerRebalanceListener):
 
 @both
 def a_commit_in_a_listener(s):
-    """What a listener's commit raises, and what is committed."""
+    """A commit in a listener raises, and commits nothing."""
     raised_in_it = []
     listener = _Commits(raised_in_it)
     partitions = s.topic(partitions=2, records=5)

@@ -1,9 +1,9 @@
 """
-Where a scenario is played: the simulated world, or a real cluster.
+Plays scenarios in the simulated world or on a real cluster.
 
-A scenario is written once, against Stage. What it has seen it writes down as facts,
-which must be the same on both. It waits for events and positions only: on the real
-cluster time passes by itself.
+A scenario is written once, against Stage. It writes its observations down as facts, which
+must be the same on both. It waits for events and positions only: on the real cluster time
+passes by itself.
 """
 
 import threading
@@ -58,7 +58,7 @@ def cases():
 
 class Stage:
     """
-    What a scenario may do, and where it writes down what it saw.
+    The calls that a scenario may make, and its facts.
 
     Args:
         client: ``ours`` or ``stock``.
@@ -89,7 +89,7 @@ class Stage:
         for one in reversed(self._opened):
             one.close()
 
-    # What the two kinds of stage do differently
+    # Different in the two kinds of stage
 
     def until(self, condition, what):
         raise NotImplementedError

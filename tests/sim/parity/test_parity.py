@@ -5,7 +5,7 @@ import pytest
 from tests.sim.parity.playing import simulated_facts
 from tests.sim.parity.stages import cases
 
-# Where ours does otherwise, and what for.
+# Scenarios in which our class differs, by the promise that demands it.
 OTHERWISE = {
     "P4, P5: all or nothing, and by Kafka's error": (
         "a_pause_of_what_is_not_assigned",

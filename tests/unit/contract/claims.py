@@ -32,7 +32,7 @@ PAGES = (
     ),
 )
 
-# Of what was measured, each with the program that measures it.
+# Pages of measured figures, each with the program that measures it.
 FIGURES = {"design/benchmarks.md", "design/conformance.md"}
 
 # How kafka-python works inside, and what is promised here: only those of their tables

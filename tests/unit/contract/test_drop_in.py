@@ -16,7 +16,7 @@ from tests.harness.listing import short
 PUBLIC = sorted(name for name in dir(kafka.KafkaConsumer) if not name.startswith("_"))
 METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name))]
 
-# What upstream takes, and we take as well: pause and resume take targets.
+# Methods of which we change the positional arguments: they take targets.
 VARARGS = {"pause", "resume"}
 
 

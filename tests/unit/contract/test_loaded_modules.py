@@ -1,4 +1,4 @@
-"""What importing the consumer loads beyond kafka-python: one table, so that none joins it."""
+"""Importing the consumer loads the modules of one table beyond kafka-python, and no others."""
 
 from pathlib import Path
 

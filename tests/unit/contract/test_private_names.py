@@ -56,8 +56,8 @@ PARTS = (
 )
 
 
-# What our code calls each part of a client, and what it is there: our class, if we have
-# one, which has upstream's names too. Of two kinds the name may be of either.
+# The names by which our code calls each part of a client, and the class of the part: ours,
+# if we have one, which has upstream's names, too. If there are two, it may be either.
 CALLED = {
     "admin": (KafkaAdminClient,),
     "client": (SafeConsumer, ClosingClient),

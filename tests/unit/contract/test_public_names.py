@@ -1,4 +1,4 @@
-"""What is public: one table, so that no name comes or goes unnoticed."""
+"""One table has all public names, so that none comes or goes unnoticed."""
 
 import pickle
 from contextlib import suppress

@@ -28,7 +28,7 @@ except UnsupportedKafkaPythonError as error:
     print(error)
 """
 
-# What each of them has of the modules we build on.
+# The modules of kafka-python that each fake has.
 TWO = ("consumer", "consumer/fetcher", "coordinator", "cluster", "errors", "structs")
 MOVED = ("errors", "structs")
 NAMES = {

@@ -62,7 +62,7 @@ BOUND = (assign(A), hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED))
 OPS, NO_OPS = hold(ORDERS, owner="ops"), lift(ORDERS, owner="ops")
 POLL = (begin, end)
 
-# What happens one after another, and what is quiet after it.
+# Steps one after another, and the partitions that are quiet after them.
 HISTORIES = {
     "gated until the poll returns": [[*HELD, begin, assign(A, B), {A, B}, end, {A}]],
     "something flowed when it began": [
@@ -161,7 +161,7 @@ def test_poll_without_a_change_makes_no_view_and_calls_no_observer():
 
 
 def test_partition_that_waits_for_control_topics_is_quiet_and_not_held():
-    """A poll that begins with such partitions only was paused by nobody."""
+    """No program paused a poll that begins with such partitions only."""
     lab = LedgerLab()
     waiting = {}
     lab.ledger.watch(waiting.update)

@@ -1,4 +1,4 @@
-"""What a call costs does not grow with holds and topics that it is not about."""
+"""The cost of a call does not grow with other holds and topics."""
 
 from kafka.structs import TopicPartition
 

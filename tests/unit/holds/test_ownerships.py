@@ -1,4 +1,4 @@
-"""What a new assignment changes: joins (P14), recreated topics (P21), positions (P16)."""
+"""New assignments: completed joins (P14), recreated topics (P21), valid positions (P16)."""
 
 import pytest
 from hypothesis import given

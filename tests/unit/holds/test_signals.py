@@ -108,7 +108,7 @@ def test_handler_outside_a_change_reads_its_own_pause():
 
 
 def test_handler_that_pauses_everything_assigned_pauses_the_topics():
-    """What was assigned at its call counts: later gains by the interrupted call are held."""
+    """The assignment at its call counts: later gains by the interrupted call are held."""
     lab = LedgerLab(owns=[A])
     with handled_by(lambda *_: _whole(lab, {"orders": frozenset({A})})):
         _interrupt_under_the_lock(lab)
@@ -177,7 +177,7 @@ def _late(lab):
     lab.quiet()
 
 
-# What comes before, and what is interrupted.
+# The calls before, and the call that is interrupted.
 CALLS = {
     "pause": (lambda _: 0, lambda lab: lab.hold(ORDERS, AUDIT)),
     "pause a pattern": (lambda _: 0, lambda lab: lab.hold(scopes.parse(PATTERN))),
