@@ -57,7 +57,8 @@ _CLIENT = re.compile(
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 _REMARK = re.compile(r"<!--.*?-->", re.DOTALL)
 _HEAD = re.compile(
-    r"^\|[^|]*\|\s*((with )?kafka-python[ \d.]*|2\.3)\s*\||^\| it \|( seen \|)? here \|$"
+    r"^\|[^|]*\|\s*((with )?kafka-python[ \d.]*|2\.3)\s*\|"
+    r"|^\| (?:it|kafka-python) \|(?: (?:seen|observed) \|)? (?:here|`SafeConsumer`) \|$"
 )
 _END = re.compile(r"(?<=[.:;!?])\s+(?=[A-Z`*\[(])")
 

@@ -1,4 +1,4 @@
-"""Importing the consumer loads the modules of one table beyond kafka-python, and no others."""
+"""Importing the consumer loads only the modules in one table beyond kafka-python."""
 
 from pathlib import Path
 
