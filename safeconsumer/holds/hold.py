@@ -157,7 +157,7 @@ class Hold:
         }
 
 
-def made(  # noqa: PLR0913 - a hold has that many properties
+def make_holds(  # noqa: PLR0913 - a hold has that many properties
     scopes: Iterable[Scope],
     *,
     owner: str,

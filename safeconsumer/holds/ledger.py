@@ -20,7 +20,7 @@ from typing import Any
 from safeconsumer import events
 from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
-from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, made
+from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, make_holds
 from safeconsumer.holds.marks import QuietMarks
 from safeconsumer.holds.ownership import Cause, Owned, Reassignment
 from safeconsumer.holds.plain import NamedPartitions, Snapshot
@@ -196,7 +196,7 @@ class PauseLedger:
         has the scopes that ``assignment()`` returned, each with its whole answer.
         """
         now = self._clock()
-        holds = made(
+        holds = make_holds(
             scopes,
             owner=owner,
             reason=reason,
@@ -221,7 +221,7 @@ class PauseLedger:
         partition has another ownership by now, or a pause by the application.
         """
         scopes = [Partition(tp[0], tp[1]) for tp in owned]
-        holds = made(scopes, owner=APP, reason=reason, times=self.now())
+        holds = make_holds(scopes, owner=APP, reason=reason, times=self.now())
 
         def place(table: Table) -> Step:
             return table.placed(table.to_take_over(owned, holds), is_taken_over=True)
