@@ -11,7 +11,7 @@ from itertools import pairwise
 from types import FrameType, TracebackType
 
 
-def is_of_handler(error: BaseException) -> bool:
+def is_from_handler(error: BaseException) -> bool:
     """
     Tell whether a signal handler written in Python, or a function it called, raised it.
 

@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from safeconsumer._interrupts import is_of_handler
+from safeconsumer._interrupts import is_from_handler
 from safeconsumer.errors.base import HookTypeError
 from safeconsumer.events.base import Event
 from safeconsumer.events.takeover import Takeover
@@ -59,7 +59,7 @@ class Dispatcher:
                 else:
                     self._add_failure(place)
             except BaseException as error:  # noqa: BLE001 - a hook's failure must not stop poll
-                if isinstance(error, Exception) and not is_of_handler(error):
+                if isinstance(error, Exception) and not is_from_handler(error):
                     self._count(place, error)
                 else:  # raised when all have it
                     stop = stop or error
@@ -77,7 +77,7 @@ class Dispatcher:
                     exc_info=error,
                 )
             except Exception as failed:
-                if is_of_handler(failed):
+                if is_from_handler(failed):
                     raise
 
     def _add_failure(self, place: int) -> str:
@@ -180,6 +180,6 @@ def name_of(hook: Hook) -> str:
     try:
         return repr(hook)
     except Exception as error:
-        if is_of_handler(error):
+        if is_from_handler(error):
             raise
         return f"<{type(hook).__name__} without a repr>"
