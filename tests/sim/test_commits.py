@@ -32,7 +32,7 @@ def sent(lab, origin=None):
 
 
 def half_has_left(lab, assignor=EAGER, *, drains=False):
-    """Return a reader, another member, what the reader keeps, and what that one has now."""
+    """Return a reader, the partition that it keeps, and the one that another member got."""
     tps = lab.topic("t", 2, records=100)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
     if drains:  # as a worker does, before it joins
@@ -41,7 +41,7 @@ def half_has_left(lab, assignor=EAGER, *, drains=False):
     other, left = reader.shares(SafeConsumer, poll_ms=100)
     (kept,) = {*tps} - {left}
     other.call(lambda consumer: consumer.commit({left: at(100)}))
-    return reader, other, kept, left
+    return reader, kept, left
 
 
 @pytest.mark.parametrize("drains", [True, False])
@@ -51,7 +51,7 @@ def test_commit_that_names_an_unowned_partition_is_refused_whole(
     lab, assignor, *, drains
 ):
     """P17: the error is of both families and names the partition; no request is sent."""
-    reader, other, kept, left = half_has_left(lab, assignor, drains=drains)
+    reader, kept, left = half_has_left(lab, assignor, drains=drains)
     before = sent(lab)
     with pytest.raises(CommitFailedError) as caught:
         reader.consumer.commit({kept: at(70), left: at(50)})
@@ -62,14 +62,13 @@ def test_commit_that_names_an_unowned_partition_is_refused_whole(
     assert (sent(lab), lab.committed(kept), lab.committed(left)) == (before, None, 100)
     reader.consumer.commit({kept: at(70)})
     assert lab.committed(kept) == 70
-    other.stop()
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["found", "not found"])
 @simulated(seeds=1, nightly=2)
 def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known):
     """P17: the next poll calls the callback, whether the coordinator is known or not."""
-    reader, other, kept, left = half_has_left(lab)
+    reader, kept, left = half_has_left(lab)
     given = []
     if not is_known:
         reader.consumer._coordinator.coordinator_dead("a test")
@@ -83,7 +82,6 @@ def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known)
     assert isinstance(error, NotOwnedError)
     assert future.exception is error
     assert (sent(lab), lab.committed(left)) == (before, 100)
-    other.stop()
 
 
 @simulated(seeds=1, nightly=2)
@@ -109,7 +107,6 @@ def test_retried_commit_is_refused_after_its_partition_has_left(lab):
     thread.join()
     assert lab.committed(left) == 100
     assert [type(one) for one in raised] == [NotOwnedError]
-    other.stop()
 
 
 # ------------------------------------------------------------ in a listener
@@ -141,12 +138,11 @@ def test_commit_in_a_listener_of_its_revoked_partitions_is_sent(
     reader.until(lambda: len(reader.log) == 20)
     futures.clear()
     last.clear()
-    other, left = reader.shares()
+    _, left = reader.shares()
     assert left in last
     assert [one.exception for one in futures] == [None] * len(futures)
     if is_awaited or is_known:
         assert all(lab.committed(tp) == 10 for tp in last)
-    other.stop()
 
 
 @simulated(seeds=1, nightly=2)
@@ -157,10 +153,9 @@ def test_commit_of_revoked_partitions_after_the_listener_is_refused(lab):
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
     reader.consumer.subscribe(["t"], listener=Listener(revoked=revoked.append))
     reader.until(lambda: len(reader.log) == 20)
-    other, _ = reader.shares(SafeConsumer)
+    reader.shares(SafeConsumer)
     with pytest.raises(NotOwnedError):
         reader.consumer.commit({tp: at(10) for tp in revoked[-1]})
-    other.stop()
 
 
 @both_protocols

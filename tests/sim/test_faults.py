@@ -62,7 +62,6 @@ def test_a_coordinator_that_is_away_is_asked_for_in_measure(lab, kind):
     assert (lab.world.turns - turns) / 3 < 150
     lab.sleep(60)
     assert lab.members() == 1
-    a.stop()
 
 
 @pytest.mark.contract("P6", "P8")
@@ -89,8 +88,6 @@ def test_leader_that_does_not_answer_ends_no_membership(lab, is_frozen):
     reach(lab, 10, a, b)
     for tp in lab.partitions("t"):
         assert a.values(tp) + b.values(tp) == list(range(10))
-    a.stop()
-    b.stop()
 
 
 @pytest.mark.contract("P6", "P8")
@@ -112,8 +109,6 @@ def test_member_cut_off_from_its_coordinator_keeps_its_strict_hold(lab):
     assert len(a.records) == before
     a.consumer.resume("t", owner="ops")
     reach(lab, 10, a, b)
-    a.stop()
-    b.stop()
 
 
 @pytest.mark.contract("P6")
@@ -129,7 +124,6 @@ def test_step_of_the_wall_clock_changes_no_membership(lab):
     assert lab.generation() == generation
     lab.append(tp, 1, first=5)
     lab.until(lambda: len(a.records) == 6)
-    a.stop()
 
 
 # ------------------------------------------------------------ the only broker

@@ -94,8 +94,6 @@ def test_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
     lab.sleep(10)
     assert third.consumer.paused() == second.consumer.paused() == set()
     assert team.left_behind("a") == team.left_behind("b") == []
-    second.stop()
-    third.stop()
 
 
 @pytest.mark.contract("G7")
@@ -113,7 +111,6 @@ def test_pauses_of_other_owners_of_topics_and_with_limits_are_not_handed_over(la
     second.owns(2)
     lab.sleep(10)
     assert held(second) == set()
-    second.stop()
 
 
 @pytest.mark.contract("G7")
@@ -126,8 +123,6 @@ def test_handover_off_hands_no_pause_over(lab):
     second = team.joins("b", pause_handover="off")
     second.owns(1)
     lab.until(lambda: values(team, second) == 5)
-    first.stop()
-    second.stop()
 
 
 @pytest.mark.parametrize("what", ["pause", "resume"])
@@ -149,8 +144,6 @@ def test_pause_and_resume_in_a_listener_before_the_join_are_handed_over(lab, wha
     count = 1 if what == "pause" else 0
     assert [len(one.consumer.paused()) for one in (first, second)] == [count, count]
     assert team.left_behind("a") == []
-    first.stop()
-    second.stop()
 
 
 def behind_joingroup(lab, team):
@@ -182,7 +175,6 @@ def test_pause_after_joingroup_stays_with_its_owner_and_is_reported(lab):
     lab.sleep(10)
     assert first.consumer.paused() == set(team.tps)
     assert values(team, first) == before
-    first.stop()
 
 
 @simulated(seeds=1, nightly=2)
@@ -204,8 +196,6 @@ def test_pause_under_a_plain_leader_stays_with_its_owner(lab):
     assert team.left_behind("b") == [gone]
     assert held(first) == {f"{tp.topic}:{tp.partition}" for tp in owned}
     assert third.consumer.paused() == set()
-    for one in (plain, first, third):
-        one.stop()
 
 
 def test_pauses_beyond_the_size_limit_stay_with_their_owner(lab):
@@ -242,8 +232,6 @@ def test_whole_pause_is_not_handed_over_and_is_a_warning(lab):
     assert set(left.partitions) == second.consumer.assignment()
     assert (left.is_whole, left.severity) == (True, "warning")
     assert "UNTIL_RESUMED" in (left.advice or "")
-    first.stop()
-    second.stop()
 
 
 LEAVING = {
@@ -269,4 +257,3 @@ def test_unsubscribe_and_assign_leave_strict_pauses_with_their_owner(
         lab.sleep(5)
     first.call(lambda consumer: leave(consumer, team.tps))
     assert len(held(first)) == 2
-    first.stop()

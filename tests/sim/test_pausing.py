@@ -27,7 +27,6 @@ def test_expiry_does_not_follow_the_wall_clock(lab):
     lab.step_clock(a.process, -7200)
     lab.until(lambda: a.records)
     assert 120 <= lab.now - began < 120.2
-    a.stop()
 
 
 @pytest.mark.contract("P2")
@@ -108,7 +107,6 @@ def test_pause_that_rebalances_keep_causes_no_warning(lab, caplog, assignor):
     assert {one.severity for one in held} == {"info"}
     assert [one for one in reported if one.severity in {"warning", "error"}] == []
     assert [one for one in caplog.records if one.name == "safeconsumer"] == []
-    a.stop()
 
 
 def _is_held_on_assignment(event):

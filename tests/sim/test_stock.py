@@ -91,7 +91,6 @@ def test_commit_of_another_members_partition_sets_its_offset_back(lab):
     assert lab.committed(foreign) == 10
     reader.consumer.commit({foreign: OffsetAndMetadata(3, "", -1)})
     assert lab.committed(foreign) == 3
-    other.stop()
 
 
 def _refused(call):
@@ -165,7 +164,6 @@ def test_a_static_member_that_is_fenced_polls_on_in_silence(lab):
     reader.until(lambda: len(other.records) == 3)
     reader.poll(20)
     reader.is_silent(seconds=20)
-    other.stop()
 
 
 def test_two_threads_that_poll_are_not_refused(lab):
