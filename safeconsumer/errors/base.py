@@ -128,8 +128,8 @@ class UnansweredBatchError(SafeConsumerError, RuntimeError):
     """
     A batch of a ``Pump`` was discarded before each of its records had an answer.
 
-    Answer every record before the block of the batch ends. Nothing was committed past
-    the unanswered records; they come again after a restart.
+    Keep each batch until ``done`` or ``fail`` has been called for all of its records.
+    Nothing was committed past the unanswered ones; they come again after a restart.
     """
 
 
