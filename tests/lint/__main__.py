@@ -6,12 +6,12 @@ Prints every finding; exit status 1 if there are any.
 
 import sys
 
-from tests.lint import contributing, examples, figures, history, names, prose
+from tests.lint import examples, figures, history, names, prose
 
 
 def findings():
     """Yield what every part finds."""
-    for part in (prose, names, examples, figures, contributing, history):
+    for part in (prose, names, examples, figures, history):
         yield from part.findings()
 
 

@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from tests.harness.docs.pages import ROOT, Block
-from tests.lint import contributing, examples, history, names, prose, site
+from tests.lint import examples, history, names, prose, site
 
 BLOCK = Block(
     page=ROOT / "README.md",
@@ -76,23 +76,6 @@ def test_names_of_missing_files_are_found(tmp_path):
     assert list(names.links(page, "[a](gone.md), [b](https://x), [c](#d)")) == [
         "gone.md"
     ]
-
-
-@pytest.mark.parametrize(
-    ("folders", "missing"),
-    [
-        ("tests/*/cli", {"extend", "resume", "doctor", "monitoring"}),
-        ("tests/*/cli tests/*/group tests/*/console tests/*/metrics", set()),
-    ],
-)
-def test_commands_that_no_test_calls_are_found(folders, missing):
-    """Holds are placed and lifted by the tests of groups."""
-    found = {
-        fault.rpartition("'")[0].rpartition("'")[2]
-        for fault in contributing.faults(folders)
-    }
-    assert missing <= found
-    assert bool(found) == bool(missing)
 
 
 @pytest.mark.parametrize(
