@@ -98,10 +98,10 @@ class PauseLedger:
         self.on_reassigned: Callable[[Reassignment], object] | None = None
         self.carried: frozenset[TopicPartition] | None = None
         self._watcher: Watcher | None = None
-        # Re-entrant for signal handlers. _changer is the thread that changes something,
-        # so that a handler knows whether it interrupted a change.
+        # The lock is re-entrant for signal handlers. The changing thread is noted, so that
+        # a handler knows whether it interrupted a change.
         self._lock = threading.RLock()
-        self._changer: int | None = None
+        self._changing_thread: int | None = None
         self.queue: deque[_QueuedChange] = deque()
         # Reassignments that an exception kept from the observers.
         self._unannounced: dict[int, _QueuedChange] = {}
@@ -130,7 +130,7 @@ class PauseLedger:
         """Return the holds and the quiet partitions of this moment, together."""
         view = self._view
         if view is None or self.queue or self._clock() >= self._table.due:
-            self._enter(shows=True)
+            self._apply(makes_view=True)
             # The view is None in a signal handler that interrupted a change, and after
             # a change by another thread.
             view = self._view or self.peek()
@@ -172,7 +172,7 @@ class PauseLedger:
     def confirm(self, partitions: Collection[TopicPartition], moves: int) -> None:
         """Note that the partitions' positions after so many moves were valid."""
         if partitions:
-            self._enter(_QueuedChange(self._confirmed, partitions, moves))
+            self._apply(_QueuedChange(self._confirmed, partitions, moves))
 
     # ------------------------------------------------------------ placing and lifting
 
@@ -210,7 +210,7 @@ class PauseLedger:
             more["topics"], more["idle"] = matched([one.scope for one in holds], names)
         if named:
             more["whole"] = partial(self._named.whole, named, holds, now)
-        self._enter(_QueuedChange(Table.placed, holds, **more))
+        self._apply(_QueuedChange(Table.placed, holds, **more))
         self.deliver()
 
     def take_over(self, owned: Owned, reason: str) -> None:
@@ -227,7 +227,7 @@ class PauseLedger:
             return table.placed(table.to_take_over(owned, holds), is_taken_over=True)
 
         if holds:
-            self._enter(_QueuedChange(place))
+            self._apply(_QueuedChange(place))
             self.deliver()
 
     def remove(
@@ -241,13 +241,13 @@ class PauseLedger:
         """
         keys = tuple(keys)
         by_application = by_application or any(owner == WHOLE for _, owner in keys)
-        self._enter(_QueuedChange(self._removed, keys, by_application=by_application))
+        self._apply(_QueuedChange(self._removed, keys, by_application=by_application))
         self.deliver()
         return self._table.remaining(keys)
 
     def remove_owner(self, owner: str) -> None:
         """Lift all holds of an owner."""
-        self._enter(_QueuedChange(self._removed_owner, owner))
+        self._apply(_QueuedChange(self._removed_owner, owner))
         self.deliver()
 
     def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
@@ -260,13 +260,13 @@ class PauseLedger:
         new = {hold.key for hold in holds}
         keys = tuple(key for key in remove if key not in new)
         if holds:
-            self._enter(_QueuedChange(Table.placed, holds))
+            self._apply(_QueuedChange(Table.placed, holds))
         if keys:
-            self._enter(_QueuedChange(self._removed, keys))
+            self._apply(_QueuedChange(self._removed, keys))
 
     def move(self, holds: Iterable[Hold]) -> None:
         """Give holds new deadlines; a hold that was placed again since keeps its own."""
-        self._enter(_QueuedChange(Table.moved, tuple(holds)))
+        self._apply(_QueuedChange(Table.moved, tuple(holds)))
 
     # ------------------------------------------------------------ the assignment
 
@@ -301,7 +301,7 @@ class PauseLedger:
         )
         key = id(change)
         try:
-            self._enter(change)
+            self._apply(change)
             self._announce(change)
         finally:
             if not change.is_announced:  # the next look does it
@@ -322,17 +322,17 @@ class PauseLedger:
         self._named = NamedPartitions()
         view, table = self.view(), self._table
         if self.queue or table.poll_begun(view) is not table:
-            self._enter(_QueuedChange(self._begun))
+            self._apply(_QueuedChange(self._begun))
         return self._table.is_gating
 
     def end_call(self) -> None:
         """Note that a ``poll`` returns, and open its gates."""
         if self.queue or self._table.in_call:
-            self._enter(_QueuedChange(Table.poll_ended))
+            self._apply(_QueuedChange(Table.poll_ended))
 
     def subscription_changed(self) -> None:
         """Note that the application changed its subscription, outside of a ``poll``."""
-        self._enter(_QueuedChange(Table.subscription_changed))
+        self._apply(_QueuedChange(Table.subscription_changed))
 
     def watch(self, watcher: Watcher) -> None:
         """
@@ -345,7 +345,7 @@ class PauseLedger:
 
     def open_gates(self, owned: Owned) -> None:
         """Open the gates of the ownerships that go on."""
-        self._enter(_QueuedChange(Table.control_read, owned))
+        self._apply(_QueuedChange(Table.control_read, owned))
         self.deliver()
 
     # ------------------------------------------------------------ events
@@ -366,14 +366,14 @@ class PauseLedger:
 
         A thread that is handing out events also hands out those queued now.
         """
-        if self._changer == threading.get_ident():
+        if self._changing_thread == threading.get_ident():
             return False  # in a signal handler that interrupted a change
         return self.outbox.deliver()
 
     # ------------------------------------------------------------ the one way in
 
-    def _enter(
-        self, change: _QueuedChange | None = None, *, shows: bool = False
+    def _apply(
+        self, change: _QueuedChange | None = None, *, makes_view: bool = False
     ) -> None:
         # The change is applied when this returns, by whichever thread; only a signal
         # handler that interrupted a change on this thread returns before. The versions
@@ -385,15 +385,15 @@ class PauseLedger:
         try:
             while True:
                 with self._lock:
-                    if self._changer == here:  # in a signal handler
+                    if self._changing_thread == here:  # in a signal handler
                         return
-                    self._changer = here
+                    self._changing_thread = here
                     try:
-                        self._apply_all()
-                        if shows and self._view is None:
-                            self._show()
+                        self._apply_queue()
+                        if makes_view and self._view is None:
+                            self._make_view()
                     finally:
-                        self._changer = None
+                        self._changing_thread = None
                 if not self.queue:  # a handler may have added one after the lock
                     break
             self._notify(version, moves)
@@ -436,7 +436,7 @@ class PauseLedger:
 
     # ------------------------------------------------------------ under the lock
 
-    def _apply_all(self) -> None:
+    def _apply_queue(self) -> None:
         now = self._clock()
         if now >= self._table.due:  # first: an expired hold counts for no change
             self._store(self._table.expired(now), None)
@@ -474,7 +474,7 @@ class PauseLedger:
             change.step = step
         put(queued)
 
-    def _show(self) -> View:
+    def _make_view(self) -> View:
         view, due = self.peek(), self._table.due
         settled = view.quiet if due == NEVER else None
         self._view, self.settled = view, settled
@@ -483,7 +483,7 @@ class PauseLedger:
     # ------------------------------------------------------------ steps of a table
 
     def _begun(self, table: Table) -> Step:
-        return Step(table.poll_begun(self._view or self._show()), is_visible=False)
+        return Step(table.poll_begun(self._view or self._make_view()), is_visible=False)
 
     def _confirmed(
         self, table: Table, valid: Collection[TopicPartition], moves: int
