@@ -26,12 +26,14 @@ def test_pause_of_several_targets_is_one_event():
 
 
 def test_unchanged_hold_emits_no_event():
-    """A loop pauses again and again."""
+    """A loop pauses again and again; a plain pause changes no strict hold."""
     lab = LedgerLab(owns=[A])
-    lab.hold(ORDERS, reason="full")
+    one = scopes.partition(*A)
+    lab.hold(one, reason="full")
     lab.log.events.clear()
     view = lab.ledger.view()
-    lab.hold(ORDERS, reason="full")
+    lab.hold(one, reason="full")
+    lab.pause(one)
     assert lab.log.events == []
     assert lab.ledger.view() is view
 

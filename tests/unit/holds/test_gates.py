@@ -51,6 +51,10 @@ def hold(*several, owner="app", **more):
     return lambda lab: lab.hold(*several, owner=owner, **more)
 
 
+def resume(*several):
+    return lambda lab: lab.resume(*several)
+
+
 def lift(*several, owner="app"):
     return lambda lab: lab.lift(*several, owner=owner)
 
@@ -96,6 +100,9 @@ HISTORIES = {
         [*HELD, begin, assign(A, B, C), lift(AUDIT), {A, B}, lift(HOLD_A), set()],
         [*HELD, begin, assign(A, B), lift(ALL), {A}],
         [*HELD, OPS, begin, assign(A, C), lift(AUDIT), {A, C}, NO_OPS, {A, C}],
+    ],
+    "one of the application opens what it names": [
+        [*PLAIN, begin, assign(A, B, C), resume(HOLD_B), {A, C}]
     ],
     "one of another owner opens nothing": [
         [*HELD, begin, assign(A, C), lift(AUDIT, owner="worker"), {A, C}, end, {A}]

@@ -125,6 +125,13 @@ AT = 1714979289.0
             "@all held by app, since 2024-05-06 07:08:09Z, while assigned here",
         ),
         (
+            Hold(scope=ALL, expires_at=60.0, lifetime=Lifetime.WHILE_ASSIGNED),
+            (
+                "@all held by app, since 1970-01-01 00:00:00Z, while assigned here, "
+                "at most until 1970-01-01 00:01:00Z"
+            ),
+        ),
+        (
             Hold(scope=ORDERS, owner=WHOLE, lifetime=Lifetime.PLAIN),
             (
                 "orders held by app (all), since 1970-01-01 00:00:00Z, until the "

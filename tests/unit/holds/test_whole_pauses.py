@@ -66,6 +66,9 @@ SITUATIONS = {
     "before it, and a join of nothing": "pause A; join; join A B -> A",
     "before it, in the second assignment": "pause A; join B; join A B -> nothing",
     "before it, and a resume of another": "pause A; resume C; join A B -> nothing",
+    "again before it, and again a resume of another": (
+        "pause A; resume C; pause A; resume C; join A B -> nothing"
+    ),
     "another's resume ends no whole pause": (
         "join A; pause all; lift another's A; join A B -> A B"
     ),
