@@ -261,8 +261,8 @@ class View(NamedTuple):
         return self.holds.covered_by(owners, self.assigned)
 
     def is_quiet_throughout(self) -> bool:
-        count = sum(map(len, self.assigned.values()))
-        return count > 0 and count == len(self.quiet)
+        """Tell whether all assigned partitions are quiet."""
+        return len(self.quiet) == sum(map(len, self.assigned.values()))
 
 
 def covers(view: View, tp: TopicPartition) -> bool:
