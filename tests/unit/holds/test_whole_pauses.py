@@ -181,6 +181,7 @@ def _act(lab, names, asked):
         "pause what was asked": lambda: lab.pause(*handed(asked), snapshot=asked),
         "resume": lambda: lab.resume(*single),
         "resume all": lambda: lab.resume(*handed(now)),
+        "resume the topic": lambda: lab.resume(ORDERS),
         "resume_all": lambda: lab.ledger.remove_owner(APP),
         "lift another's": lambda: lab.lift(*single, owner="ops"),
         "held": lambda: (lab.hold(*single), lab.lift(*single)),
@@ -472,6 +473,8 @@ RESUMES = {
     "waiting, lost": ("join A B; pause A B; lost", "resume A", [], ["orders:1"]),
     "waiting and whole": ("join A; pause all; pause E", "resume all", [], ["audit:1"]),
     "waiting, named": ("join A; pause A B", "resume A B", [], []),
+    "waiting, its topic": ("join A; pause A B", "resume the topic", [], []),
+    "whole, its topic": ("join A B; pause all", "resume the topic", [], []),
     "waiting, no names": ("join A; pause A B", "resume", [], []),
     "waiting, all": ("join A; pause A B", "resume_all", [], []),
     "waiting under a whole": ("join A B; pause all; join A", "resume all", [], []),
@@ -498,7 +501,8 @@ def test_resume_reports_the_pauses_that_it_ends_without_naming_them(
         besides,
         waiting,
     )
-    level = "warning" if waiting else "info" if besides else "debug"
+    is_complete = not besides and not removed.remaining
+    level = "warning" if waiting else "debug" if is_complete else "info"
     assert removed.severity == level
     if besides:
         assert "pause('orders')" in (removed.advice or "")
