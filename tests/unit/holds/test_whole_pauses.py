@@ -298,6 +298,18 @@ def test_departed_pauses_that_the_group_does_not_know_are_reported(cause, left):
     assert {tp for one in reports for tp in one.partitions} == left
 
 
+@pytest.mark.contract("G7")
+@pytest.mark.parametrize(
+    ("pause", "left"), [("pause all", (A, B)), ("all for 5 s", ())]
+)
+def test_departed_whole_pause_is_reported_unless_it_expires(pause, left):
+    lab = carrying(A, B)
+    play(lab, f"join A B; {pause}; join C")
+    reports = lab.log.of(events.PauseNotHandedOver)
+    found = [(one.partitions, one.is_whole) for one in reports]
+    assert found == ([(left, True)] if left else [])
+
+
 # ------------------------------------------------------------ events
 
 
