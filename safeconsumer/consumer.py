@@ -19,8 +19,8 @@ from safeconsumer._kafka.consumed import (
     fits_subscription,
 )
 from safeconsumer._kafka.decoding.decoders import DecoderChoice, choose, log_once
-from safeconsumer._kafka.decoding.deserializing import wrapped
-from safeconsumer._kafka.fixes.unmade import ended_if_unmade
+from safeconsumer._kafka.decoding.deserializing import wrapped_functions
+from safeconsumer._kafka.fixes.construction import closed_if_constructor_fails
 from safeconsumer._kafka.hold_calls import HoldCalls
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.pausing.iteration import (
@@ -149,7 +149,7 @@ class SafeConsumer(UpstreamConsumer):
         if default_lifetime is not None:
             checked_lifetime(default_lifetime)
         chosen = choose(decoder)
-        deserializers = wrapped(settings)
+        deserializers = wrapped_functions(settings)
         hooks = (*([log_event] if log else ()), *arguments.checked_hooks(hooks))
         if log:
             prepare()
@@ -167,7 +167,7 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_ledger = PauseLedger(
                 hooks, client_id=settings["client_id"], group_id=settings["group_id"]
             )
-            with ended_if_unmade(self):
+            with closed_if_constructor_fails(self):
                 super().__init__(**configs | deserializers)
             self.config |= {key: configs[key] for key in deserializers}
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
@@ -301,7 +301,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
         # Upstream's step calls it.
-        return self._safe_iteration.noted(self._safe_polling.records())
+        return self._safe_iteration.remembering_last(self._safe_polling.records())
 
     def wakeup(self) -> None:
         """
@@ -506,7 +506,7 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_change.make(lambda: self._safe_assign(partitions))
 
     def _safe_assign(self, partitions: Sequence[TopicPartition]) -> None:
-        written = self._safe_written(lambda it: it.calling("assign", {}))
+        written = self._safe_journaled(lambda it: it.calling("assign", {}))
         with written, self._coordinator.reassigning():
             super().assign(partitions)
 
@@ -544,7 +544,7 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_ledger.choose_anew()
             self._iterator = None
 
-        self._safe_iteration.ended_by(change)
+        self._safe_iteration.change_and_end(change)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Set the position of a partition; as kafka-python's."""
@@ -564,15 +564,15 @@ class SafeConsumer(UpstreamConsumer):
         self, moved: Mapping[TopicPartition, int | None], seek: Callable[[], None]
     ) -> None:
         # First: an answer about metadata may come behind the seek.
-        self._subscription.note_sought(moved)
-        with self._safe_written(lambda it: it.seeking(moved)):
-            self._safe_iteration.ended_by(seek)
+        self._subscription.note_seek(moved)
+        with self._safe_journaled(lambda it: it.seeking(moved)):
+            self._safe_iteration.change_and_end(seek)
 
     def _safe_go_back(self, partition: TopicPartition, offset: int) -> None:
         # A seek of ours to a record that a poll has returned.
-        with self._safe_written(lambda it: it.seeking({partition: offset})):
+        with self._safe_journaled(lambda it: it.seeking({partition: offset})):
             seek = partial(self._subscription.go_back, partition, offset)
-            self._safe_iteration.ended_by(seek)
+            self._safe_iteration.change_and_end(seek)
 
     def unsubscribe(self) -> None:
         """
@@ -588,9 +588,9 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_change.make(self._safe_unsubscribe)
 
     def _safe_unsubscribe(self) -> None:
-        written = self._safe_written(lambda it: it.calling("unsubscribe", {}))
+        written = self._safe_journaled(lambda it: it.calling("unsubscribe", {}))
         with written, self._coordinator.reassigning():
-            self._safe_iteration.ended_by(super().unsubscribe)
+            self._safe_iteration.change_and_end(super().unsubscribe)
             self._safe_ledger.choose_anew()
 
     def assignment(self) -> set[TopicPartition]:
@@ -740,7 +740,7 @@ class SafeConsumer(UpstreamConsumer):
 
     # ------------------------------------------------------------ inside
 
-    def _safe_written(
+    def _safe_journaled(
         self, call: Callable[["Recorder"], AbstractContextManager[None]]
     ) -> AbstractContextManager[None]:
         journal = self._safe_journal

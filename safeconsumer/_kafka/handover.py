@@ -186,7 +186,7 @@ class HandOver:
         told = {tp: one for tp, one in own.items() if one.is_paused or tp in self.known}
         self.known = {**self.known, **told}
 
-    def forget_but(self, topics: Collection[str]) -> None:
+    def forget_except(self, topics: Collection[str]) -> None:
         """
         Forget old marks of topics that are not consumed here.
 
@@ -262,7 +262,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Return the inner assignor's subscription with the marks behind its user data."""
         plain = self._inner.metadata(topics)
-        self._handover.forget_but(frozenset(topics))
+        self._handover.forget_except(frozenset(topics))
         return self._with(plain, self._handover.known, MEMBER)
 
     def assign(

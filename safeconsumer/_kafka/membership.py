@@ -122,7 +122,7 @@ class Membership:
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Return the offsets as the worker or pump that has the consumer commits them."""
         marked: Mapping[TopicPartition, OffsetAndMetadata]
-        marked = self._coordinator.of_worker(dict(offsets))
+        marked = self._coordinator.mark_as_worker_commit(dict(offsets))
         return marked
 
     @property

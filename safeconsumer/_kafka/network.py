@@ -92,7 +92,7 @@ def longest_wait(net: Any, timeout_ms: float | None = None) -> float | None:  # 
     return seconds
 
 
-def waited_too_long(
+def wait_timeout_error(
     net: Any,  # noqa: ANN401 - as above
     call: Any,  # noqa: ANN401 - as above
     timeout_ms: float | None = None,
@@ -103,7 +103,7 @@ def waited_too_long(
     return error
 
 
-def ended_by(net: Any) -> object:  # noqa: ANN401 - as above
+def loop_error(net: Any) -> object:  # noqa: ANN401 - as above
     """Return the error by which a loop has ended, if it has."""
     # A loop of asyncio, which 3.1 has too, does not end by one.
     return getattr(net, "_exception", None)
@@ -162,7 +162,7 @@ class _WakingNet:
                 raise
 
 
-def waking(net: Any, manager: Any) -> Any:  # noqa: ANN401 - as above
+def wakeable_net(net: Any, manager: Any) -> Any:  # noqa: ANN401 - as above
     """Have a network's coroutines wait by a manager's ``wait_for``, as they do in 3.0."""
     return _WakingNet(net, manager) if HAS_BACKENDS else net
 

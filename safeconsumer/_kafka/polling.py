@@ -171,7 +171,7 @@ class Polling:
         step: Callable[[], ConsumerRecord] = self._step
         if is_wrapped:
             # A lambda would cost each record a tenth of its time: self in a cell.
-            step = partial(self._iteration.foreign_step, upstream)
+            step = partial(self._iteration.wrapped_step, upstream)
         try:
             return self._iteration.alone(step, goes_on=is_wrapped)
         except StopIteration:

@@ -101,7 +101,7 @@ class Resetting:
             return
         self._is_running = True
         try:
-            while self._goes_on():
+            while self._has_work():
                 try:
                     await self._turn()
                 except Exception:
@@ -110,7 +110,7 @@ class Resetting:
         finally:
             self._is_running = False
 
-    def _goes_on(self) -> bool:
+    def _has_work(self) -> bool:
         if self._resets.targets or self._resets.pending():
             return not self._subscription.is_closing and self._consumer() is not None
         self._resets.troubles = {}
@@ -123,7 +123,7 @@ class Resetting:
         if kept and not self._is_member():
             return  # a join may end them, and the listener hears of that once
         self._revoked = {}
-        await self._tell_listener("on_partitions_assigned", kept)
+        await self._call_listener("on_partitions_assigned", kept)
         found = self._situation()
         if found == self._idle and self._ledger.now()[0] < self._idle_until:
             return  # thousands of partitions are looked at only if there is a reason
@@ -146,7 +146,7 @@ class Resetting:
             await self._move(due, troubles)
         except KafkaError as error:
             log.debug("partitions are not moved yet", exc_info=True)
-            troubles |= dict.fromkeys(due, _why(error))
+            troubles |= dict.fromkeys(due, _reason_for(error))
         self._resets.troubles = dict(troubles)
 
     # ------------------------------------------------------------ questions
@@ -172,7 +172,7 @@ class Resetting:
     def _due(self, troubles: dict[tuple[str, int], str]) -> States:
         """Return what is to be looked at now; say of the rest why it waits."""
         now, found, recreated = self._ledger.now()[0], {}, []
-        in_the_way = self._in_the_way() if self._targets else {}
+        obstacles = self._obstacles() if self._targets else {}
         for known, target in self._targets.items():
             tp = TopicPartition(*known)
             state = self._state(tp)
@@ -181,8 +181,8 @@ class Resetting:
             if self._is_recreated(state, target):
                 troubles[tp] = RECREATED
                 recreated.append(tp)
-            elif tp in in_the_way:
-                troubles[tp] = in_the_way[tp]
+            elif tp in obstacles:
+                troubles[tp] = obstacles[tp]
             elif self._done.get(tp, ())[:2] != (state, target) or (
                 now >= self._done[tp][2]
             ):
@@ -191,7 +191,7 @@ class Resetting:
             self._resets.release(recreated)
         return found
 
-    def _in_the_way(self) -> Mapping[tuple[str, int], str]:
+    def _obstacles(self) -> Mapping[tuple[str, int], str]:
         owned = self._subscription.assignment
         if not self._is_member():
             return dict.fromkeys(owned, JOINING)
@@ -214,15 +214,15 @@ class Resetting:
             id_text(known) != target.topic_id  # type: ignore[arg-type]  # not None
         )
 
-    def _still(self, states: States, targets: Mapping[Any, Target]) -> States:
+    def _still_valid(self, states: States, targets: Mapping[Any, Target]) -> States:
         """Return what goes on of these ownerships, and is to be moved where it was."""
-        in_the_way = self._in_the_way()
+        obstacles = self._obstacles()
         return {
             tp: state
             for tp, state in states.items()
             if self._state(tp) is state
             and self._targets.get(tp) == targets[tp]
-            and tp not in in_the_way
+            and tp not in obstacles
             and not self._is_recreated(state, targets[tp])
         }
 
@@ -244,7 +244,7 @@ class Resetting:
             await self._ask_for_ids()
         committed = await self._committed(due)
         anew, again, done = {}, {}, {}
-        for tp, state in self._still(due, targets).items():
+        for tp, state in self._still_valid(due, targets).items():
             target, found = targets[tp], committed.get(tp)
             is_there = found is not None and found.offset == target.offset
             position = state.position
@@ -265,8 +265,8 @@ class Resetting:
         # If the hold is lifted before this commit is answered, or sent once more, it must
         # not come after one of what was delivered since.
         self._resets.hold(again)
-        begun = await self._begin_anew(anew, targets)
-        await self._commit({**self._still(again, targets), **begun}, targets)
+        begun = await self._restart_at_targets(anew, targets)
+        await self._commit({**self._still_valid(again, targets), **begun}, targets)
 
     async def _ask_for_ids(self) -> None:
         coordinator = self._coordinator
@@ -274,17 +274,19 @@ class Resetting:
             update = coordinator._cluster.request_update()
             await coordinator._manager.wait_for(update, PATIENCE * 1000)
 
-    async def _begin_anew(self, due: States, targets: Mapping[Any, Target]) -> States:
+    async def _restart_at_targets(
+        self, due: States, targets: Mapping[Any, Target]
+    ) -> States:
         if not due:
             return {}
         # First this member's own hold, and then the question whether the operator's
         # stands: if it is lifted in between, nothing flows before this is over.
         self._resets.hold(due)
-        self._revoked = due = self._still(due, targets)
-        await self._tell_listener("on_partitions_revoked", due)
-        due = self._still(due, targets)
+        self._revoked = due = self._still_valid(due, targets)
+        await self._call_listener("on_partitions_revoked", due)
+        due = self._still_valid(due, targets)
         before = {tp: state.position for tp, state in due.items()}
-        begun: States = self._subscription.begin_anew({tp: targets[tp] for tp in due})
+        begun: States = self._subscription.restart({tp: targets[tp] for tp in due})
         for tp in begun:
             position = before[tp]
             self._ledger.emit(
@@ -294,10 +296,10 @@ class Resetting:
                 offset=targets[tp].offset,
                 owner=targets[tp].owner,
             )
-        await self._tell_listener("on_partitions_assigned", begun)
+        await self._call_listener("on_partitions_assigned", begun)
         return begun
 
-    async def _tell_listener(self, method: str, partitions: States) -> None:
+    async def _call_listener(self, method: str, partitions: States) -> None:
         listener = self._subscription.rebalance_listener
         if listener is None or not partitions:
             return
@@ -318,7 +320,7 @@ class Resetting:
         if not due:
             return
         coordinator = self._coordinator
-        commit = coordinator.of_worker(
+        commit = coordinator.mark_as_worker_commit(
             {tp: OffsetAndMetadata(targets[tp].offset, "", -1) for tp in due}
         )
         await coordinator._commit_offsets_sync_async(commit, _TIMEOUT_MS)
@@ -354,7 +356,7 @@ class Resetting:
             if self._state(tp) is asked[tp]
             and self._is_moved(tp, asked[tp], committed.get(tp))
         ]
-        self._subscription.begin_anew(dict.fromkeys(moved))
+        self._subscription.restart(dict.fromkeys(moved))
         self._resets.release(over)
 
     def _is_moved(
@@ -371,7 +373,7 @@ class Resetting:
         return offset != state.committed or (offset is not None and is_target)
 
 
-def _why(error: KafkaError) -> str:
+def _reason_for(error: KafkaError) -> str:
     if isinstance(error, KafkaTimeoutError):
         return SILENT
     return f"waits: {type(error).__name__}: {error}"[:200]

@@ -16,7 +16,7 @@ from kafka.serializer import Deserializer, DeserializeWrapper
 KEYS = ("key_deserializer", "value_deserializer")
 
 
-def wrapped(settings: Mapping[str, Any]) -> dict[str, Any]:
+def wrapped_functions(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return what kafka-python makes of functions that are given as deserializers.
 

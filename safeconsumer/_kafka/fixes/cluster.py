@@ -98,14 +98,14 @@ class PauseSafeCluster(ClusterMetadata):
                 self._doubted |= {name}
                 kept.append(name)
         others = [topic for topic in answer.topics if topic.name not in kept]
-        answer.topics = [*others, *(self._told_of(name, answer) for name in kept)]
+        answer.topics = [*others, *(self._as_known(name, answer) for name in kept)]
         return bool(kept)
 
     def _known_and_asked_for(self) -> frozenset[str]:
         known = frozenset(self._topics).intersection(self._partitions, self._topic_ids)
         return known if self._asked is None else known & self._asked
 
-    def _told_of(self, name: str, answer: Any) -> Any:  # noqa: ANN401 - upstream's
+    def _as_known(self, name: str, answer: Any) -> Any:  # noqa: ANN401 - upstream's
         return MetadataResponse.MetadataResponseTopic(
             version=answer.API_VERSION,
             name=name,

@@ -36,10 +36,10 @@ class ClosingTransport(KafkaTCPTransport):
         try:
             await super()._write_to_sock()
         except GeneratorExit:
-            self.let_go()
+            self.close_socket()
             raise
 
-    def let_go(self) -> None:
+    def close_socket(self) -> None:
         """Close the socket and nothing else; doing it twice changes nothing more."""
         if self._sock is not None:
             self._sock.close()
@@ -49,7 +49,7 @@ class ClosingSSLTransport(ClosingTransport, KafkaSSLTransport):
     """Closes its socket also if its loop ends before everything is sent, over TLS."""
 
 
-async def connected(
+async def connect_socket(
     net: Any,  # noqa: ANN401 - upstream's, as are the others
     node: Any,  # noqa: ANN401
     config: dict[str, Any],
@@ -89,7 +89,7 @@ async def connected(
             sock.close()
 
 
-_AWAY = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
+_UNREACHABLE = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
 
 
 class ClosingManager(KafkaConnectionManager):
@@ -163,7 +163,7 @@ class ClosingManager(KafkaConnectionManager):
         first = self.least_loaded_node()
         try:
             return await super().send(request, first, timeout_ms)
-        except _AWAY:
+        except _UNREACHABLE:
             second = self._other_than(first)
             if second is None:
                 raise
@@ -181,17 +181,17 @@ class ClosingManager(KafkaConnectionManager):
             for broker in self.cluster.brokers()
             if broker.node_id != node and broker.node_id not in self._unreached
         ]
-        # One that is connected answers more likely than another.
+        # A connected broker answers more likely than another.
         found.sort(key=lambda one: one not in self._conns)
         return found[0] if found else None
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:  # noqa: ANN401 - upstream's
-        sock = await connected(self._net, node, self.config, timeout_at)
+        sock = await connect_socket(self._net, node, self.config, timeout_at)
         transport = self._transport(sock, node.host)
         try:
             await transport.handshake()
         except BaseException as error:
-            transport.let_go()
+            transport.close_socket()
             if not isinstance(error, Exception):  # its loop has ended
                 raise
             message = f"Handshake failed: {error}"  # upstream's words

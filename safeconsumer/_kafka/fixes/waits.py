@@ -8,9 +8,9 @@ from typing import Any
 from safeconsumer._kafka.network import (
     NetworkSelector,
     call_soon,
-    ended_by,
     longest_wait,
-    waited_too_long,
+    loop_error,
+    wait_timeout_error,
 )
 from safeconsumer._waits import InterruptibleEvent
 
@@ -51,7 +51,7 @@ class InterruptibleSelector(NetworkSelector):
 
         _wait(self, begin, ended, state, longest_wait(self, **limit))
         if not ended.is_set():
-            raise waited_too_long(self, coro, **limit)
+            raise wait_timeout_error(self, coro, **limit)
         return state["value"]
 
     async def _run(
@@ -81,7 +81,7 @@ def wait_on(net: Any, ended: InterruptibleEvent, seconds: float | None) -> None:
     """
 
     def begin() -> None:
-        error = ended_by(net)
+        error = loop_error(net)
         if isinstance(error, BaseException):  # before it could know this wait
             raise error
 

@@ -25,7 +25,7 @@ called on an IO thread.
 """
 
 
-class HeardFetcher(PauseSafeFetcher):
+class LastFetchTimes(PauseSafeFetcher):
     """
     Remembers when each partition's fetch was last answered without an error.
 
@@ -33,18 +33,18 @@ class HeardFetcher(PauseSafeFetcher):
     fetches without an error: from outside both look like a topic where nothing happens.
     """
 
-    def prepare_hearing(self) -> None:
+    def prepare_times(self) -> None:
         """Make the attributes that this class needs beyond its parent's."""
-        self.heard_at: dict[TopicPartition, float] = {}
+        self.answered_at: dict[TopicPartition, float] = {}
         self._began_at = time.monotonic()
 
     def silence(self) -> float:
         """Return the seconds since the last good answer of the partition waiting longest."""
-        heard = [
-            self.heard_at.get(tp, self._began_at)
+        answered = [
+            self.answered_at.get(tp, self._began_at)
             for tp in self._subscriptions.assigned_partitions()
         ]
-        return time.monotonic() - min(heard, default=self._began_at)
+        return time.monotonic() - min(answered, default=self._began_at)
 
     def _handle_fetch_response(
         self,
@@ -60,7 +60,7 @@ class HeardFetcher(PauseSafeFetcher):
             for partition in topic.partitions
         ]
         if not getattr(response, "error_code", 0) and not any(errors):
-            self.heard_at.update(dict.fromkeys(fetch_offsets, time.monotonic()))
+            self.answered_at.update(dict.fromkeys(fetch_offsets, time.monotonic()))
 
 
 class ControlReader:
@@ -76,8 +76,8 @@ class ControlReader:
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - SafeConsumer is above us
         self._consumer = consumer
         self._fetcher = consumer._fetcher
-        self._fetcher.__class__ = HeardFetcher
-        self._fetcher.prepare_hearing()
+        self._fetcher.__class__ = LastFetchTimes
+        self._fetcher.prepare_times()
 
     def wake(self) -> None:
         """End the wait of a ``poll`` under way. Any thread may call it."""

@@ -244,7 +244,7 @@ class Buffers:
     def __contains__(self, tp: TopicPartition) -> bool:
         return tp in self.waiting or tp in self.parked
 
-    def arrived(
+    def add_answer(
         self, tp: TopicPartition, buffer: Buffer, answer: CompletedFetch
     ) -> None:
         """Add an answer to a buffer; a parked one becomes the newest."""
@@ -280,7 +280,7 @@ class Buffers:
     def items(self) -> list[tuple[TopicPartition, Buffer]]:
         return [*self.waiting.items(), *self.parked.items()]
 
-    def leave(self, tp: TopicPartition, buffer: Buffer) -> None:
+    def remove(self, tp: TopicPartition, buffer: Buffer) -> None:
         """Take a buffer out."""
         for buffers in (self.waiting, self.parked):
             if buffers.get(tp) is buffer:
@@ -306,7 +306,7 @@ class Buffers:
             dropped[tp] = buffer.size
             left -= buffer.size
             buffer.purged(tp)
-            self.leave(tp, buffer)
+            self.remove(tp, buffer)
         return dropped
 
 

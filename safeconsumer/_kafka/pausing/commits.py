@@ -35,7 +35,7 @@ _RESET = (
 )
 
 
-def _told_to_nobody(*, is_done: bool) -> None:
+def _ignore_result(*, is_done: bool) -> None:
     pass
 
 
@@ -82,24 +82,24 @@ class OwnedOffsets(Offsets):
         self.is_given_up = self.is_journaled = self.is_of_worker = False
         self.is_implicit = False
         self.note = ""
-        self.answered: Callable[..., None] = _told_to_nobody
+        self.answered: Callable[..., None] = _ignore_result
 
-    def bare(self) -> Offsets:
+    def without_metadata(self) -> Offsets:
         """Return the offsets that the note goes with: those without other metadata."""
         if not self.note:
             return {}
         return {tp: one for tp, one in self.items() if not one.metadata}
 
-    def noted_size(self) -> tuple[int, int]:
-        """Return the bytes of the longest note, and of all metadata, in :meth:`noted`."""
-        note, bare = len(self.note.encode()), len(self.bare())
+    def metadata_sizes(self) -> tuple[int, int]:
+        """Return the bytes of the longest note, and of all metadata, in :meth:`with_note`."""
+        note, count = len(self.note.encode()), len(self.without_metadata())
         others = sum(len(one.metadata.encode()) for one in self.values())
-        return note if bare else 0, note * bare + others
+        return note if count else 0, note * count + others
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
+    def with_note(self) -> Iterator[None]:
         """Carry the note in the block where the program gives no metadata of its own."""
-        bare = self.bare()
+        bare = self.without_metadata()
         for tp, one in bare.items():
             self[tp] = OffsetAndMetadata(one.offset, self.note, one.leader_epoch)
         try:
@@ -143,7 +143,7 @@ class OwnedOffsets(Offsets):
             for tp in foreign:
                 del self[tp]
             return None
-        return NotOwnedError(_refused(foreign, _RECREATED)) if foreign else None
+        return NotOwnedError(_refusal_text(foreign, _RECREATED)) if foreign else None
 
     def refuse_undoing(
         self, assigned: States, delivered: Callable[[OwnedPartitionState], Any]
@@ -169,7 +169,7 @@ class OwnedOffsets(Offsets):
             most = least if position is None else position.offset
             if now is not state or not least <= self[tp].offset <= most:
                 undoing.append(tp)
-        return NotOwnedError(_refused(undoing, _RESET)) if undoing else None
+        return NotOwnedError(_refusal_text(undoing, _RESET)) if undoing else None
 
     def refusal(self, assigned: States, generation: Any) -> NotOwnedError | None:  # noqa: ANN401 - upstream's
         """
@@ -188,9 +188,9 @@ class OwnedOffsets(Offsets):
         why = _NOT_OWNED
         if is_lost:
             why = _LOST if assigned else _NOT_JOINED
-        return NotOwnedError(_refused(foreign, why))
+        return NotOwnedError(_refusal_text(foreign, why))
 
 
-def _refused(partitions: Iterable[TopicPartition], why: str) -> str:
+def _refusal_text(partitions: Iterable[TopicPartition], why: str) -> str:
     names = ", ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(partitions))
     return f"commit of {names} refused, and nothing sent: {why}"

@@ -38,7 +38,7 @@ from kafka.util import Timer
 
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
-from safeconsumer._kafka.network import new_future, run, waking
+from safeconsumer._kafka.network import new_future, run, wakeable_net
 from safeconsumer._kafka.pausing.commits import Offsets, OwnedOffsets, States
 from safeconsumer._kafka.pausing.ids import PATIENCE
 from safeconsumer._kafka.pausing.notes import Notes
@@ -123,7 +123,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._is_leaving = False  # on a connection of its own
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
-        self._net: Any = waking(self._net, self._waking)
+        self._net: Any = wakeable_net(self._net, self._waking)
         self.ledger: PauseLedger = self._subscription.ledger
         self.handover: HandOver | None = None
         self.before_join: Callable[[], None] | None = None
@@ -138,7 +138,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._owned: States = {}  # before a join was prepared, or completed
         self._revoking: States = {}
         self._drained: States = {}
-        self._asked_in: Owned | None = None  # what upstream keeps questions of
+        self._owned_when_asked: Owned | None = None  # what upstream keeps questions of
         self._is_committed_elsewhere = False
         self._sought_at = -math.inf  # when the coordinator was last asked for
         self._refused_at = -math.inf  # when it last refused a join, or a question
@@ -217,7 +217,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _run(self, call: Callable[..., Any], timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it returns
         # As upstream's, whose name the method has that calls this; a poll can be woken.
-        return run(self._net, self._waking.of_poll(call), timeout_ms)
+        return run(self._net, self._waking.wakeable(call), timeout_ms)
 
     async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
         # A coordinator that is down is named until the others have noticed. Upstream
@@ -471,7 +471,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         with self._giving_up(Cause.PASSING):  # the consumer's holds end next
             await super()._on_close_prepare_async()
 
-    def _lose_what_others_had(self, generation: int) -> None:
+    def _lose_assignment_of_missed_generation(self, generation: int) -> None:
         # A generation in between was missed, its SyncGroup refused or cut off, say:
         # 1. before it, this member gave up all it owned, as an eager one does;
         # 2. in it, others may have owned that, and committed;
@@ -520,7 +520,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             if self._waking.is_asked:  # the commit is waited for all the same
                 timeout_ms = None
             cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
-            with self._giving_up(cause), self._waking.kept():
+            with self._giving_up(cause), self._waking.unwakeable():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         except BaseException:
             # A listener's: upstream has revoked, and asks for no join if the application
@@ -551,12 +551,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if self.handover is not None:
             told = ConsumerProtocolAssignment.decode(member_assignment_bytes)
             self.handover.joined(told.user_data or b"", generation)
-        self._lose_what_others_had(generation)
+        self._lose_assignment_of_missed_generation(generation)
         self._applied = generation
         self._owned = dict(self._subscription.assignment)
         before = self.ledger.table()
         try:
-            with self._waking.kept():
+            with self._waking.unwakeable():
                 await super()._on_join_complete_async(
                     generation, member_id, protocol, member_assignment_bytes
                 )
@@ -636,7 +636,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Raises:
             CommitRefusedError: as :meth:`refuse_other_commit`.
         """
-        commit = self._of_this_ownership(offsets)
+        commit = self._with_ownerships(offsets)
         self.refuse_other_commit(commit)
         self._invoke_completed_offset_commit_callbacks()
         refusal = self._refusal(commit)
@@ -681,7 +681,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 is tried again.
             CommitRefusedError: as :meth:`refuse_other_commit`.
         """
-        commit = self._of_this_ownership(offsets)
+        commit = self._with_ownerships(offsets)
         self.refuse_other_commit(commit)
         refusal = self._refusal(commit)
         if refusal is not None:
@@ -696,7 +696,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _commit_offsets_sync_async(
         self, offsets: Offsets, timeout_ms: float | None = None
     ) -> None:
-        commit = self._of_this_ownership(offsets)
+        commit = self._with_ownerships(offsets)
         self._journal(commit)  # it commits by itself, before a join
         is_done = False
         doubtful = self._subscription.ids.doubtful(commit.states.items())
@@ -725,7 +725,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         finally:
             self._revoking = {}
 
-    def _of_this_ownership(self, offsets: Offsets) -> OwnedOffsets:
+    def _with_ownerships(self, offsets: Offsets) -> OwnedOffsets:
         if isinstance(offsets, OwnedOffsets):
             return offsets
         if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(
@@ -739,9 +739,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit.is_implicit = isinstance(offsets, ConsumedOffsets)
         return commit
 
-    def of_worker(self, offsets: Offsets) -> Offsets:
+    def mark_as_worker_commit(self, offsets: Offsets) -> Offsets:
         """Return offsets that the worker or pump may commit which has the consumer."""
-        commit = self._of_this_ownership(offsets)
+        commit = self._with_ownerships(offsets)
         commit.is_of_worker = True
         return commit
 
@@ -781,7 +781,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
         # Every commit passes here: manual, automatic, in a listener, at the end.
-        offsets = self._of_this_ownership(offsets)
+        offsets = self._with_ownerships(offsets)
         await self._ask_for_ids(offsets)
         if self._subscription.journal is None:
             return await self._send_if_allowed(offsets)
@@ -854,7 +854,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         send_time: float,
         response: Any,  # noqa: ANN401 - upstream's
     ) -> None:
-        states = self._of_this_ownership(offsets).states
+        states = self._with_ownerships(offsets).states
         self._forget_questions(offsets)
         for topic, partitions in response.topics:
             for number, error in partitions:
@@ -874,8 +874,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         it is forgotten when what is owned has changed, or something of it was committed.
         """
         owned = self.ledger.owned()
-        if owned is not self._asked_in:
-            self._asked_in = owned
+        if owned is not self._owned_when_asked:
+            self._owned_when_asked = owned
             self._offset_fetch_futures.clear()
         states: States = self._subscription.assignment
         known = [(tp, one) for tp in partitions if (one := states.get(tp)) is not None]
@@ -904,8 +904,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
-            missing = self._uncommitted_states()
-            before = self._moved()
+            missing = self._states_without_position()
+            before = self._moves_without_position()
         try:
             offsets = await self.fetch_committed_offsets_async(
                 frozenset(missing), timeout_ms
@@ -913,7 +913,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except KafkaTimeoutError:
             return False
         with subscription._lock:  # one step against a seek on another thread
-            now, moved = self._uncommitted_states(), self._moved()
+            now, moved = self._states_without_position(), self._moves_without_position()
             if subscription.journal is not None:
                 still = [tp for tp in missing if moved.get(tp, 0) == before.get(tp)]
                 subscription.journal.committed({tp: offsets.get(tp) for tp in still})
@@ -928,7 +928,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
 
-    def _uncommitted_states(self) -> dict[TopicPartition, OwnedPartitionState]:
+    def _states_without_position(self) -> dict[TopicPartition, OwnedPartitionState]:
         # Where a topic was recreated what is committed is of the one before it.
         states: States = self._subscription.assignment
         return {
@@ -938,7 +938,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             and (one.asks_commit or not one.is_recreated)
         }
 
-    def _moved(self) -> dict[TopicPartition, tuple[OwnedPartitionState, int]]:
+    def _moves_without_position(
+        self,
+    ) -> dict[TopicPartition, tuple[OwnedPartitionState, int]]:
         # Of what has no position. It differs in another ownership, and once a position
         # is set or given up.
         return {

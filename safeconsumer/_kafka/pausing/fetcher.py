@@ -19,7 +19,7 @@ from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.network import await_for, new_future
 from safeconsumer._kafka.pausing.buffer import Buffer, Buffers, Purged, drop_answer
-from safeconsumer._kafka.pausing.stamps import Stamped, StampedOffsets, is_of
+from safeconsumer._kafka.pausing.stamps import Stamped, StampedOffsets, belongs_to
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
@@ -127,7 +127,7 @@ class PauseSafeFetcher(Fetcher):
         timeout_ms = self._until_expiry(timeout_ms)
         if not waited_on:
             # Upstream sleeps one backoff and checks again, and notices no resume.
-            timeout_ms = _least(timeout_ms, self.config["retry_backoff_ms"])
+            timeout_ms = _shorter(timeout_ms, self.config["retry_backoff_ms"])
             if not timeout_ms:
                 return records, True
         self.wait.for_any(waited_on, timeout_ms)
@@ -149,7 +149,7 @@ class PauseSafeFetcher(Fetcher):
         if left == math.inf:
             return timeout_ms
         left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, so that it is never early
-        return _least(timeout_ms, left_ms)
+        return _shorter(timeout_ms, left_ms)
 
     # ------------------------------------------------------------ draining
 
@@ -169,7 +169,7 @@ class PauseSafeFetcher(Fetcher):
             message = "max_records must be > 0"
             raise ValueError(message)
         self.put_back_unreturned()
-        self._take_in()
+        self._buffer_answers()
         try:
             self._subscriptions.pin()
             self._raise_pending()
@@ -179,7 +179,7 @@ class PauseSafeFetcher(Fetcher):
         if not self._reports_delivery:
             self.delivered()
         if self.buffers.parked:
-            self._bound_parked()
+            self._limit_parked()
         is_partial = bool(self._completed_fetches)
         for buffer in tuple(self.buffers.waiting.values()):
             is_partial = is_partial or bool(buffer.answers)
@@ -198,7 +198,7 @@ class PauseSafeFetcher(Fetcher):
         again.
         """
         undelivered = self._subscriptions.undelivered
-        if not undelivered.keeps:
+        if not undelivered.is_step:
             for state in tuple(undelivered.taken.values()):
                 state.forget()
         undelivered.are_returned = True
@@ -293,14 +293,14 @@ class PauseSafeFetcher(Fetcher):
                 count += self._take(drained, tp, buffer, most - count, update_offsets)
             elif not buffer.answers:
                 break
-            elif tp in drained and _resets(buffer.answers[0]):
+            elif tp in drained and _is_out_of_range(buffer.answers[0]):
                 break  # without a position nothing could be put back
             else:
                 self._open(tp, buffer)
         # What an iteration has yet to yield stays: its position is before it, and a fetch
         # from there would be thrown away.
         if buffer.is_empty and (update_offsets or tp not in drained):
-            self.buffers.leave(tp, buffer)
+            self.buffers.remove(tp, buffer)
         return count
 
     def _open(self, tp: TopicPartition, buffer: Buffer) -> None:
@@ -330,7 +330,7 @@ class PauseSafeFetcher(Fetcher):
         batch = buffer.batch
         try:
             records = buffer.take(most)  # user code: under no lock
-            self._tell_transactional(tp, batch)
+            self._report_transactional(tp, batch)
         except BaseException:
             # A generator that has raised is exhausted, and upstream would call it again
             # forever. Without the batch the position is fetched again.
@@ -377,7 +377,7 @@ class PauseSafeFetcher(Fetcher):
             buffer.follow(position.offset, moves)
             return state, position, moves
 
-    def _tell_transactional(self, tp: TopicPartition, batch: Any) -> None:  # noqa: ANN401 - upstream's or ours, same shape
+    def _report_transactional(self, tp: TopicPartition, batch: Any) -> None:  # noqa: ANN401 - upstream's or ours, same shape
         journal = self._subscriptions.journal
         if journal is not None and getattr(batch, "is_transactional", False):
             journal.transactional(tp)
@@ -412,7 +412,7 @@ class PauseSafeFetcher(Fetcher):
             else:
                 continue
             with subscription._lock:  # the program has none of them in hand
-                if not subscription.undelivered.keeps:
+                if not subscription.undelivered.is_step:
                     subscription.undelivered.taken.pop(tp, None)
         return records
 
@@ -424,7 +424,7 @@ class PauseSafeFetcher(Fetcher):
 
     # ------------------------------------------------------------ parked data
 
-    def _bound_parked(self) -> None:
+    def _limit_parked(self) -> None:
         dropped = self.buffers.drop_excess()
         if dropped:
             self._emit(
@@ -468,7 +468,7 @@ class PauseSafeFetcher(Fetcher):
             for state in self._subscriptions.undelivered.taken.values():
                 state.follow()
         self._is_closed = True
-        self._take_in()
+        self._buffer_answers()
         super().close()
 
     # ------------------------------------------------------------ asked positions
@@ -583,7 +583,7 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         with self._subscriptions._lock:  # one step with respect to a seek
             state = self._subscriptions.assignment.get(partition)
-            if state is None or not is_of(timestamp, state):
+            if state is None or not belongs_to(timestamp, state):
                 return
             if getattr(timestamp, "reset", state.reset_number) != state.reset_number:
                 return
@@ -628,13 +628,13 @@ class PauseSafeFetcher(Fetcher):
             truncations = super()._handle_offset_for_leader_epoch_response(
                 response, requested_positions
             )
-            subscription.tell_truncated(before)
+            subscription.report_truncated(before)
         return truncations
 
     # ------------------------------------------------------------ ownership
 
     def _is_stale(self, state: OwnedPartitionState | None, offset: int) -> bool:
-        return self._is_closed or state is None or not is_of(offset, state)
+        return self._is_closed or state is None or not belongs_to(offset, state)
 
     async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
         # Upstream marks a broker as asked, and then asks it. What raises there has no
@@ -685,10 +685,10 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
         if isinstance(fetch_offsets, StampedOffsets):
-            self._watch(fetch_offsets, response)
+            self._note_answer_times(fetch_offsets, response)
             self._confirm(fetch_offsets, response)
 
-    def _watch(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
+    def _note_answer_times(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
         if response.error_code:
             return
         asked.fetch.answered_at = self._subscriptions.ledger.now()[0]
@@ -697,8 +697,8 @@ class PauseSafeFetcher(Fetcher):
             for one in topic.partitions:
                 if one.error_code == _UNKNOWN_TOPIC:
                     tp = TopicPartition(topic.topic, one.partition_index)
-                    self._subscriptions.ids.note_unknown(asked.state(tp))
-                elif journal is not None and _is_read(one):
+                    self._subscriptions.ids.note_unknown_topic(asked.state(tp))
+                elif journal is not None and _has_read_log(one):
                     tp = TopicPartition(topic.topic, one.partition_index)
                     if tp in asked:
                         journal.log_starts_at(tp, one.log_start_offset, asked[tp])
@@ -713,13 +713,13 @@ class PauseSafeFetcher(Fetcher):
                 (topic.topic, one.partition_index)
                 for topic in response.responses
                 for one in topic.partitions
-                if not _is_read(one)
+                if not _has_read_log(one)
             }
             unread.update(asked.doubtful)
             valid = {tp for tp in waiting if tp in asked and tp not in unread}
             ledger.confirm(valid, asked.moves)
 
-    def _take_in(self) -> None:
+    def _buffer_answers(self) -> None:
         """
         Put the answers that have arrived into the buffers of their ownerships.
 
@@ -733,7 +733,7 @@ class PauseSafeFetcher(Fetcher):
             for tp, buffer in self.buffers.items():
                 state = subscription.assignment.get(tp)
                 if self._is_closed or getattr(state, "buffer", None) is not buffer:
-                    self.buffers.leave(tp, buffer)
+                    self.buffers.remove(tp, buffer)
                     purged += buffer.purged(tp)
         while self._completed_fetches:
             answer = self._completed_fetches.popleft()
@@ -742,7 +742,7 @@ class PauseSafeFetcher(Fetcher):
             if self._is_stale(state, answer.fetched_offset):
                 purged.append(drop_answer(answer))
             else:
-                self.buffers.arrived(tp, state.buffer, answer)
+                self.buffers.add_answer(tp, state.buffer, answer)
         if purged:
             self._report_purged(purged)
         self._purged_for = owned  # when it is done: it may be interrupted
@@ -762,16 +762,16 @@ class PauseSafeFetcher(Fetcher):
         self._subscriptions.ledger.emit(kind, **fields)
 
 
-def _least(timeout_ms: float | None, limit_ms: float) -> float:
+def _shorter(timeout_ms: float | None, limit_ms: float) -> float:
     return limit_ms if timeout_ms is None else min(timeout_ms, limit_ms)
 
 
-def _resets(answer: CompletedFetch) -> bool:
+def _is_out_of_range(answer: CompletedFetch) -> bool:
     code = answer.partition_data.error_code
     return bool(code == kafka_errors.OffsetOutOfRangeError.errno)
 
 
-def _is_read(answer: Any) -> bool:  # noqa: ANN401 - upstream's
+def _has_read_log(answer: Any) -> bool:  # noqa: ANN401 - upstream's
     # A leader that names a replica to read from, or that has had another log, has not
     # looked whether the offset is in its range.
     replica, other_log = answer.preferred_read_replica, answer.diverging_epoch

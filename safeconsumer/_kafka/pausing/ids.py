@@ -50,7 +50,7 @@ class TopicIds:
             self._asked_at = None
             self._ledger.wake()
 
-    def note_unknown(self, state: OwnedPartitionState) -> None:
+    def note_unknown_topic(self, state: OwnedPartitionState) -> None:
         """Note that a broker did not know a topic when it was fetched: ask at once."""
         state.named_at = self._last_asked_at = -math.inf
         state.last_fetch = None

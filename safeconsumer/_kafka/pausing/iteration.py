@@ -94,15 +94,15 @@ class Iteration:
         consumer._fetcher.put_back_unreturned()
         # After that, which forgets the records of a step's poll.
         is_stepping = self.is_stepping()
-        subscription.undelivered.stepped = () if is_stepping else None
-        subscription.undelivered.keeps = is_stepping
+        subscription.undelivered.yielding = () if is_stepping else None
+        subscription.undelivered.is_step = is_stepping
         if was_quiet and when_done is not None:
             when_done()
 
     def _end_steps(self, steps: Steps) -> None:
         # The next step has begun: the record that was yielded last is done with.
         subscription = self._consumer._subscription
-        subscription.undelivered.stepped = ()
+        subscription.undelivered.yielding = ()
         if self.when_done is not None and steps.tp in subscription.ledger.quiet():
             self.when_done()
 
@@ -151,7 +151,7 @@ class Iteration:
             raise
         self._consumer._iterator = None
 
-    def ended_by(self, change: Callable[[], None]) -> None:
+    def change_and_end(self, change: Callable[[], None]) -> None:
         """
         Make a change that ends the iteration, and end it.
 
@@ -196,15 +196,15 @@ class Iteration:
         undelivered = self._consumer._subscription.undelivered
         for steps, end in self._polled():
             self._yielding = steps.state, steps.moves
-            undelivered.stepped = (steps.tp,)  # before it is checked for holds
+            undelivered.yielding = (steps.tp,)  # before it is checked for holds
             yield from steps
             self._end_steps(steps)
             self._go_on_from(steps, end)
 
-    def noted(
+    def remembering_last(
         self, records: Generator[ConsumerRecord, None, None]
     ) -> Generator[ConsumerRecord, None, None]:
-        """Yield the records of :meth:`records`, for :meth:`foreign_step`."""
+        """Yield the records of :meth:`records`, for :meth:`wrapped_step`."""
         try:
             for record in records:
                 self._taken_record = record
@@ -212,7 +212,7 @@ class Iteration:
         finally:
             records.close()
 
-    def foreign_step(self, step: Callable[[], ConsumerRecord]) -> ConsumerRecord:
+    def wrapped_step(self, step: Callable[[], ConsumerRecord]) -> ConsumerRecord:
         """
         Take a record by upstream's step, which calls ``next()``, and which others wrap.
 
@@ -243,7 +243,7 @@ class Iteration:
 
     def _polled(self) -> list[tuple[Steps, OffsetAndMetadata | None]]:
         # Outside: what the step before has taken was yielded, and does not come again.
-        self._consumer._subscription.undelivered.began.clear()
+        self._consumer._subscription.undelivered.step_starts.clear()
         try:
             return list(self._steps_of(self._poll()))
         except BaseException:
@@ -309,14 +309,18 @@ class Iteration:
             )
         finally:
             self._stepping = None
-            consumer._subscription.undelivered.keeps = False
+            consumer._subscription.undelivered.is_step = False
 
     def _put_back_taken(self) -> None:
         # An own poll() was interrupted, or failed, after it had polled: what was taken
         # comes again.
         subscription = self._consumer._subscription
         with subscription._lock:
-            for tp, (state, moves, first) in subscription.undelivered.began.items():
+            for tp, (
+                state,
+                moves,
+                first,
+            ) in subscription.undelivered.step_starts.items():
                 if state.moves == moves:
                     self._begin_at(tp, state, first)
 

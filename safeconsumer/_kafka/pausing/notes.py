@@ -61,10 +61,10 @@ class Notes:
         try:
             if not before.is_done:
                 await before
-            if self._is_refused or not commit.bare():
+            if self._is_refused or not commit.without_metadata():
                 mine.success(None)
                 return await send()
-            size = commit.noted_size()
+            size = commit.metadata_sizes()
             if all(one <= most for one, most in zip(size, self._accepted, strict=True)):
                 mine.success(None)
             return await self._try(commit, send)
@@ -76,7 +76,7 @@ class Notes:
         self, commit: OwnedOffsets, send: Callable[[], Awaitable[Any]]
     ) -> Any:  # noqa: ANN401 - upstream's
         try:
-            with commit.noted():
+            with commit.with_note():
                 sent = await send()
         except _REFUSED as error:
             sent = await send()
@@ -90,7 +90,7 @@ class Notes:
                 error,
             )
         else:
-            size = zip(self._accepted, commit.noted_size(), strict=True)
+            size = zip(self._accepted, commit.metadata_sizes(), strict=True)
             longest, whole = map(max, size)
             self._accepted = longest, whole
         return sent

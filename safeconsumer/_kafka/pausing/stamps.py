@@ -35,7 +35,7 @@ class Stamped(int):
         return stamped
 
 
-def is_of(number: int, state: OwnedPartitionState | None) -> bool:
+def belongs_to(number: int, state: OwnedPartitionState | None) -> bool:
     """Tell whether it was asked in this ownership; one without a stamp was."""
     return getattr(number, "state", state) is state
 

@@ -502,20 +502,20 @@ class LedgerSubscription(SubscriptionState):
                     continue  # a broker that is behind the others knows an earlier one
                 if state.is_presumed and asked_at < state.named_at:
                     state.topic_id, is_older = topic_id, True
-                elif state.topic_id in {None, topic_id} or state.is_sought:
+                elif state.topic_id in {None, topic_id} or state.is_set_by_program:
                     state.topic_id, state.named_at = topic_id, now
-                    state.is_presumed = state.is_sought = False
+                    state.is_presumed = state.is_set_by_program = False
                 else:
                     again.append(tp)
             again.sort()
             for tp in again:
-                self._begin_anew(tp, ids[tp.topic])
+                self._restart_recreated(tp, ids[tp.topic])
             if again:
                 self.ledger.assign(self.assignment, Cause.ANEW)
         self.ids.answered()
         return is_older
 
-    def begin_anew(
+    def restart(
         self, targets: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, OwnedPartitionState]:
         """
@@ -536,7 +536,9 @@ class LedgerSubscription(SubscriptionState):
             for tp, target in targets.items():
                 old = self.assignment.get(tp)
                 if isinstance(old, OwnedPartitionState):
-                    begun[tp] = self.assignment[tp] = self._begun(tp, old, target)
+                    begun[tp] = self.assignment[tp] = self._restarted_state(
+                        tp, old, target
+                    )
             self.unsettle()
             if begun:
                 self.ledger.assign(self.assignment, Cause.ANEW)
@@ -546,7 +548,12 @@ class LedgerSubscription(SubscriptionState):
                     self.journal.reset(tp, target.offset, target.owner)
         return begun
 
-    def _begun(self, tp: TopicPartition, old: OwnedPartitionState, target: Any) -> Any:  # noqa: ANN401 - upstream's, and of safeconsumer.group
+    def _restarted_state(
+        self,
+        tp: TopicPartition,
+        old: OwnedPartitionState,
+        target: Any,  # noqa: ANN401 - of safeconsumer.group
+    ) -> Any:  # noqa: ANN401 - upstream's
         state: Any = TopicPartitionState()
         self._adopt(tp, state, None)
         state.topic_id, state.is_presumed = old.topic_id, old.is_presumed
@@ -560,13 +567,13 @@ class LedgerSubscription(SubscriptionState):
             state.begin_at_reset(target)
         return state
 
-    def note_sought(self, partitions: Iterable[TopicPartition]) -> None:
+    def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
         """Keep positions that the program sets while the ids of topics are presumed."""
         with self._lock:
             for tp in partitions:
                 state = self.assignment.get(tp)
                 if state is not None:
-                    state.is_sought = state.is_presumed
+                    state.is_set_by_program = state.is_presumed
 
     def recreated(self) -> list[str]:
         """Return the topics that were recreated, of which nothing was read yet; sorted."""
@@ -575,7 +582,7 @@ class LedgerSubscription(SubscriptionState):
         unread = {tp.topic for tp, one in owned if getattr(one, "is_unread", False)}
         return sorted(unread)
 
-    def _begin_anew(self, tp: TopicPartition, topic_id: UUID) -> None:
+    def _restart_recreated(self, tp: TopicPartition, topic_id: UUID) -> None:
         old = self.assignment[tp]
         begins, position = self._strategy_of(tp), old.position
         self.ledger.emit(
@@ -600,11 +607,11 @@ class LedgerSubscription(SubscriptionState):
 
     def _strategy_of(self, tp: TopicPartition) -> Any:  # noqa: ANN401 - upstream's
         # Where a topic that was recreated is read from.
-        if self._goes_on(tp):
+        if self._must_not_skip(tp):
             return OffsetResetStrategy.EARLIEST
         return self._default_offset_reset_strategy
 
-    def _goes_on(self, tp: TopicPartition) -> bool:
+    def _must_not_skip(self, tp: TopicPartition) -> bool:
         # Whether nothing may be passed over: it was held, or a worker has it.
         return self._first_counts is not None or self.ledger.was_held(tp)
 
@@ -633,11 +640,13 @@ class LedgerSubscription(SubscriptionState):
             if offset_reset_strategy is not None or position is None:
                 super().request_offset_reset(partition, offset_reset_strategy)
                 return
-            asked = OffsetResetStrategy.EARLIEST if self._goes_on(partition) else None
+            asked = (
+                OffsetResetStrategy.EARLIEST if self._must_not_skip(partition) else None
+            )
             super().request_offset_reset(partition, asked)
             state.out_of_range = position.offset
 
-    def tell_truncated(
+    def report_truncated(
         self, before: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
         """

@@ -92,7 +92,7 @@ class OwnedPartitionState(TopicPartitionState):
     the commit from which reading began.
     """
 
-    is_sought: bool = False
+    is_set_by_program: bool = False
     """
     Whether the program has set the position meanwhile: it knows the topic of now.
     """
@@ -317,22 +317,24 @@ class Undelivered:
 
     Attributes:
         taken: their states.
-        stepped: the partition of the record that the last step of an iteration yielded,
+        yielding: the partition of the record that the last step of an iteration yielded,
             and none while it looks for the next; None if a poll came since.
         are_returned: whether the poll has returned them. It is set without a call, as
             the last thing that the poll does: what a signal handler raises comes
             before it, and the records come again, or after the poll has returned.
-        keeps: whether a step of an iteration polls: the partitions of all its polls are
+        is_step: whether a step of an iteration polls: the partitions of all its polls are
             kept until the step knows which records are returned.
-        began: the positions at which the polls of a step began to take records, by their
-            partitions, with the states and how often these had been moved.
+        step_starts: the positions at which the polls of a step began to take records,
+            by partition, with the states and how often these had been moved.
     """
 
     def __init__(self) -> None:
-        self.are_returned = self.keeps = False
+        self.are_returned = self.is_step = False
         self.taken: dict[TopicPartition, OwnedPartitionState] = {}
-        self.stepped: tuple[TopicPartition, ...] | None = None
-        self.began: dict[TopicPartition, tuple[OwnedPartitionState, int, int]] = {}
+        self.yielding: tuple[TopicPartition, ...] | None = None
+        self.step_starts: dict[
+            TopicPartition, tuple[OwnedPartitionState, int, int]
+        ] = {}
 
     def in_hand(self) -> frozenset[TopicPartition]:
         """
@@ -340,7 +342,7 @@ class Undelivered:
 
         Those of a poll under way are among them before its last check of what is held.
         """
-        return frozenset(self.taken if self.stepped is None else self.stepped)
+        return frozenset(self.taken if self.yielding is None else self.yielding)
 
     def note(self, tp: TopicPartition, state: OwnedPartitionState) -> None:
         """Remember the present position, unless an earlier one of this poll still counts."""
@@ -348,12 +350,12 @@ class Undelivered:
         position = state.position
         if state.before is None:
             state.before = position
-        if self.keeps and self.began.get(tp, ())[:2] != (state, state.moves):
-            self.began[tp] = state, state.moves, position.offset
+        if self.is_step and self.step_starts.get(tp, ())[:2] != (state, state.moves):
+            self.step_starts[tp] = state, state.moves, position.offset
 
     def is_delivered(self) -> bool:
         """Tell whether nothing that the last poll took may come again."""
-        if self.keeps or not self.are_returned:
+        if self.is_step or not self.are_returned:
             return False
         return not [one for one in self.taken.values() if one.buffer.taken]
 
@@ -395,7 +397,7 @@ class Undelivered:
                 state.put_back()
             state.before = None
             state.forget()
-        if not self.keeps:
+        if not self.is_step:
             self.taken.clear()
         self.are_returned = False
         return states

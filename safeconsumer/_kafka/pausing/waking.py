@@ -57,7 +57,7 @@ class Wakeup:
         return self.poller == threading.get_ident()
 
     @contextlib.contextmanager
-    def ending(self, wait: Future) -> Generator[None, None, None]:
+    def registered(self, wait: Future) -> Generator[None, None, None]:
         """Have this wait ended meanwhile; on the IO thread."""
         self._waits.append(wait)
         try:
@@ -119,8 +119,8 @@ class WakingManager:
     def __init__(self, manager: Any, wakeup: Wakeup) -> None:  # noqa: ANN401 - kafka-python is untyped
         self._manager = manager
         self._wakeup = wakeup
-        self._is_of_poll = False
-        self._is_kept = False
+        self._is_poll_step = False
+        self._is_unwakeable = False
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - upstream's
         return getattr(self._manager, name)
@@ -130,13 +130,13 @@ class WakingManager:
         """Whether the poll under way, or the next, is to end."""
         return self._wakeup.is_asked
 
-    def of_poll(self, call: Callable[..., Coroutine[Any, Any, T]]) -> Any:  # noqa: ANN401 - a coroutine function
+    def wakeable(self, call: Callable[..., Coroutine[Any, Any, T]]) -> Any:  # noqa: ANN401 - a coroutine function
         """Make the waits of a coroutine function a poll's, if this thread polls now."""
         if not self._wakeup.is_polling_here():
             return call
 
         async def marked(*args: object) -> T:
-            value: T = await _Marked(self, call(*args))
+            value: T = await _WakeableCoroutine(self, call(*args))
             return value
 
         return marked
@@ -149,25 +149,25 @@ class WakingManager:
         return future
 
     @contextlib.contextmanager
-    def kept(self) -> Generator[None, None, None]:
+    def unwakeable(self) -> Generator[None, None, None]:
         """Have nothing given up meanwhile: a join is prepared, or a listener runs."""
-        self._is_kept = True
+        self._is_unwakeable = True
         try:
             yield
         finally:
-            self._is_kept = False
+            self._is_unwakeable = False
 
     @property
     def wait_for(self) -> Callable[[Future, float | None], Awaitable[Any]]:
         """Upstream's method, for coroutines; a poll that calls it itself can be woken."""
-        return self.of_poll(self._wait_for)  # type: ignore[no-any-return]  # it is one
+        return self.wakeable(self._wait_for)  # type: ignore[no-any-return]  # it is one
 
     async def _wait_for(self, future: Future, timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it gives
-        if not self._is_of_poll or self._is_kept:
+        if not self._is_poll_step or self._is_unwakeable:
             return await await_for(self._manager, future, timeout_ms)
         ended = Future()
         future.add_both(lambda _: end(ended))
-        with self._wakeup.ending(ended):
+        with self._wakeup.registered(ended):
             await await_for(self._manager, ended, timeout_ms)
         if not future.is_done:  # as if its time were over, and no earlier than that
             return await await_for(self._manager, future, 0)
@@ -228,7 +228,7 @@ def _call(callback: Callable[[Any], object], value: object) -> None:
         log.exception("Error processing callback")  # upstream's words, too
 
 
-class _Marked:
+class _WakeableCoroutine:
     # Awaits a coroutine, and marks the manager whenever a step of it runs: a wait that
     # begins meanwhile is its own, and not that of another coroutine of the coordinator.
 
@@ -243,13 +243,13 @@ class _Marked:
         given: Any = None
         try:
             while True:
-                self._waking._is_of_poll = True
+                self._waking._is_poll_step = True
                 try:
                     awaited = step(given)
                 except StopIteration as end_of_it:
                     return end_of_it.value
                 finally:
-                    self._waking._is_of_poll = False
+                    self._waking._is_poll_step = False
                 try:
                     given, step = (yield awaited), self._coroutine.send
                 except Exception as error:  # noqa: BLE001 - the coroutine's to handle

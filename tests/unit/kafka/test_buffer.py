@@ -163,7 +163,7 @@ def test_the_oldest_is_dropped(buffers):
     buffers.park(A, each[A])
     buffers.park(B, each[B])
     assert buffers.drop_excess() == {}
-    buffers.arrived(A, each[A], _answer(A, 1))
+    buffers.add_answer(A, each[A], _answer(A, 1))
     assert buffers.drop_excess() == {B: 50}
     buffers.park(C, each[C])
     assert buffers.drop_excess() == {A: 51}
@@ -197,7 +197,7 @@ def test_records_that_were_put_back_count_with_their_values(buffers):
 def test_what_flows_again_has_the_first_turns(buffers):
     """In the order in which it was parked."""
     for tp in (C, B, A):
-        buffers.arrived(tp, Buffer(), _answer(tp, 1))
+        buffers.add_answer(tp, Buffer(), _answer(tp, 1))
     for tp in (A, B):
         buffers.park(tp, buffers.waiting[tp])
     buffers.resume({A})

@@ -144,7 +144,7 @@ def test_a_fetch_without_an_answer_has_seen_nothing(desk):
 
 def test_a_topic_that_a_broker_does_not_know_is_asked_for_at_once(desk):
     desk.name()
-    desk.ids.note_unknown(desk.state)
+    desk.ids.note_unknown_topic(desk.state)
     assert desk.left_out() == {TP}
 
 

@@ -11,7 +11,7 @@ import pytest
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka import decoding
 from safeconsumer._kafka.decoding import _batches, decoders
-from safeconsumer._kafka.decoding.sought import PythonRecords
+from safeconsumer._kafka.decoding.python_records import PythonRecords
 from safeconsumer.errors import MissingExtraError
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.unit.kafka.decoding.compare import TP
