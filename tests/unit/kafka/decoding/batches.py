@@ -8,7 +8,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.util import calc_crc32, calc_crc32c
 
-_PACKERS = {
+PACKERS = {
     1: codecs.gzip_encode,
     2: codecs.snappy_encode,
     3: codecs.lz4_encode,
@@ -76,7 +76,7 @@ def written(first, rows, frame):
     struct.pack_into(">h", data, 21, _attributes(frame))
     struct.pack_into(">i", data, 23, after - 1)
     if frame.codec:
-        data[_HEADER:] = _PACKERS[frame.codec](bytes(data[_HEADER:]))
+        data[_HEADER:] = PACKERS[frame.codec](bytes(data[_HEADER:]))
     return bytes(sealed(data)), first + after
 
 

@@ -1,5 +1,6 @@
-"""The compiled decoder answers as upstream's does (P15)."""
+"""The compiled decoder gives the results of upstream's (P15)."""
 
+import struct
 from itertools import product
 from random import Random
 
@@ -13,6 +14,7 @@ from tests.harness.listing import short
 from tests.unit.kafka.decoding.batches import (
     ABORT,
     COMMIT,
+    PACKERS,
     Frame,
     Row,
     legacy_sealed,
@@ -35,8 +37,8 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.mark.contract("P15")
 @examples(30, 1_000)
-def test_whatever_a_broker_may_answer(most):
-    """Records, their types, positions, epochs, metrics: the same after every take."""
+def test_answers_of_brokers_are_read_alike(most):
+    """Records, their types, positions, epochs and metrics are equal after every take."""
 
     def alike(case):
         compared(case)
@@ -47,7 +49,7 @@ def test_whatever_a_broker_may_answer(most):
 @pytest.mark.contract("P15")
 @examples(100, 30_000)
 def test_damaged_answers_are_read_alike(most):
-    """The same records or the same error; no crash, and no hang."""
+    """Both decoders give the same records, or the same error."""
 
     def alike(seed):
         compared(damaged(Random(seed)))  # noqa: S311 - no secret
@@ -55,8 +57,8 @@ def test_damaged_answers_are_read_alike(most):
     draw(most, alike, seed=st.integers(0, 2**32))
 
 
-def test_damage_is_of_every_kind():
-    """The comparison above compares errors, too, and not sound answers only."""
+def test_damaged_answers_raise_several_errors():
+    """So the comparison above compares errors, too."""
     answers = [damaged(Random(seed)) for seed in range(100)]  # noqa: S311 - no secret
     found = {error for one in answers for error in errors_of(compared(one))}
     assert len(found) > 3
@@ -65,8 +67,8 @@ def test_damage_is_of_every_kind():
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("producer", [0, 7])
-def test_aborted_transactions(committed, producer):
-    """Left out under ``read_committed`` until their marker, and only there."""
+def test_aborted_transactions_are_left_out_under_read_committed(committed, producer):
+    """Up to their marker."""
     mine = Frame(producer=producer, transactional=True, codec=4)
     data, at = b"", 0
     for batch in (mine, ABORT, mine, COMMIT, Frame(producer=producer), mine, ABORT):
@@ -85,8 +87,8 @@ def test_aborted_transactions(committed, producer):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_control_batch_without_a_record(committed):
-    """Compaction leaves such; upstream stumbles over it under ``read_committed``."""
+def test_a_control_batch_without_a_record_is_an_error_under_read_committed(committed):
+    """Compaction leaves such batches, and upstream's decoder raises."""
     frame = Frame(producer=7, transactional=True, control=True)
     data, _ = written(0, [], frame)
     more, _ = written(1, [Row()], Frame())
@@ -99,20 +101,76 @@ def test_a_control_batch_without_a_record(committed):
     [*product([0, 2**61, -(2**61)], [2**61, 2**62 - 1, 2**62, -(2**62), -(2**63)])],
     ids=short,
 )
-def test_a_forged_time_adds_up(first, far):
-    """A sum beyond 64 bits, which no producer writes, is as large as in Python."""
+def test_a_sum_of_times_may_have_more_than_64_bits(first, far):
+    """No producer writes one; its value is that of Python's integers."""
     data, _ = written(0, [Row(first), Row(first + far)], Frame())
     times = [record[4] for record in records_of(compared(Case(data=data)))]
     assert times == [first, first + far]
 
 
-def test_a_forged_offset_of_65_bits():
-    """Found by damaged answers: no number is cut to 64 bits."""
+def test_an_offset_may_have_65_bits():
+    """No producer writes one; no number is cut to 64 bits."""
     data, _ = written(0, [Row(5)], Frame())
     body = bytes.fromhex("00 00" + "f2ffffffffffffff9203" + "01 01 00")
     forged = bytes(sealed(data[:61] + bytes([2 * len(body)]) + body))
     ((offset, *_),) = (record[3:] for record in records_of(compared(Case(data=forged))))
     assert offset >= 2**63
+
+
+# ------------------------------------------------------------ each byte
+
+BEFORE, AT = written(10, [Row(5, b"k", b"v")] * 3, Frame(producer=7, epoch=2))
+MARKED, NEXT = marker(AT, ABORT, 7)
+PACKED, END = written(NEXT, [Row(5, b"k", b"v" * 9)] * 3, Frame(codec=3, tail=2))
+BEHIND, _ = written(END, [Row(5, None, b"v")] * 2, Frame(epoch=4))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_answer_that_is_cut_off_gives_its_whole_batches(committed):
+    """A broker cuts an answer at its size limit, which may be at any byte."""
+    data = BEFORE + MARKED + PACKED + BEHIND
+    for end, crcs in product(range(len(data) + 1), (True, False)):
+        compared(
+            Case(
+                data=data[:end],
+                fetch_offset=11,
+                takes=(2, None),
+                check_crcs=crcs,
+                committed=committed,
+                aborted=[Aborted(7, 10)],
+            )
+        )
+
+
+@pytest.mark.parametrize("batch", [PACKED, MARKED, BEFORE], ids=short)
+def test_a_batch_with_one_damaged_byte_is_read_alike(batch):
+    """With a checksum that shows the damage, and with one that hides it."""
+    places = [*product(range(_HEADER), (0x01, 0x10, 0x80, 0xFF))]
+    places += [(at, 0x10) for at in range(_HEADER, len(batch))]
+    for at, bits in places:
+        broken = batch[:at] + bytes([batch[at] ^ bits]) + batch[at + 1 :]
+        for whole, crcs in ((broken, True), (bytes(sealed(broken)), at % 2 == 0)):
+            compared(
+                Case(
+                    data=BEFORE + whole + BEHIND,
+                    fetch_offset=10,
+                    takes=(4, None),
+                    check_crcs=crcs,
+                    committed=bits != 0x01,
+                    aborted=[Aborted(7, 13)],
+                )
+            )
+
+
+@pytest.mark.parametrize(
+    "length",
+    [0, 13, 14, 48, 49, -1, -12, -13, -40, -100, -200, 2**31 - 1, -(2**31)],
+    ids=short,
+)
+def test_a_length_that_points_elsewhere_is_read_alike(length):
+    """Back into the batch before, or beyond the end of the answer."""
+    forged = PACKED[:8] + struct.pack(">i", length) + PACKED[12:]
+    compared(Case(data=BEFORE + forged + BEHIND, fetch_offset=10))
 
 
 # ------------------------------------------------------------ damage
@@ -121,13 +179,7 @@ _HEADER, _MAGIC_AT, _LOW_ATTRIBUTES = 61, 16, 22
 _LEAST = {2: _HEADER, 1: 34, 0: 26}
 _ODD = (0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 _LONGEST = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # 2**63 - 1 as a varint
-_PACK = (
-    bytes,
-    codecs.gzip_encode,
-    codecs.snappy_encode,
-    codecs.lz4_encode,
-    codecs.zstd_encode,
-)
+_PACK = (bytes, *PACKERS.values())
 
 _ROWS = (
     [Row(5, b"k", b"v")],
