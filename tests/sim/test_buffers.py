@@ -125,6 +125,15 @@ def test_a_close_reports_all_that_is_buffered_once(lab, how):
         assert reader.poll() == []
 
 
+def test_a_close_reports_an_answer_that_came_after_the_last_poll(lab):
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Watching(lab, tps=[tp])
+    arrives(lab, until_kept(lab, reader))
+    reader.consumer.close(autocommit=False)
+    (purged,) = reader.events_of(FetchesPurged)
+    assert (purged.fetches, purged.records) == (1, 10)
+
+
 def test_a_close_in_the_middle_of_a_poll_reports_the_purged_records(lab):
     reader = Meddled(lab)
     reader.meddler.at(3, lambda: reader.consumer.close(autocommit=False))

@@ -206,7 +206,7 @@ def test_each_seed_is_read(target):
     [(name, data) for name, own in FOUND.items() for data in own],
     ids=short,
 )
-def test_what_broke_a_promise_once_breaks_none(name, data):
+def test_an_input_that_broke_a_promise_once_breaks_none(name, data):
     BY_NAME[name].feed(data)
 
 

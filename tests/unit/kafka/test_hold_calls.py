@@ -4,7 +4,6 @@ import itertools
 import logging
 import re
 import threading
-from datetime import timedelta
 
 import pytest
 from kafka import TopicPartition
@@ -12,7 +11,6 @@ from kafka.errors import IllegalStateError
 
 from safeconsumer import ALL, Lifetime
 from safeconsumer.errors import HoldSettingError, NotConsumedError
-from safeconsumer.events import HoldsPlaced, PatternCoversNothing
 from tests.harness.kafka.fetches import assigned
 from tests.harness.listing import short
 
@@ -113,21 +111,6 @@ def test_partitions_made_by_value_are_paused_plainly(consumer):
     assert [one for one in _names(consumer.holds()) if one[1] != "app"] == whole
 
 
-def test_explain_has_a_line_for_each_hold_narrowest_first(consumer):
-    consumer.pause(A, reason="queue is full", for_=timedelta(hours=1))
-    consumer.pause("orders", owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
-    first, second = consumer.explain(A)
-    assert re.fullmatch(
-        r"orders:0 held by app, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, "
-        r"because queue is full, until a join leaves it out, "
-        r"at most until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ",
-        first,
-    )
-    assert second.startswith("orders held by ops, since ")
-    assert second.endswith("while assigned here")
-    assert consumer.explain(AUDIT) == ()
-
-
 def test_a_lifetime_in_a_call_wins_over_the_default(safe):
     consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
     assigned(consumer, A, B)
@@ -158,18 +141,6 @@ def test_resume_returns_the_holds_that_still_cover_its_target(consumer, target):
     consumer.resume_all(owner="pump")
     assert _names(consumer.resume(target)) == still[1:]
     assert consumer.resume(A, owner="ops") == consumer.resume(target) == ()
-
-
-def test_a_pause_reports_each_target_once_and_patterns_that_cover_nothing(
-    consumer, told
-):
-    told.events.clear()
-    consumer.pause("re:ord.*", "re:typo.*", "audit", A, "orders:0", for_=100)
-    warning = told.only(PatternCoversNothing)
-    assert [str(hold.scope) for hold in warning.holds] == ["re:typo.*"]
-    placed = told.only(HoldsPlaced)
-    assert placed.topics == ("audit", "orders")
-    assert len(placed.holds) == len(consumer.holds()) == 4
 
 
 # ------------------------------------------------------------ blocks
