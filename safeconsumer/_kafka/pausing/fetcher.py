@@ -351,7 +351,7 @@ class PauseSafeFetcher(Fetcher):
                 if state.moves == moves:
                     state.position = end
                 if state.moves != moves:  # a signal handler has sought on this thread
-                    state.settle()
+                    state.restore_move()
         self._record_lag(state, end)
         return len(records)
 

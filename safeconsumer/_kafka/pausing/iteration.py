@@ -281,7 +281,7 @@ class Iteration:
             position = OffsetAndMetadata(first, "", position.leader_epoch)
             state.position = position
             if state.moves != moves:
-                state.settle()
+                state.restore_move()
                 return None
         return position
 

@@ -67,7 +67,7 @@ class Steps:
         )
         state._position = self.position  # is_fetchable: it has a valid one
         if state.moves != self.moves:  # a seek came in between
-            state.settle()
+            state.restore_move()
             raise StopIteration
         self.at += 1
         return record

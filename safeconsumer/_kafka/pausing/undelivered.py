@@ -256,7 +256,7 @@ class OwnedPartitionState(TopicPartitionState):
             self.moved_to = self.before = self.out_of_range = None
             self.unsettle()
 
-    def settle(self) -> None:
+    def restore_move(self) -> None:
         """
         Restore the position of a seek that was overwritten.
 
@@ -282,7 +282,7 @@ class OwnedPartitionState(TopicPartitionState):
             self.position = before
             self.before = None
             if self.moves != moves:  # a signal handler has sought on this thread
-                self.settle()
+                self.restore_move()
                 before = None
         self.follow()
         return before is not None

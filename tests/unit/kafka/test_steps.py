@@ -91,7 +91,7 @@ def test_a_seek_in_the_middle_of_a_step_ends_it_and_stands(kind):
     state = Moved()
     steps = steps_of(kind, Ledger(), state)
     assert next(steps, None) is None
-    assert (steps.at, state.was_settled) == (0, True)
+    assert (steps.at, state.was_restored) == (0, True)
 
 
 @both

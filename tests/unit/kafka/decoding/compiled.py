@@ -75,14 +75,14 @@ class State:
         self._position = OffsetAndMetadata(0, "", -1)
         self.moves = 0
         self.paused = self._pending_revocation = self._awaiting_validation = False
-        self.was_settled = False
+        self.was_restored = False
 
     def is_fetchable(self):
         held = self.paused or self._pending_revocation
         return not held and not self._awaiting_validation
 
-    def settle(self):
-        self.was_settled = True
+    def restore_move(self):
+        self.was_restored = True
 
 
 def record(offset, kind=ConsumerRecord):
