@@ -281,7 +281,7 @@ class SafeConsumer(UpstreamConsumer):
             ConcurrentPollError: if another thread is in the middle of this call or of
                 ``poll``.
         """
-        # Tracing, for example, wraps upstream's method and has to see every record.
+        # Tracing, for example, wraps upstream's method, and must get every record.
         is_wrapped = UpstreamConsumer.__next__ is not UPSTREAM_NEXT
         try:
             # A running iterator never waits: what it yields needs no new deadline.
@@ -563,7 +563,7 @@ class SafeConsumer(UpstreamConsumer):
     def _safe_seek(
         self, moved: Mapping[TopicPartition, int | None], seek: Callable[[], None]
     ) -> None:
-        # First: an answer about metadata may come behind the seek.
+        # First: an answer about metadata may come right after the seek.
         self._subscription.note_seek(moved)
         with self._safe_journaled(lambda it: it.seeking(moved)):
             self._safe_iteration.change_and_end(seek)
@@ -658,7 +658,7 @@ class SafeConsumer(UpstreamConsumer):
                 and this member does not know it yet.
             CommitRefusedError: a ``Worker`` or ``Pump`` has the consumer, and commits.
         """
-        # First: in a listener the advice to call commit_async() would be wrong.
+        # First: in a listener of a worker's consumer commit_async() is refused, too.
         self._coordinator.refuse_other_commit(offsets)
         refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)
@@ -722,7 +722,7 @@ class SafeConsumer(UpstreamConsumer):
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self._subscription.is_closing = True
         if self._safe_control is not None:
-            # The other half of the time is for leaving the group.
+            # Half of the time is left for leaving the group.
             self._safe_control.close(None if timeout_ms is None else timeout_ms / 2000)
         with self._coordinator.reassigning():
             if until is not None:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def constructed(kind: Callable[..., T], *topics: str, **configs: Any) -> T:  # noqa: ANN401 - upstream's
-    """Return a new client, mostly of a class; or raise what its constructor raises."""
+    """Return a new client; if its constructor raises, no thread is left."""
     if not isinstance(kind, type):
         return kind(*topics, **configs)
     client: Any = kind.__new__(kind, *topics, **configs)
@@ -26,7 +26,7 @@ def constructed(kind: Callable[..., T], *topics: str, **configs: Any) -> T:  # n
 
 @contextmanager
 def closed_if_constructor_fails(client: Any) -> Iterator[None]:  # noqa: ANN401 - kafka-python is untyped
-    """End a client's thread and its connections if the block, its constructor, raises."""
+    """Close a client if the block, its constructor, raises."""
     try:
         yield
     except BaseException:

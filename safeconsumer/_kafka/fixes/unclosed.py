@@ -1,5 +1,5 @@
 """
-Closes sockets that kafka-python lets go of.
+Closes sockets that kafka-python leaves open.
 
 kafka-python 3.0.12 leaves three kinds of them open until the garbage collector comes,
 which may be long after a client that tries again and again has used up what a process
@@ -40,7 +40,7 @@ class ClosingTransport(KafkaTCPTransport):
             raise
 
     def close_socket(self) -> None:
-        """Close the socket and nothing else; doing it twice changes nothing more."""
+        """Close the socket alone; a second call changes nothing."""
         if self._sock is not None:
             self._sock.close()
 
@@ -60,11 +60,11 @@ async def connect_socket(
     unconnected = []
     make = factory.socket
 
-    def noted(*kind: Any) -> Any:  # noqa: ANN401 - upstream's
+    def collecting(*kind: Any) -> Any:  # noqa: ANN401 - upstream's
         unconnected.append(make(*kind))
         return unconnected[-1]
 
-    factory.socket = noted
+    factory.socket = collecting
     failure = KafkaConnectionError("DNS Resolution failure")  # upstream's words
     options = config["socket_options"]
     try:
@@ -94,11 +94,11 @@ _UNREACHABLE = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
 
 class ClosingManager(KafkaConnectionManager):
     """
-    Makes connections whose sockets are closed, whether they are made or not.
+    Makes connections whose sockets are closed, also if connecting fails.
 
-    What any broker may answer is asked of a second one, if the first does not, and no
-    address uses up all the time there is for bootstrapping: kafka-python 3.0.12 chooses
-    a dead broker, until it is fenced, as often as any other, and fails.
+    A request that any broker can answer goes to a second one if the first is away, and no
+    address uses up all the time of bootstrapping: kafka-python 3.0.12 chooses a dead
+    broker, until it is fenced, as often as any other, and fails.
 
     Thread rules: on the IO thread.
     """
@@ -181,7 +181,7 @@ class ClosingManager(KafkaConnectionManager):
             for broker in self.cluster.brokers()
             if broker.node_id != node and broker.node_id not in self._unreached
         ]
-        # A connected broker answers more likely than another.
+        # A connected broker is more likely to answer.
         found.sort(key=lambda one: one not in self._conns)
         return found[0] if found else None
 

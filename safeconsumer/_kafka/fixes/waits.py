@@ -19,11 +19,11 @@ log = logging.getLogger(NetworkSelector.__module__)
 
 class InterruptibleSelector(NetworkSelector):
     """
-    A loop whose callers wait for a coroutine in a way that signal handlers may interrupt.
+    A loop whose callers wait in a way that signal handlers may interrupt.
 
-    kafka-python 3.0.12 waits for a ``threading.Event``. If a handler raises in there, the
-    lock of that stays taken, the IO thread waits for it for ever, and so does every later
-    call; or ``RuntimeError`` comes out. See :class:`InterruptibleEvent`.
+    kafka-python 3.0.12 waits for a ``threading.Event``. If a handler raises in there, its
+    lock stays taken, and the IO thread and every later call wait for ever; or a
+    ``RuntimeError`` comes out. See :class:`InterruptibleEvent`.
 
     It is adopted by ``__class__``.
     """
@@ -99,8 +99,8 @@ def _wait(
     state: dict[str, Any],
     seconds: float | None = None,
 ) -> None:
-    # The end of the loop sets the event, and its error in the state. No context manager
-    # of ours: an interrupt in its entry would leave the wait known to the loop.
+    # The end of the loop sets the event, and puts its error into the state. No context
+    # manager of ours: after an interrupt in its entry the loop would keep the wait.
     try:
         with net._pending_waiters_lock:  # in C, as is with
             net._pending_waiters[ended] = state
