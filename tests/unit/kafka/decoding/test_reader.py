@@ -348,6 +348,19 @@ def test_an_error_of_a_deserializer_ends_the_take_before_its_record(
     assert made.bytes_read == taken(BATCH)[1].bytes_read
 
 
+def test_the_size_of_headers_is_measured_after_deserializing():
+    """A deserializer may reorder, add, replace and remove headers."""
+
+    def sizes(change):
+        keys = Calling(lambda _topic, headers, _data: change(headers))
+        return {one.serialized_header_size for one in taken(BATCH, keys=keys)[0]}
+
+    assert sizes(len) == sizes(list.reverse) == {10}
+    assert sizes(lambda headers: headers.append(("é", b"12"))) == {14}
+    assert sizes(lambda headers: headers.__setitem__(0, ("é", b"12"))) == {8}
+    assert sizes(list.clear) == {-1}
+
+
 @pytest.mark.parametrize("codec", [0, 3])
 def test_a_close_inside_a_deserializer_ends_the_take_behind_its_record(codec):
     """The reader then keeps neither the answer nor its content."""
