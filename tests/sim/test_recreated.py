@@ -89,16 +89,6 @@ def by_topic(reader, _tp):
     return lambda: reader.consumer.resume("t")
 
 
-def by_pattern(reader, _tp):
-    reader.consumer.pause("re:t.*")
-    return lambda: reader.consumer.resume("re:t.*")
-
-
-def whole(reader, _tp):
-    reader.consumer.pause_all()
-    return reader.consumer.resume_all
-
-
 def by_another_owner(reader, tp):
     reader.consumer.pause(tp, owner="ops")
     return lambda: reader.consumer.resume(tp, owner="ops")
@@ -109,8 +99,6 @@ def by_another_owner(reader, tp):
     [
         (subscribed, by_plain_pause, 25),
         (subscribed, by_topic, 25),
-        (subscribed, by_pattern, 3),
-        (subscribed, whole, 0),
         (assigned, by_plain_pause, 3),
         (assigned, by_topic, 0),
         (assigned, by_another_owner, 25),
@@ -376,20 +364,6 @@ def test_a_missing_answer_delays_a_commit_by_half_a_second(lab):
 
 
 # ------------------------------------------------------------ when ids are asked for
-
-
-@pytest.mark.parametrize("wait", [0.01, 0.7])
-@pytest.mark.parametrize("records", [0, 1000], ids=["idle", "busy"])
-def test_pauses_between_polls_ask_for_nothing(lab, wait, records):
-    (tp,) = lab.topic("t", records=records)
-    reader = subscribed(lab, metadata_max_age_ms=10**9, max_poll_records=5)
-    reader.until(lambda: is_named(reader, tp))
-    asked = lab.kinds().count("Metadata")
-    for _ in range(50):
-        reader.consumer.pause(tp)
-        reader.consumer.resume(tp)
-        reader.poll(wait)
-    assert lab.kinds().count("Metadata") == asked
 
 
 def test_a_fetch_in_flight_proves_that_the_topic_exists(lab):

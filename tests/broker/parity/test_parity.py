@@ -1,4 +1,4 @@
-"""The simulated cluster does what Apache Kafka does, as clients see it."""
+"""The simulated cluster behaves as Apache Kafka, as clients see it."""
 
 from concurrent.futures import ThreadPoolExecutor
 

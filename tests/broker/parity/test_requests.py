@@ -1,4 +1,4 @@
-"""Apache Kafka answers single requests as the kit's broker does."""
+"""Apache Kafka and the kit's broker give the same answers to single requests."""
 
 import socket
 import struct
@@ -47,7 +47,7 @@ def _read(incoming, size):
 @pytest.mark.real_broker
 @pytest.mark.timeout(300)
 def test_apache_kafka_answers_the_same(kafka_broker):
-    """All differences at once; tests/unit/testing/test_cluster.py asks the kit's."""
+    """tests/unit/testing/test_cluster.py asks the kit's broker."""
     admin = KafkaAdminClient(**kafka_broker.client_config)
     connection = Connection(kafka_broker.bootstrap)
     place = Place(
@@ -58,7 +58,7 @@ def test_apache_kafka_answers_the_same(kafka_broker):
             {TopicPartition(topic, 0): offset}
         ),
     )
-    told = {one.__name__: one(place) for one in QUESTIONS}
+    answers = {one.__name__: one(place) for one in QUESTIONS}
     admin.close()
     connection.close()
-    assert told == {one.__name__: answer for one, answer in QUESTIONS.items()}
+    assert answers == {one.__name__: answer for one, answer in QUESTIONS.items()}
