@@ -10,7 +10,6 @@ from safeconsumer.events.consumer import (
     UnreadRecordsDeleted,
 )
 from safeconsumer.testing import _fetching
-from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import GROUP
 from tests.sim.reading import Watching, at, both_ways
 from tests.sim.test_membership import ILLEGAL_GENERATION
@@ -21,8 +20,6 @@ NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED = 6, 29
 POSITION, START, END = 10, 60, 100
 LEFT = list(range(START, END))
 GONE = (POSITION, START, START - POSITION)
-
-MEMBER = {"is_member": True}
 
 
 class Late(Watching):
@@ -50,9 +47,8 @@ class Late(Watching):
         asking.commit({self.tp: at(POSITION)})
         asking.close(autocommit=False)
         super().__init__(lab, "t", **chosen)
-        if not settings.get("control"):
-            self.consumer.pause(self.tp)  # it reads nothing before the test begins
-            self.owns([self.tp])
+        self.consumer.pause(self.tp)  # it reads nothing before the test begins
+        self.owns([self.tp])
 
     def fill(self, lab, count, first=0):
         """Append so many records, a batch each."""
@@ -127,31 +123,11 @@ def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
     reader.reports(gone=[GONE])
 
 
-def _without_a_poll(reader):
-    reader.consumer.pause(reader.tp)
-    reader.loses()
-    reader.consumer.resume(reader.tp)
-
-
 def _of_a_seek(reader):
     reader.consumer.pause(reader.tp)
     reader.loses()
     reader.consumer.seek(reader.tp, POSITION)
     reader.consumer.resume(reader.tp)
-
-
-def _away_while_another_is_read(reader):
-    (other,) = reader.lab.topic("u", 1)
-    reader.consumer.pause(reader.tp)
-    reader.consumer.assign([other])
-    reader.is_silent(seconds=2)
-    reader.loses()
-    reader.consumer.assign([reader.tp, other])
-    reader.consumer.seek(reader.tp, POSITION)
-
-
-def _while_its_gate_is_closed(reader):
-    reader.loses()  # while it reads the control topics
 
 
 def _through_a_lost_membership(reader):
@@ -184,12 +160,9 @@ def _raised_at_first(reader):
 
 
 HOLDS = [
-    (_without_a_poll, {}),
     (_of_a_seek, {}),
-    (_away_while_another_is_read, {}),
-    (_while_its_gate_is_closed, {**MEMBER, "control": CONTROL}),
-    (_through_a_lost_membership, MEMBER),
-    (_resumed_while_it_is_away, MEMBER),
+    (_through_a_lost_membership, {"is_member": True}),
+    (_resumed_while_it_is_away, {"is_member": True}),
     (_refused_at_first, {}),
     (_raised_at_first, {}),
 ]
@@ -198,8 +171,7 @@ HOLDS = [
 @pytest.mark.contract("P16", "P6")
 @pytest.mark.parametrize(("act", "settings"), HOLDS)
 def test_any_hold_since_the_last_valid_position_counts(lab, act, settings):
-    """P16: however it was placed and ended, also between two polls."""
-    Operator(lab)
+    """P16: also one between two polls; unit/holds/test_valid_positions.py has the rules."""
     reader = Late(lab, **settings)
     act(reader)
     reader.goes_on_at(START)
