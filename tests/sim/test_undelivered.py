@@ -194,25 +194,13 @@ def _seek(reader, tp, to):
     reader.consumer.seek(tp, to)
 
 
-def _pause_and_seek(reader, tp, to):
-    reader.consumer.pause(tp)
-    reader.consumer.seek(tp, to)
-
-
-def _seek_while_held(reader, tp, to):
-    with reader.consumer.held(tp):
-        reader.consumer.seek(tp, to)
-
-
 def _to_the_beginning(reader, tp, to):
     reader.consumer.seek(tp, to)
     reader.consumer.seek_to_beginning(tp)
     reader.consumer.pause(tp)
 
 
-@pytest.mark.parametrize(
-    "move", [_seek, _pause_and_seek, _seek_while_held, _to_the_beginning]
-)
+@pytest.mark.parametrize("move", [_seek, _to_the_beginning])
 @pytest.mark.parametrize("to", [7, 20])
 @pytest.mark.parametrize(
     ("decoder", "at"), [("python", 5), ("compiled", 5), ("compiled", 45)]

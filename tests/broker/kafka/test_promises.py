@@ -220,20 +220,6 @@ def _recreate(admin, topic):
         pass
 
 
-@pytest.mark.contract("P16")
-@pytest.mark.parametrize(("reset", "begins"), [("earliest", 0), ("latest", 5)])
-def test_a_number_beyond_the_end_goes_where_the_policy_says(reading, reset, begins):
-    """P16: a seek has no epoch, so Kafka answers that the offset is out of range."""
-    reported = Told()
-    one = reading(auto_offset_reset=reset, hooks=(reported,))
-    one.until(one.consumer.assignment)
-    one.consumer.seek(one.first, 1000)
-    one.until(lambda: reported.of(events.PositionOutOfRange))
-    moved = reported.only(events.PositionOutOfRange)
-    assert (moved.partition, moved.position, moved.offset) == (one.first, 1000, begins)
-    assert reported.of(events.LogTruncated) == []
-
-
 @pytest.mark.contract("P10", "P12")
 def test_a_resume_on_another_thread_ends_the_wait_of_a_poll(reading):
     """P10, P12: a poll that would wait for an hour returns the parked record."""
