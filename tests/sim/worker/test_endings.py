@@ -56,7 +56,6 @@ def ending(lab, run, **how):
 
 @pytest.mark.contract("W6", "W8")
 @in_both
-@simulated(seeds=1)
 def test_stop_waits_for_running_handlers(lab, executor):
     filled(lab, 2, "", "slow", *[""] * 6)
     handler = Handler(lab, slow=3)
@@ -71,7 +70,6 @@ def test_stop_waits_for_running_handlers(lab, executor):
 
 @pytest.mark.contract("W8")
 @in_both
-@simulated(seeds=1)
 def test_stop_is_bounded_when_a_handler_hangs(lab, executor):
     filled(lab, 2, "", "hangs", "")
     handler = Handler(lab, hangs=50)
@@ -87,7 +85,6 @@ def test_stop_is_bounded_when_a_handler_hangs(lab, executor):
 
 @pytest.mark.contract("W8")
 @pytest.mark.parametrize("fault", ["down", "freeze", "silent", "silent, controlled"])
-@simulated(seeds=1)
 def test_stop_is_bounded_without_a_broker(lab, fault):
     """W8: it takes 2 s beyond the drain, with ``control=`` too, and whatever hangs."""
     one, other = lab.topic("t", 2)
@@ -124,7 +121,6 @@ def without_an_answer(lab, **options):
 
 
 @pytest.mark.contract("W8")
-@simulated(seeds=1)
 def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab):
     """W8: the drain and 2 s are all that a stop takes."""
     drain, commit = Drain(shutdown=0.5), Commit(every=1000.0)
@@ -134,7 +130,6 @@ def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab):
 
 
 @pytest.mark.contract("W6")
-@simulated(seeds=1)
 def test_a_commit_without_an_answer_holds_up_a_rebalance_no_longer_than_said(lab):
     """No more than 1 s."""
     run = without_an_answer(lab, commit=Commit(every=1000.0))
@@ -143,7 +138,6 @@ def test_a_commit_without_an_answer_holds_up_a_rebalance_no_longer_than_said(lab
     assert "JoinGroup" in lab.kinds()[-8:]
 
 
-@simulated(seeds=1)
 def test_a_manual_assignment_is_committed_at_the_end(lab):
     """W8, W12: it has no generation and never loses it; its floor is committed as well."""
     one, other = lab.topic("t", 2, records=5)
@@ -157,7 +151,6 @@ def test_a_manual_assignment_is_committed_at_the_end(lab):
     assert committed(lab) == [7, 5]
 
 
-@simulated(seeds=1)
 def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab):
     lab.topic("t", 1, records=1)
     handler = Handler(lab)
@@ -170,7 +163,6 @@ def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("done", [1, 2])
-@simulated(seeds=1)
 def test_what_is_lost_is_committed_only_if_it_was_before(lab, done):
     filled(lab, 1, "", *["late"] * (done - 1))
     run = Working(
@@ -187,7 +179,6 @@ def test_what_is_lost_is_committed_only_if_it_was_before(lab, done):
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.5])
-@simulated(seeds=1)
 def test_handlers_of_a_lost_ownership_are_waited_for(lab, seconds):
     """W8: they are said to run; the lifespan is left after them, or they are given up."""
     filled(lab, 1, "slow")
@@ -227,7 +218,6 @@ def planted(*_, **__):
     raise PlantedError
 
 
-@simulated(seeds=1)
 def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab):
     lab.topic("t", 1, records=1)
     run = Working(lab, Handler(lab), commit=RARELY)
@@ -240,7 +230,6 @@ def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab):
 
 
 @pytest.mark.parametrize("again", [False, True])
-@simulated(seeds=1)
 def test_what_runs_is_waited_for_when_poll_breaks(lab, *, again):
     """W6, W8: handlers end, what they did is committed; however often, it ends in time."""
     one, _ = lab.topic("t", 2)
@@ -263,7 +252,6 @@ def test_what_runs_is_waited_for_when_poll_breaks(lab, *, again):
 
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("method", ["poll", "commit_async", "settle"])
-@simulated(seeds=1)
 def test_an_interrupt_passes_over_nothing(lab, method):
     """W4, W6: Ctrl-C where it turns: what runs is finished, the rest comes again."""
     filled(lab, 2, *["slow"] * 6)
@@ -282,7 +270,6 @@ def test_an_interrupt_passes_over_nothing(lab, method):
 
 
 @pytest.mark.contract("W4", "W12")
-@simulated(seeds=1)
 def test_the_first_records_of_an_ownership_come_again(lab):
     """W12: its floor is where they begin, though its position may be beyond them."""
     (tp,) = lab.topic("t", 1, records=5)
@@ -304,7 +291,6 @@ def test_the_first_records_of_an_ownership_come_again(lab):
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
 def test_what_ends_during_the_last_commit_is_not_reported_as_done(lab):
     filled(lab, 1, "", "slow", "", "")
     handler = Handler(lab, slow=4)
@@ -318,7 +304,6 @@ def test_what_ends_during_the_last_commit_is_not_reported_as_done(lab):
     assert (report.done, report.dropped, committed(lab)) == (1, 3, [1])
 
 
-@simulated(seeds=1)
 def test_the_drain_is_counted_from_when_it_was_asked_for(lab):
     """W8: what the polling thread waits for meanwhile, such as a commit, is part of it."""
     filled(lab, 1, "hangs")
@@ -403,7 +388,6 @@ def test_stop_is_bounded_when_a_hook_hangs_in_a_rebalance(lab, where):
 
 @pytest.mark.contract("W8")
 @pytest.mark.parametrize("kind", [events.WorkDrained, events.WorkerStopped])
-@simulated(seeds=1)
 def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab, kind):
     """W8: the last commit comes before both; ``stop()`` raises nothing."""
     filled(lab, 1, *[""] * 10)
@@ -418,7 +402,6 @@ def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab, kind):
 
 @pytest.mark.contract("W8")
 @in_both
-@simulated(seeds=1)
 def test_a_hook_that_hangs_where_handlers_run_is_named(lab, executor):
     """W8: the loop turns and no handler runs, so that nothing else is wrong."""
     (tp,) = filled(lab, 1, "", "fails", "")
@@ -448,7 +431,6 @@ def test_a_hook_that_hangs_where_handlers_run_is_named(lab, executor):
 
 
 @pytest.mark.contract("W8")
-@simulated(seeds=1)
 def test_a_hook_that_returns_is_not_named(lab):
     """Each call of it takes a while, and none for too long."""
     filled(lab, 1, *["fails"] * 10)
@@ -464,7 +446,6 @@ def test_a_hook_that_returns_is_not_named(lab):
 
 
 @pytest.mark.contract("W8")
-@simulated(seeds=1)
 def test_slow_hook_is_waited_for(lab):
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, seconds=0.6)
@@ -513,7 +494,6 @@ def test_leaving_a_pump_is_bounded_when_a_hook_hangs(lab, where):
     assert committed(lab) == [10]
 
 
-@simulated(seeds=1)
 def test_a_consumer_has_one_worker(lab):
     lab.topic("t", 1, records=3)
     reading = consumer(lab, "t")
@@ -529,7 +509,6 @@ def test_a_consumer_has_one_worker(lab):
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
 def test_what_nobody_handled_is_not_committed_by_a_handler(lab):
     """W4: the habit of a loop of one's own would commit all that was polled."""
     filled(lab, 1, *["commits"] * 20)
@@ -552,7 +531,6 @@ def test_what_nobody_handled_is_not_committed_by_a_handler(lab):
     assert committed(lab) == [0]
 
 
-@simulated(seeds=1)
 def test_a_handler_is_told_until_when_it_is_waited_for(lab):
     """W6: ``context.revoked`` and ``context.deadline``; one that obeys ends in time."""
     filled(lab, 1, "obeys", "")
@@ -575,7 +553,6 @@ def test_a_handler_is_told_until_when_it_is_waited_for(lab):
 
 @in_both
 @pytest.mark.parametrize("when", ["entered", "left", "no manager"])
-@simulated(seeds=1)
 def test_a_lifespan_that_breaks_ends_run(lab, executor, when):
     lab.topic("t", 1, records=3)
 
@@ -604,7 +581,6 @@ def test_a_lifespan_that_breaks_ends_run(lab, executor, when):
 @pytest.mark.contract("W8")
 @in_both
 @pytest.mark.parametrize("at", ["begin", "end"])
-@simulated(seeds=1)
 def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(lab, executor, at):
     """W8: entering it is no membership, it is alive meanwhile; leaving it is bounded."""
     lab.topic("t", 1, records=3)
@@ -630,7 +606,6 @@ def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(lab, executor, at):
 
 
 @in_both
-@simulated(seeds=1)
 def test_a_lifespan_that_is_entered_after_the_stop_is_left(lab, executor):
     lab.topic("t", 1, records=1)
     seen = []
@@ -650,7 +625,6 @@ def test_a_lifespan_that_is_entered_after_the_stop_is_left(lab, executor):
     assert (seen, handler.calls) == (["entered", "left"], [])
 
 
-@simulated(seeds=1)
 def test_an_async_lifespan_is_entered_in_the_handlers_loop(lab):
     """Once, before the first record; its tasks are waited for where it is left."""
     lab.topic("t", 2, records=2)
@@ -682,7 +656,6 @@ def test_an_async_lifespan_is_entered_in_the_handlers_loop(lab):
 VARIABLE = contextvars.ContextVar("VARIABLE")
 
 
-@simulated(seeds=1)
 def test_coroutines_run_in_the_loop_that_serves(lab):
     """With its context variables and lifespan; tasks left over are the loop's own."""
     lab.topic("t", 2, records=20)
@@ -725,7 +698,6 @@ def test_coroutines_run_in_the_loop_that_serves(lab):
 @pytest.mark.parametrize(
     "tasks", ["thread", "asyncio", pytest.param("eager", marks=eager)]
 )
-@simulated(seeds=1)
 def test_cancelling_drains_and_twice_gives_up(lab, tasks, times):
     filled(lab, 1, "slow", "", "")
     handler = Handler(lab, slow=4)
@@ -755,7 +727,6 @@ def test_cancelling_drains_and_twice_gives_up(lab, tasks, times):
 @eager
 @pytest.mark.parametrize("seconds", [None, 0, 1])
 @pytest.mark.parametrize("batch", [None, 5])
-@simulated(seeds=1)
 def test_worker_served_with_eager_tasks_handles_all_records(lab, batch, seconds):
     """Such a task runs in ``create_task``, up to its first wait."""
     lab.topic("t", 2, records=20)
@@ -792,7 +763,6 @@ def test_worker_served_with_eager_tasks_handles_all_records(lab, batch, seconds)
     assert left == ["lifespan"]
 
 
-@simulated(seeds=1)
 def test_what_ends_one_of_a_task_group_has_the_others_drain(lab):
     """W7: what stops a worker is raised where it is awaited; a timeout is one."""
     filled(lab, 1, "", "bad")
@@ -824,7 +794,6 @@ def test_what_ends_one_of_a_task_group_has_the_others_drain(lab):
     assert [worker.stats().state for worker in workers] == ["closed", "closed"]
 
 
-@simulated(seeds=1)
 def test_system_exit_out_of_a_coroutines_own_task(lab):
     """It ends an event loop; the worker drains, commits, and raises it again."""
     lab.topic("t", 1, records=3)

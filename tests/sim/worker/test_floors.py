@@ -98,7 +98,6 @@ WAITS = [
 
 @pytest.mark.contract("W6", "W12")
 @pytest.mark.parametrize(("kind", "what", "protocol"), WAITS)
-@simulated(seeds=1)
 def test_a_wait_for_a_floor_passes_nothing_over(lab, kind, what, protocol):
     """Commits are refused for three seconds; it meets something after the first."""
     filled(lab, 2, "before")
@@ -122,7 +121,6 @@ def test_a_wait_for_a_floor_passes_nothing_over(lab, kind, what, protocol):
 
 @pytest.mark.contract("W6")
 @in_both_ways
-@simulated(seeds=1)
 def test_a_wait_that_is_over_names_the_partitions_without_a_floor(lab, protocol):
     """The group does not wait longer than the drain; no member is expelled."""
     filled(lab, 2, "before")
@@ -145,7 +143,6 @@ def test_a_wait_that_is_over_names_the_partitions_without_a_floor(lab, protocol)
 
 @pytest.mark.contract("W6")
 @in_both_ways
-@simulated(seeds=1)
 def test_work_goes_on_where_the_membership_is_lost_in_the_wait(lab, protocol):
     """Nothing can be committed then; what the member reads next has a floor again."""
     filled(lab, 2, "before")
@@ -165,7 +162,6 @@ def test_work_goes_on_where_the_membership_is_lost_in_the_wait(lab, protocol):
 
 
 @pytest.mark.contract("W6", "W12")
-@simulated(seeds=1)
 def test_a_handler_that_hangs_keeps_no_floor_waiting(lab):
     """Handlers, floors and the last commit are waited for together, not in turns."""
     (one,) = filled(lab, 1, "before")

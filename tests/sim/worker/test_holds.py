@@ -17,7 +17,6 @@ from safeconsumer import (
 from safeconsumer.errors import HandlerTimeoutError
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from tests.harness.docs.pages import ROOT, blocks
-from tests.sim.playing import simulated
 from tests.sim.worker.test_judged import broken
 from tests.sim.worker.working import (
     Handler,
@@ -39,7 +38,6 @@ QUICK = quick()
 @pytest.mark.contract("W10")
 @ORDERS
 @in_both
-@simulated(seeds=1)
 def test_a_pause_stops_a_worker(lab, executor, order):
     """W10: no handler begins after ``pause()`` returned; what waits comes in its order."""
     filled(lab, 2, *["slow"] * 20, keys="ab")
@@ -64,7 +62,6 @@ def test_a_pause_stops_a_worker(lab, executor, order):
 
 
 @pytest.mark.contract("W10")
-@simulated(seeds=1)
 def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab):
     """W10: at its time, and never before; a retry that is due keeps its attempts."""
     filled(lab, 1, "bad", "", "")
@@ -84,7 +81,6 @@ def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab):
 @pytest.mark.contract("W10")
 @in_both
 @ORDERS
-@simulated(seeds=1)
 def test_a_hold_between_two_quick_records_is_obeyed(lab, executor, order):
     """W10: what was handed over together begins no more; a handler may pause, too."""
     filled(lab, 1, *[""] * 10, "pauses", *[""] * 10, keys="a")
@@ -102,7 +98,6 @@ def test_a_hold_between_two_quick_records_is_obeyed(lab, executor, order):
 
 
 @pytest.mark.contract("W8", "W10")
-@simulated(seeds=1)
 def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab):
     filled(lab, 1, *["slow"] * 20)
     run = Working(lab, Handler(lab, slow=0.5), drain=Drain(shutdown=20.0))
@@ -115,7 +110,6 @@ def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab):
 
 
 @pytest.mark.contract("G8", "W10")
-@simulated(seeds=1)
 def test_what_runs_under_a_hold_is_said_to_run(lab):
     (tp,) = filled(lab, 1, "slow", "")
     run = Working(lab, Handler(lab, slow=2))
@@ -130,7 +124,6 @@ def test_what_runs_under_a_hold_is_said_to_run(lab):
 
 
 @pytest.mark.contract("W10", "W6")
-@simulated(seeds=1)
 def test_a_held_partition_that_is_taken_away_is_not_begun(lab):
     """W10: a hold does not end with the assignment; its next owner has none, and works."""
     cooperative = quick("cooperative")
@@ -160,7 +153,6 @@ def test_a_held_partition_that_is_taken_away_is_not_begun(lab):
 @pytest.mark.contract("W9", "W11")
 @in_both
 @pytest.mark.parametrize("scope", ["partition", "topic", "all", "key"])
-@simulated(seeds=1)
 def test_a_handler_pauses_what_it_says(lab, executor, scope):
     for tp in (*lab.topic("t", 2), *lab.topic("u", 1)):
         put(lab, tp, *["", ""] * 5, keys="ab")
@@ -198,7 +190,6 @@ def test_a_handler_pauses_what_it_says(lab, executor, scope):
 
 @pytest.mark.contract("P6", "W6", "W11")
 @pytest.mark.parametrize("what", ["moves", "is lost"])
-@simulated(seeds=1)
 def test_a_paused_partition_changes_hands(lab, what):
     """W11: another worker finds out for itself; after a loss it is held as before."""
     filled(lab, 2, "calls", *[""] * 5)
@@ -226,7 +217,6 @@ def test_a_paused_partition_changes_hands(lab, what):
 
 @pytest.mark.contract("W11")
 @ORDERS
-@simulated(seeds=1)
 def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
     """W11: it goes on after 1 s, 2 s, 2 s...; nothing is given up, and it is told."""
     filled(lab, 2, *["calls"] * 10, keys="ab")
@@ -268,7 +258,6 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
 
 @pytest.mark.contract("W11")
 @in_both
-@simulated(seeds=1)
 def test_a_breaker_whose_hold_is_lifted_counts_again(lab, executor):
     """W11: also if the next call outlasts what was left of the hold."""
     filled(lab, 1, "calls")
@@ -291,7 +280,6 @@ def test_a_breaker_whose_hold_is_lifted_counts_again(lab, executor):
 
 @pytest.mark.contract("W11")
 @in_both
-@simulated(seeds=1)
 def test_a_breaker_whose_hold_is_lifted_too_early_gives_up_no_record(lab, executor):
     """W11: by default a record is tried as often as failures open the breaker."""
     filled(lab, 1, "calls")
@@ -310,7 +298,6 @@ def test_a_breaker_whose_hold_is_lifted_too_early_gives_up_no_record(lab, execut
 
 
 @pytest.mark.contract("W11")
-@simulated(seeds=1)
 def test_a_breaker_goes_on_where_no_record_is_left(lab):
     """W11: those that failed went with their partition, and are polled again."""
     filled(lab, 1, *["calls"] * 10)
@@ -330,7 +317,6 @@ def test_a_breaker_goes_on_where_no_record_is_left(lab):
 
 
 @pytest.mark.contract("W6", "W11")
-@simulated(seeds=1)
 def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab):
     filled(lab, 2, "slow", *[""] * 5)
 
@@ -356,7 +342,6 @@ def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab):
 
 
 @pytest.mark.contract("W7")
-@simulated(seeds=1)
 def test_only_the_record_that_takes_too_long_fails(lab):
     """W7: at its limit, as any failure; it may tidy up; others each run once, in order."""
     letters = []
@@ -394,7 +379,6 @@ def test_only_the_record_that_takes_too_long_fails(lab):
 
 
 @pytest.mark.contract("W7")
-@simulated(seeds=1)
 def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab):
     """W7: nobody can tell whose fault it was; a coroutine's own timeout is its own."""
     filled(lab, 1, "", "", "hangs", "own")
@@ -427,7 +411,6 @@ def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab):
 
 
 @in_both
-@simulated(seeds=1)
 def test_what_cannot_be_ended_is_told_of(lab, executor):
     """A thread, and a coroutine that blocks its loop: unhealthy, and it may still succeed."""
     filled(lab, 1, "blocks")
@@ -452,7 +435,6 @@ def test_what_cannot_be_ended_is_told_of(lab, executor):
 
 @pytest.mark.contract("W6", "W8", "W10")
 @pytest.mark.parametrize("why", ["stop", "rebalance", "hold"])
-@simulated(seeds=1)
 def test_a_limit_ends_a_wait_early(lab, why):
     """W6, W8: a hanging handler is waited for until its limit, not until the drain's."""
     filled(lab, 2, "", "hangs", "")
@@ -489,7 +471,6 @@ def test_a_limit_ends_a_wait_early(lab, why):
 @pytest.mark.contract("W8")
 @in_both
 @pytest.mark.parametrize("by", ["stop", "handler"])
-@simulated(seeds=1)
 def test_a_worker_that_stops_waits_for_no_batch(lab, executor, by):
     one, other = lab.topic("t", 2)
     sizes = []
@@ -528,7 +509,6 @@ def rate_of_the_page(calls, seconds):
 
 @pytest.mark.contract("W11")
 @in_each_order
-@simulated(seeds=1)
 def test_the_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
     filled(lab, 4, *["v"] * 10, keys="abcdef")
     take_turn = rate_of_the_page(5, 2.0)
@@ -555,7 +535,6 @@ def test_the_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
 
 @pytest.mark.contract("W11")
 @in_both
-@simulated(seeds=1)
 def test_a_pause_is_a_warning_if_an_error_is_behind_it(lab, executor):
     filled(lab, 1, "plain", "from", "in", "none")
     seen = set()

@@ -256,7 +256,6 @@ def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
 @pytest.mark.contract("W5")
 @in_both
 @pytest.mark.parametrize("first", [3.0, RetryLater(3.0)], ids=["runs", "waits"])
-@simulated(seeds=1)
 def test_a_seek_back_into_what_is_kept_loses_no_record(lab, tmp_path, executor, first):
     """The first record that is not done is before the target, so it comes again."""
     (tp,) = filled(lab, 1, *["a"] * 20, "first", *["b"] * 79)
@@ -275,7 +274,6 @@ def test_a_seek_back_into_what_is_kept_loses_no_record(lab, tmp_path, executor, 
 
 @pytest.mark.contract("W10")
 @pytest.mark.parametrize("asks", [True, False])
-@simulated(seeds=1)
 def test_what_had_begun_when_the_hold_came_is_no_start_under_it(lab, tmp_path, *, asks):
     """
     W10: the handler's first line may run after the pause returned that it preceded.
@@ -309,7 +307,6 @@ def test_what_had_begun_when_the_hold_came_is_no_start_under_it(lab, tmp_path, *
 
 @in_both
 @pytest.mark.parametrize("plant", PLANTS)
-@simulated(seeds=1)
 def test_a_worker_that_breaks_its_promise_is_found(lab, tmp_path, executor, plant):
     with pytest.MonkeyPatch.context() as patch:
         check_name = plant(patch)
@@ -348,7 +345,6 @@ def full(event):
 @in_both
 @pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize("event", ["working", "handle", "handled", "completed"])
-@simulated(seeds=1)
 def test_what_cannot_be_written_is_not_complete(lab, tmp_path, executor, event, batch):
     """W4: a full disk stops the worker, whatever its policy; the record comes again."""
     filled(lab, 1, "bad", "bad", "bad")
@@ -362,7 +358,6 @@ def test_what_cannot_be_written_is_not_complete(lab, tmp_path, executor, event, 
     assert bool(handler.calls) is (event in {"handled", "completed"})
 
 
-@simulated(seeds=1)
 def test_a_letter_that_cannot_be_written_down_is_not_complete(lab, tmp_path):
     filled(lab, 1, "bad", "")
     arrived = []
@@ -379,7 +374,6 @@ def test_a_letter_that_cannot_be_written_down_is_not_complete(lab, tmp_path):
 
 
 @in_both
-@simulated(seeds=1)
 def test_a_hold_whose_end_cannot_be_written_keeps_no_member_in_its_group(
     lab, tmp_path, executor
 ):
@@ -397,7 +391,6 @@ def test_a_hold_whose_end_cannot_be_written_keeps_no_member_in_its_group(
 # ------------------------------------------------------------ others
 
 
-@simulated(seeds=1)
 def test_workers_with_one_writer(lab, tmp_path):
     filled(lab, 1, *["slow"] * 10)
     writer = JournalWriter(tmp_path, group=GROUP)

@@ -149,7 +149,6 @@ def another_joins(run):
         ("revoked", another_joins),
     ],
 )
-@simulated(seeds=1)
 def test_each_reason_to_drop_records_has_a_name(lab, reason, end):
     filled(lab, 2, *["v"] * 15)
     one = Counted(

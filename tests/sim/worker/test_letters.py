@@ -28,7 +28,6 @@ from safeconsumer.errors import (
     WorkerSettingError,
 )
 from safeconsumer.testing._batches import NewRecord
-from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -86,7 +85,6 @@ def working(lab, dead_letter, *values, **options):
 
 @pytest.mark.contract("W7")
 @in_both
-@simulated(seeds=1)
 def test_a_letter_completes_its_record(lab, executor):
     filled(lab, 2, "", "bad", "reject", "", keys="ab")
     handler = Handler(lab, bad=fails, reject=Reject("told to"))
@@ -127,7 +125,6 @@ def test_a_letter_completes_its_record(lab, executor):
 
 
 @pytest.mark.contract("W7")
-@simulated(seeds=1)
 def test_nulls_and_errors_of_any_kind_are_written(lab):
     """W7: what the producer cannot write is empty, and a header says so; texts are cut."""
 
@@ -168,7 +165,6 @@ def test_nulls_and_errors_of_any_kind_are_written(lab):
 
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("then", ["brief", "stop", "skip", "block"])
-@simulated(seeds=1)
 def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
     """W7: stack and message go first; if that is not enough, no later try could be better."""
     size = 32_000 if then == "brief" else 20_000
@@ -209,7 +205,6 @@ def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("error", [INVALID_TOPIC, NOT_AUTHORIZED])
 @pytest.mark.parametrize("then", ["stop", "skip", "block"])
-@simulated(seeds=1)
 def test_a_letter_that_no_try_can_send_goes_to_the_policy(lab, then, error):
     """W7: no topic of that name can be, or the right is missing."""
     lab.cluster.fail("Produce", error=error)
@@ -236,7 +231,6 @@ def test_a_letter_that_no_try_can_send_goes_to_the_policy(lab, then, error):
     [("stop", UNKNOWN_TOPIC), ("skip", UNKNOWN_TOPIC), ("block", NOT_ENOUGH_REPLICAS)],
     ids=["stop", "skip", "block"],
 )
-@simulated(seeds=1)
 def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, error, executor):
     """W7: for ten times as long as all attempts take; and no attempt is used up."""
     away = lab.cluster.fail("Produce", error=error)
@@ -270,7 +264,6 @@ def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, error, executor
 
 @pytest.mark.contract("W7", "W10")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
-@simulated(seeds=1)
 def test_a_letter_that_waits_under_a_hold_is_no_reason_to_be_unwell(lab, order):
     """The hold blocks its record, and whoever holds may do so for as long as they like."""
 
@@ -298,7 +291,6 @@ def test_a_letter_that_waits_under_a_hold_is_no_reason_to_be_unwell(lab, order):
 
 
 @pytest.mark.contract("W7", "W10")
-@simulated(seeds=1)
 def test_a_record_without_a_letter_blocks_under_a_hold_too(lab):
     """The hold is not what keeps it: its letter was refused for good."""
     (tp,) = filled(lab, 1, "bad")
@@ -317,7 +309,6 @@ def test_a_record_without_a_letter_blocks_under_a_hold_too(lab):
 
 
 @pytest.mark.contract("W7")
-@simulated(seeds=1)
 def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab):
     """W7: after 1 s, 2 s, 4 s; a record is complete after the acknowledgement."""
     filled(lab, 2, "bad", "")
@@ -340,7 +331,6 @@ def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab):
 
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("fails", [False, True])
-@simulated(seeds=1)
 def test_a_letter_without_an_answer_is_not_sent_beside_itself(lab, *, fails):
     """W7: it may arrive yet; each try is told once, and another begins once it has failed."""
     futures = []
@@ -371,7 +361,6 @@ def test_a_letter_without_an_answer_is_not_sent_beside_itself(lab, *, fails):
 @pytest.mark.contract("W5", "W8")
 @in_both
 @pytest.mark.parametrize("answers", [True, False])
-@simulated(seeds=1)
 def test_letters_on_their_way_are_part_of_the_drain(lab, executor, *, answers):
     """W5, W8: acknowledged in time it is not sent again; otherwise its record comes again."""
     answer = Future()
@@ -387,7 +376,6 @@ def test_letters_on_their_way_are_part_of_the_drain(lab, executor, *, answers):
 
 
 @pytest.mark.contract("W8")
-@simulated(seeds=1)
 def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(lab):
     def sink(*_):
         raise ConnectionError
@@ -402,7 +390,6 @@ def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(lab):
 
 
 @pytest.mark.contract("W5")
-@simulated(seeds=1)
 def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab):
     """W5: acknowledged in time, they are written once, whoever has the partition then."""
     filled(lab, 2, "bad", "")
@@ -473,7 +460,6 @@ UPSTREAM = SimpleNamespace(send=raising(AssertionError()))
     ],
     ids=["reject", "unsendable", "mapping", "mock"],
 )
-@simulated(seeds=1)
 def test_what_a_sink_may_answer(lab, sink, skipped):
     """W7: Reject, and what the producer cannot write, are for good."""
     run = working(lab, sink, "bad", "", on_exhausted="skip")
@@ -495,7 +481,6 @@ def test_what_a_sink_may_answer(lab, sink, skipped):
     ],
     ids=["exits", "coroutine", "loop's", "pool's", "exception", "mock"],
 )
-@simulated(seeds=1)
 def test_what_is_sent_later_and_tells_nobody_ends_the_worker(lab, sink):
     """W7: nothing is committed; a hook that exits ends it as well."""
 
@@ -511,7 +496,6 @@ def test_what_is_sent_later_and_tells_nobody_ends_the_worker(lab, sink):
 
 
 @pytest.mark.contract("W7")
-@simulated(seeds=1)
 def test_a_letter_outlives_that_its_slot_is_cancelled(lab):
     """W7: a handler that is over has left a timer behind; the letter is not sent twice."""
     filled(lab, 1, "", "bad", "")
@@ -536,7 +520,6 @@ def test_a_letter_outlives_that_its_slot_is_cancelled(lab):
 
 
 @in_both
-@simulated(seeds=1)
 def test_a_sink_that_does_not_return_is_told(lab, executor):
     """After 5 s, once: kafka-python's send() waits long for an unknown topic."""
     run = working(lab, lambda *_: lab.sleep(12), "bad", executor=executor)
@@ -556,7 +539,6 @@ def test_a_sink_that_does_not_return_is_told(lab, executor):
         ({"transactional_id": "dead"}, "no transactional_id"),
     ],
 )
-@simulated(seeds=1)
 def test_a_producer_that_would_lose_letters_is_refused(lab, config, said):
     """W7: one writes other bytes; of one nobody knows; one sends nothing by itself."""
     with pytest.raises(WorkerSettingError, match=said):
@@ -578,7 +560,6 @@ def as_json(data):
 @pytest.mark.contract("W7")
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @pytest.mark.parametrize("how", ["thread", "asyncio", "batch"])
-@simulated(seeds=1)
 def test_a_deserializer_that_raises_fails_its_record(lab, how):
     """W7: at once, as no attempt would be better; the letter has the bytes as they came."""
     filled(lab, 1, '{"k": 1}', "{bad", '{"k": 2}', '{"k": 3}')
@@ -604,7 +585,6 @@ def test_a_deserializer_that_raises_fails_its_record(lab, how):
     assert sorted(one["k"] for one in values) == [1, 2, 3]
 
 
-@simulated(seeds=1)
 def test_a_registry_that_is_away_is_tried_again(lab):
     filled(lab, 1, "v")
     away = [ConnectionError("planted"), ConnectionError("planted")]
@@ -631,7 +611,6 @@ def test_a_registry_that_is_away_is_tried_again(lab):
 
 
 @pytest.mark.contract("W1", "W5")
-@simulated(seeds=1)
 def test_a_sink_that_never_returns_is_waited_for_as_a_handler(lab):
     """W1, W5: the record is not handled beside it, and nothing is kept of what has ended."""
     filled(lab, 1, "bad", *[""] * 99)
@@ -670,7 +649,6 @@ def wrong_password(*_):
 
 @pytest.mark.contract("W7")
 @in_each_order
-@simulated(seeds=1)
 def test_a_supervisor_that_restarts_loses_few_records(lab, executor, order):
     """A wrong password makes every record fail, however often the worker starts."""
     filled(lab, 4, *[str(number) for number in range(20)], keys="abcdefg")
@@ -692,7 +670,6 @@ def test_a_supervisor_that_restarts_loses_few_records(lab, executor, order):
 
 
 @pytest.mark.contract("W7")
-@simulated(seeds=1)
 def test_a_batch_that_fails_as_a_whole_is_no_success(lab):
     filled(lab, 1, *[str(number) for number in range(100)])
     letters = Letters()
@@ -708,7 +685,6 @@ def test_a_batch_that_fails_as_a_whole_is_no_success(lab):
 
 
 @pytest.mark.contract("W7")
-@simulated(seeds=1)
 def test_a_topic_of_poison_alone_ends_after_some_starts(lab):
     """Each start moves five records, so none is in the way for ever."""
     filled(lab, 1, *["bad"] * 12)

@@ -30,7 +30,6 @@ SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
 TWENTY = {"max_poll_records": 20}
 
 
-@simulated(seeds=1)
 def test_a_thread_that_begins_wakes_the_next(lab):
     keys = [f"k{number}" for number in range(8)]
     filled(lab, 1, *["slow"] * 8, keys=keys)
@@ -43,7 +42,6 @@ def test_a_thread_that_begins_wakes_the_next(lab):
 
 @pytest.mark.contract("W1", "W9")
 @in_both
-@simulated(seeds=1)
 def test_what_is_held_is_bounded_and_named(lab, executor):
     lab.topic("t", 2, records=200)
     handler = Handler(lab, **{"0": 5})
@@ -70,7 +68,6 @@ def test_what_is_held_is_bounded_and_named(lab, executor):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
 def test_bytes_are_bounded_too(lab):
     """W1: no more than the limit and what one fetch may bring beyond it."""
     filled(lab, 3, "stands", *["x" * 1000] * 100)
@@ -88,7 +85,6 @@ def test_bytes_are_bounded_too(lab):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
 def test_an_unordered_record_that_hangs_lets_the_span_pass(lab):
     filled(lab, 1, "hangs", *[""] * 59)
     limits = Limits(records=20, span=25)
@@ -104,7 +100,6 @@ def test_an_unordered_record_that_hangs_lets_the_span_pass(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
-@simulated(seeds=1)
 def test_one_slow_partition_keeps_no_other(lab, order):
     slow, *others = lab.topic("t", 4)
     put(lab, slow, *["stands"] * 100)
@@ -125,7 +120,6 @@ def test_one_slow_partition_keeps_no_other(lab, order):
 
 
 @pytest.mark.parametrize("how", ["paused", "blocked", "later"])
-@simulated(seeds=1)
 def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(lab, how):
     """W1: held by its owner, given up on, or asked for later: the other's records come."""
     one, other = lab.topic("t", 2)
@@ -150,7 +144,6 @@ def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(lab, ho
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
 def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab):
     """W1: eleven stop one after the other; the twelfth's records come."""
     *blocked, last = lab.topic("t", 12)
@@ -165,7 +158,6 @@ def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
 def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab):
     """W1: forty partitions of one topic stop together; the other topic's records come."""
     stops = lab.topic("t", 40)
@@ -181,7 +173,6 @@ def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
 def test_a_partition_that_comes_waits_for_none_that_stopped_before(lab):
     """W1: one alone fills the room, and stops; a rebalance brings another."""
     both = set(lab.topic("t", 2))
@@ -212,7 +203,6 @@ def stopping(lab, *topics, limit, polls=100):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
 def test_partitions_take_turns_by_key(lab):
     one, other = lab.topic("t", 2)
     keys = [str(number) for number in range(300)]
@@ -231,7 +221,6 @@ def test_partitions_take_turns_by_key(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize(("busy", "share"), [(1, 20), (4, 8)])
-@simulated(seeds=1)
 def test_partitions_that_have_records_share_the_room(lab, busy, share):
     """One share stays free; a poll is no larger, as all of it may be of one partition."""
     made = lab.topic("t", 4)
@@ -274,7 +263,6 @@ def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(
 
 
 @pytest.mark.contract("W9")
-@simulated(seeds=1)
 def test_what_comes_in_a_new_ownership_was_not_held(lab):
     """A partition's hold ends with its ownership: lost and regained within one poll, say."""
     tps = lab.topic("t", 2)
@@ -301,7 +289,6 @@ def test_what_comes_in_a_new_ownership_was_not_held(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("batch", [None, 20])
-@simulated(seeds=1)
 def test_blocked_records_keep_only_what_failed(lab, batch):
     """W1: two partitions block, each with others before and behind; a third one's come."""
     one, other, third = lab.topic("t", 3)
@@ -323,7 +310,6 @@ def test_blocked_records_keep_only_what_failed(lab, batch):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("target", [0, 150])
-@simulated(seeds=1)
 def test_giving_back_undoes_no_seek_of_the_program(lab, target):
     """It sought while its partition was held; others need the room of what waits there."""
     one, *others, last = lab.topic("t", 4)
@@ -348,7 +334,6 @@ def test_giving_back_undoes_no_seek_of_the_program(lab, target):
 
 
 @pytest.mark.parametrize("target", [0, 150])
-@simulated(seeds=1)
 def test_a_seek_beside_a_poll_that_had_no_room_stands(lab, target):
     """The hold is lifted in the poll, and a thread seeks before its records are looked at."""
     (tp,) = filled(lab, 1, *["slow"] * 200)
@@ -373,7 +358,6 @@ def test_a_seek_beside_a_poll_that_had_no_room_stands(lab, target):
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
 def test_an_interrupt_before_the_seek_passes_over_nothing(lab):
     """W4: as a Ctrl-C between the two, and the drain that follows; nothing is committed."""
     one, other = lab.topic("t", 2)
@@ -393,7 +377,6 @@ def test_an_interrupt_before_the_seek_passes_over_nothing(lab):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
 def test_a_record_larger_than_its_share_is_not_fetched_for_ever(lab):
     """A blocked record keeps its partition from moving; the next one does not fit."""
     one, _ = lab.topic("t", 2)
@@ -412,7 +395,6 @@ def test_a_record_larger_than_its_share_is_not_fetched_for_ever(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("why", ["the other is held", "its log is gone"])
-@simulated(seeds=1)
 def test_nothing_is_given_back_in_vain(lab, why):
     """Held, the other wants no room; after a reset, what waits could not be fetched again."""
     one, other = lab.topic("t", 2)
@@ -429,7 +411,6 @@ def test_nothing_is_given_back_in_vain(lab, why):
 
 
 @pytest.mark.contract("W9")
-@simulated(seeds=1)
 def test_holds_are_timed_by_their_owner(lab):
     """While one is in force: it ends where a handler's thread lifts it, in a long poll."""
     filled(lab, 1, *["slow"] * 11)
@@ -444,7 +425,6 @@ def test_holds_are_timed_by_their_owner(lab):
     assert taken == {BACKPRESSURE: 3.0}
 
 
-@simulated(seeds=1)
 def test_a_lift_that_cannot_be_written_down_ends_no_thread(lab, tmp_path):
     """A full disk for a moment, on the thread that runs handlers; there is but one."""
     lab.topic("t", 1, records=200)
@@ -472,7 +452,6 @@ def test_a_lift_that_cannot_be_written_down_ends_no_thread(lab, tmp_path):
 
 
 @in_both
-@simulated(seeds=1)
 def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(lab, executor):
     """Limits.age seconds after it began, with its place; until then it is well."""
     (tp,) = lab.topic("t")
@@ -493,7 +472,6 @@ def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(lab, executor):
     assert 3.0 <= told.seconds < 4.0
 
 
-@simulated(seeds=1)
 def test_who_was_late_and_goes_on_is_told_of_as_it_was(lab):
     """W2: a hook takes its time with the first; the other is at a longer chunk then."""
     _, second = filled(lab, 2, "slow")
@@ -514,7 +492,6 @@ def test_who_was_late_and_goes_on_is_told_of_as_it_was(lab):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
 def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(lab):
     """W1: nothing can come any more; what an operator holds is his will, and well."""
     (tp,) = lab.topic("t")
@@ -533,7 +510,6 @@ def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(lab):
 
 
 @pytest.mark.contract("G8")
-@simulated(seeds=1)
 def test_a_lag_that_is_not_known_is_not_told_as_none(lab):
     lab.topic("t", 1, records=100)
     run = Working(lab, Handler(lab), settings={"start_paused": True})
@@ -555,7 +531,6 @@ def test_a_lag_that_is_not_known_is_not_told_as_none(lab):
     ],
     ids=["an owner's", "plain", "of everything"],
 )
-@simulated(seeds=1)
 def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(lab, hold):
     """Whatever is written under the hold, no fetch would see it."""
     (tp,) = lab.topic("t", 1, records=10)
@@ -574,7 +549,6 @@ def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(lab, hold):
 
 
 @pytest.mark.contract("G8")
-@simulated(seeds=1)
 def test_the_lag_under_backpressure_is_at_least_what_was_there(lab):
     filled(lab, 1, *["slow"] * 40)
     run = Working(
@@ -616,7 +590,6 @@ def longest_idle(lab, run, done):
 @pytest.mark.parametrize("limits", [{"records": 68}, {"bytes": 68 * 405}], ids=str)
 @pytest.mark.parametrize("order", ["partition", "unordered"])
 @in_both
-@simulated(seeds=1)
 def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
     lab, executor, order, limits
 ):
@@ -640,7 +613,6 @@ def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
 @pytest.mark.contract("W1")
 @in_both
 @pytest.mark.parametrize("limit", ["records", "span"])
-@simulated(seeds=1)
 def test_a_batch_does_not_wait_for_more_than_a_limit_lets_come(lab, executor, limit):
     filled(lab, 1, *["v"] * 50)
     run = Working(
@@ -659,7 +631,6 @@ def test_a_batch_does_not_wait_for_more_than_a_limit_lets_come(lab, executor, li
 
 
 @in_both
-@simulated(seeds=1)
 def test_a_batch_waits_while_more_can_come(lab, executor):
     filled(lab, 2, *["v"] * 5)
     run = Working(

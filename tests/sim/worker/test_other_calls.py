@@ -19,7 +19,6 @@ from safeconsumer.errors import (
     LifespanError,
     SafeConsumerError,
 )
-from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -32,7 +31,6 @@ from tests.sim.worker.working import (
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
 def test_a_poll_by_a_hook_takes_no_record_away(lab):
     """A worker's hook runs between two of its polls, on the thread that polls."""
     filled(lab, 1, *[""] * 30)
@@ -90,7 +88,6 @@ def half_done(lab):
 
 @pytest.mark.contract("W4")
 @each_ending
-@simulated(seeds=1)
 def test_another_thread_ends_no_consumer_of_a_worker(lab, ending):
     run, handler = half_done(lab)
     assert refused(run.consumer, ending)
@@ -102,7 +99,6 @@ def test_another_thread_ends_no_consumer_of_a_worker(lab, ending):
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
 def test_another_thread_assigns_nothing_to_a_consumer_of_a_worker(lab):
     """With partitions that were assigned by hand, which a new assignment would drop."""
     filled(lab, 2, *[""] * 3)
@@ -120,7 +116,6 @@ def test_another_thread_assigns_nothing_to_a_consumer_of_a_worker(lab):
 
 @pytest.mark.contract("W4")
 @each_ending
-@simulated(seeds=1)
 def test_a_handler_that_ends_the_consumer_stops_its_worker(lab, ending):
     """Tried again it would do so again, and then be a dead letter."""
     filled(lab, 1, *[""] * 4, "ends", "")
@@ -134,7 +129,6 @@ def test_a_handler_that_ends_the_consumer_stops_its_worker(lab, ending):
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("whose", ["worker", "consumer"])
 @each_ending
-@simulated(seeds=1)
 def test_a_hook_ends_no_consumer_of_a_worker(lab, ending, whose):
     """The consumer's hooks run in the worker's own poll, as signal handlers may."""
     filled(lab, 1, *[""] * 4)
@@ -159,7 +153,6 @@ def test_a_hook_ends_no_consumer_of_a_worker(lab, ending, whose):
 
 @pytest.mark.contract("W4")
 @each_ending
-@simulated(seeds=1)
 def test_nobody_ends_the_consumer_of_a_pump_in_its_block(lab, ending):
     filled(lab, 1, *[""] * 4)
     reading = consumer(lab, "t", max_poll_records=2)
@@ -172,7 +165,6 @@ def test_nobody_ends_the_consumer_of_a_pump_in_its_block(lab, ending):
 
 
 @pytest.mark.contract("W4", "W8")
-@simulated(seeds=1)
 def test_a_lifespan_that_closes_the_consumer_is_told_so_and_the_worker_closes_it(lab):
     """It is left behind the last commit, so nothing is done again."""
 
@@ -192,7 +184,6 @@ def test_a_lifespan_that_closes_the_consumer_is_told_so_and_the_worker_closes_it
 
 
 @pytest.mark.contract("W4", "W8")
-@simulated(seeds=1)
 def test_a_consumer_is_closed_once_its_worker_has_ended(lab):
     run, _ = half_done(lab)
     run.stop()
@@ -202,7 +193,6 @@ def test_a_consumer_is_closed_once_its_worker_has_ended(lab):
 
 
 @pytest.mark.contract("W4", "W8")
-@simulated(seeds=1)
 def test_a_consumer_that_its_worker_could_not_close_is_its_programs(lab, monkeypatch):
     """As where a second Ctrl-C ends the worker between its last commit and that."""
     run, _ = half_done(lab)
@@ -219,7 +209,6 @@ def test_a_consumer_that_its_worker_could_not_close_is_its_programs(lab, monkeyp
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
 def test_a_subscription_may_change_while_a_worker_works(lab):
     """What is done is committed before the join that gives partitions up."""
     lab.topic("u", 1)
@@ -380,7 +369,6 @@ SKIP = {"seek_to_end"}
 
 @pytest.mark.contract("W4", "W8")
 @pytest.mark.parametrize(("name", "where", "kind"), PLAYED)
-@simulated(seeds=1)
 def test_a_call_is_refused_by_name_or_harmless(lab, name, where, kind):
     filled(lab, 1, "calls", *[""] * 7)
     call, *expected = CALLS[name]
@@ -408,7 +396,6 @@ def test_a_call_is_refused_by_name_or_harmless(lab, name, where, kind):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("kind", ["worker", "pump"])
-@simulated(seeds=1)
 def test_a_commit_by_a_listener_of_what_departs_is_refused(lab, kind):
     filled(lab, 2, *["slow"] * 4)
     handler = Handler(lab, slow=0.5)
@@ -443,7 +430,6 @@ def test_a_commit_by_a_listener_of_what_departs_is_refused(lab, kind):
 
 
 @pytest.mark.contract("W4", "P17")
-@simulated(seeds=1)
 def test_commits_work_again_behind_the_block_of_a_pump(lab):
     filled(lab, 1, *[""] * 4)
     reading = consumer(lab, "t", max_poll_records=2)

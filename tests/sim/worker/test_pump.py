@@ -91,7 +91,6 @@ def nothing(lab, pump, seconds):
 
 @pytest.mark.contract("P20", "W4")
 @ORDERS
-@simulated(seeds=1)
 def test_a_log_that_is_cut_behind_answered_records_hands_out_what_is_left(lab, order):
     """What is done in a batch that is out stays done, and committed."""
     settings = {"metadata_max_age_ms": 1000, "max_poll_records": 20}
@@ -110,7 +109,6 @@ def test_a_log_that_is_cut_behind_answered_records_hands_out_what_is_left(lab, o
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
 def test_what_is_answered_in_a_batch_that_is_out_counts_for_no_span(lab):
     """One record of each batch is open, and the next batch is within its span."""
     with pumping(lab, 12, limits=Limits(span=8)) as pump:
@@ -124,7 +122,6 @@ def test_what_is_answered_in_a_batch_that_is_out_counts_for_no_span(lab):
 
 @pytest.mark.contract("W4")
 @ORDERS
-@simulated(seeds=1)
 def test_each_record_wants_one_answer(lab, order):
     with pumping(lab, 4, order=order) as pump:
         (batch,) = taken(lab, pump, 4)
@@ -141,7 +138,6 @@ def test_each_record_wants_one_answer(lab, order):
         assert (committed(lab), pump.held_records) == ([4], 0)
 
 
-@simulated(seeds=1)
 def test_what_is_no_index_and_no_failure_is_refused(lab):
     with pumping(lab, 2) as pump:
         (batch,) = taken(lab, pump, 2)
@@ -160,7 +156,6 @@ def test_what_is_no_index_and_no_failure_is_refused(lab):
 
 
 @ORDERS
-@simulated(seeds=1)
 def test_later_is_no_attempt_and_the_batch_stays_together(lab, order):
     """W7: what has an answer already keeps it, and failures keep their order."""
     with pumping(lab, 4, order=order) as pump:
@@ -181,7 +176,6 @@ def test_later_is_no_attempt_and_the_batch_stays_together(lab, order):
 @pytest.mark.contract("W7")
 @ORDERS
 @pytest.mark.parametrize("then", ["stop", "skip", "block", "dead letter"])
-@simulated(seeds=1)
 def test_what_failed_for_good_goes_the_policys_way(lab, order, then):
     """W7: and is never committed past but by the two that say so."""
     letters = []
@@ -207,7 +201,6 @@ def test_what_failed_for_good_goes_the_policys_way(lab, order, then):
 
 
 @pytest.mark.contract("W5", "W7")
-@simulated(seeds=1)
 def test_a_sink_that_takes_long_holds_up_no_batch(lab):
     """W5, W7: neither the loop; it is called again if it fails, and the end waits for it."""
     letters, told, fails = [], [], [OSError()]
@@ -246,7 +239,6 @@ def rejected(pump, seconds, lab):
 
 
 @pytest.mark.contract("W6")
-@simulated(seeds=1)
 def test_a_rebalance_waits_for_one_letter_at_most(lab):
     """W6: those that the sink has not begun go to whoever has their partition then."""
     letters, sink = slow_letters(lab)
@@ -267,7 +259,6 @@ def test_a_rebalance_waits_for_one_letter_at_most(lab):
 
 
 @pytest.mark.contract("W10")
-@simulated(seeds=1)
 def test_letters_that_the_sink_has_not_begun_do_not_keep_a_hold_waiting(lab):
     """W10: not even behind one of another partition; they begin once it is lifted."""
     letters, sink = slow_letters(lab)
@@ -288,7 +279,6 @@ def test_letters_that_the_sink_has_not_begun_do_not_keep_a_hold_waiting(lab):
 
 @pytest.mark.contract("W1")
 @ORDERS
-@simulated(seeds=1)
 def test_what_is_out_is_bounded(lab, order):
     with pumping(lab, 40, 3, order=order, limits=Limits(records=12)) as pump:
         out = []
@@ -306,7 +296,6 @@ def test_what_is_out_is_bounded(lab, order):
 
 
 @ORDERS
-@simulated(seeds=1)
 def test_a_batch_that_nobody_answered_is_noticed(lab, order):
     handed = []
 
@@ -325,7 +314,6 @@ def test_a_batch_that_nobody_answered_is_noticed(lab, order):
 
 
 @ORDERS
-@simulated(seeds=1)
 def test_a_batch_that_waits_long_for_an_answer_is_named(lab, order):
     """By its first record without an answer, once; each answer begins the time anew."""
     told = []
@@ -360,7 +348,6 @@ def test_a_batch_that_waits_long_for_an_answer_is_named(lab, order):
     assert (committed(lab), pump.stats().done, len(named())) == ([4], 4, 2)
 
 
-@simulated(seeds=1)
 def test_metrics_come_from_a_pump_as_from_a_worker(lab):
     with pumping(lab, 4) as pump:
         found = Collector(pump)
@@ -377,7 +364,6 @@ def test_metrics_come_from_a_pump_as_from_a_worker(lab):
 
 @pytest.mark.contract("W11")
 @ORDERS
-@simulated(seeds=1)
 def test_a_pause_holds_the_topic_and_the_batch_stays_together(lab, order):
     """W11: for so long, then the batch again, as if it were new; it ends with the pump."""
     reading = consumer(lab, "t", **FOUR)
@@ -404,7 +390,6 @@ def test_a_pause_holds_the_topic_and_the_batch_stays_together(lab, order):
 
 @pytest.mark.contract("W10", "G8")
 @ORDERS
-@simulated(seeds=1)
 def test_a_hold_keeps_back_what_was_not_handed_out(lab, order):
     reading = consumer(lab, "t", **FOUR)
     with pumping(
@@ -420,7 +405,6 @@ def test_a_hold_keeps_back_what_was_not_handed_out(lab, order):
     assert found == [0, 4, 5, 6, 7]
 
 
-@simulated(seeds=1)
 def test_what_was_handed_out_last_is_given_back_after_an_exception(lab):
     began = []
 
@@ -439,7 +423,6 @@ def test_what_was_handed_out_last_is_given_back_after_an_exception(lab):
 
 
 @pytest.mark.contract("W6")
-@simulated(seeds=1)
 def test_an_exception_waits_for_what_others_work_on(lab):
     def loop():
         with pumping(lab, 8, drain=Drain(shutdown=60)) as pump:
@@ -457,7 +440,6 @@ def test_an_exception_waits_for_what_others_work_on(lab):
 
 
 @pytest.mark.contract("W8")
-@simulated(seeds=1)
 def test_leaving_is_bounded(lab):
     reading = consumer(lab, "t", **FOUR)
     with pumping(lab, 8, reading=reading, drain=Drain(shutdown=3.0)) as pump:
@@ -478,7 +460,6 @@ def test_leaving_is_bounded(lab):
 
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("target", [1, 30])
-@simulated(seeds=1)
 def test_a_seek_in_the_block_stands_behind_it(lab, target, held):
     """The records of the block are done, and the next ones are not polled yet."""
     reading = consumer(lab, "t", **FOUR)
@@ -497,7 +478,6 @@ def test_a_seek_in_the_block_stands_behind_it(lab, target, held):
 
 
 @pytest.mark.parametrize("target", [1, 30])
-@simulated(seeds=1)
 def test_a_seek_in_a_block_that_a_poll_ends_stands_behind_it(lab, target):
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=4)
@@ -522,7 +502,6 @@ def test_a_seek_in_a_block_that_a_poll_ends_stands_behind_it(lab, target):
 
 @pytest.mark.contract("W5")
 @pytest.mark.parametrize("target", [1, 3, 30])
-@simulated(seeds=1)
 def test_a_seek_in_the_block_passes_over_nothing_that_is_out(lab, target):
     """W5: behind the block it goes on at the first record that is not done, or before."""
     reading = consumer(lab, "t", **FOUR)
@@ -537,7 +516,6 @@ def test_a_seek_in_the_block_passes_over_nothing_that_is_out(lab, target):
 
 @pytest.mark.contract("W5")
 @pytest.mark.parametrize("breaks", [False, True])
-@simulated(seeds=1)
 def test_the_last_commit_says_where_the_consumer_goes_on(lab, *, breaks):
     """W5: behind what is done by then; at the last commit that succeeded if it breaks."""
     reading = consumer(lab, "t", **FOUR)
@@ -565,7 +543,6 @@ def test_the_last_commit_says_where_the_consumer_goes_on(lab, *, breaks):
 
 
 @pytest.mark.contract("W2")
-@simulated(seeds=1)
 def test_a_slow_loop_is_not_evicted(lab):
     seen = []
     more = {"max_poll_interval_ms": 3_000, "session_timeout_ms": 6_000}
@@ -610,7 +587,6 @@ def test_a_rebalance_waits_for_answers_and_loses_nothing(lab):
 
 
 @pytest.mark.contract("W4", "G8")
-@simulated(seeds=1)
 def test_a_lost_membership_commits_nothing(lab):
     with pumping(lab, 2, drain=Drain(shutdown=0.2)) as pump:
         (batch,) = taken(lab, pump, 2)
@@ -627,7 +603,6 @@ def test_a_lost_membership_commits_nothing(lab):
     assert committed(lab) == [1]
 
 
-@simulated(seeds=1)
 def test_a_deserializer_that_raises_fails_its_record(lab):
     """W7: and no poll; others are handed out by indexes of their own."""
     (tp,) = filled(lab, 1, '{"k": 1}', "{bad", '{"k": 2}', "away", '{"k": 3}')
@@ -665,7 +640,6 @@ def test_a_deserializer_that_raises_fails_its_record(lab):
     assert found.value == {"k": 5}  # by the consumer itself again
 
 
-@simulated(seeds=1)
 def test_what_a_poll_raises_ends_the_pump(lab):
     """It comes out of the loop, and what is out is waited for and committed."""
     reading = consumer(lab, "t", **FOUR)
@@ -688,7 +662,6 @@ def test_what_a_poll_raises_ends_the_pump(lab):
     assert not reading.holds()
 
 
-@simulated(seeds=1)
 def test_a_block_whose_worker_cannot_begin_is_left_with_the_reason(lab):
     """As where another pump takes the consumer at the same moment."""
     pump = pumping(lab, 1)
@@ -703,7 +676,6 @@ def test_a_block_whose_worker_cannot_begin_is_left_with_the_reason(lab):
 
 @pytest.mark.parametrize("how", ["iterating", "turning"])
 @pytest.mark.parametrize("who", ["stop", "StopWorker"])
-@simulated(seeds=1)
 def test_a_stop_ends_the_loop(lab, how, who):
     with pumping(lab, 40, drain=Drain(shutdown=1)) as pump:
         (batch,) = taken(lab, pump, 4)[:1]
@@ -807,7 +779,6 @@ def refuse_first(record):
 
 
 @ORDERS
-@simulated(seeds=1)
 def test_a_letter_that_waits_keeps_no_batch(lab, order):
     """The program reports the error in the call that has the batch, and then returns."""
     batches = []
@@ -838,7 +809,6 @@ def test_a_letter_that_waits_keeps_no_batch(lab, order):
         assert pump.held_records == 1
 
 
-@simulated(seeds=1)
 def test_a_pump_that_has_ended_keeps_no_call_of_its_program(lab):
     class Mine:
         pass

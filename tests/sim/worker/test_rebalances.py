@@ -59,7 +59,6 @@ def times(handler):
 
 @pytest.mark.contract("W4", "W6", "W9")
 @in_both_ways
-@simulated(seeds=1)
 def test_members_come_and_go_while_one_is_full(lab, protocol):
     filled(lab, 4, *["slow"] * 60)
     handler = Handler(lab, slow=0.1)
@@ -85,7 +84,6 @@ def test_members_come_and_go_while_one_is_full(lab, protocol):
 
 
 @pytest.mark.contract("W6")
-@simulated(seeds=1)
 def test_an_eager_join_waits_for_running_handlers(lab):
     filled(lab, 4, *["slow"] * 20)
     handler = Handler(lab, slow=0.5)
@@ -103,7 +101,6 @@ def test_an_eager_join_waits_for_running_handlers(lab):
 
 
 @pytest.mark.contract("W6")
-@simulated(seeds=1)
 def test_a_drain_ends_at_its_deadline(lab):
     """W6: the join is not kept waiting by a handler that hangs; what it does comes again."""
     one, other = lab.topic("t", 2)
@@ -125,7 +122,6 @@ def test_a_drain_ends_at_its_deadline(lab):
 
 
 @pytest.mark.contract("W2", "W6")
-@simulated(seeds=1)
 def test_a_drain_that_ends_with_the_membership_is_reported_and_work_goes_on(lab):
     first, second = filled(lab, 2, "slow", "", "", "")
     drain = Drain(revoke=30.0)
@@ -147,7 +143,6 @@ def test_a_drain_that_ends_with_the_membership_is_reported_and_work_goes_on(lab)
 
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
-@simulated(seeds=1)
 def test_a_drain_that_ends_with_the_membership_names_what_is_not_committed(
     lab, protocol
 ):
@@ -167,7 +162,6 @@ def test_a_drain_that_ends_with_the_membership_names_what_is_not_committed(
 
 
 @pytest.mark.contract("W6")
-@simulated(seeds=1)
 def test_a_cooperative_revocation_waits_a_second(lab):
     """W6: the group has assigned already; who gets the partition does not wait longer."""
     filled(lab, 2, "slow", "", "")
@@ -184,7 +178,6 @@ def test_a_cooperative_revocation_waits_a_second(lab):
 
 
 @pytest.mark.contract("W6")
-@simulated(seeds=1)
 def test_a_join_that_is_wanted_no_more_ends_the_drain(lab):
     """W6: work goes on if what asked for a join, as metadata that flicker, is over."""
     filled(lab, 1, "slow", *[""] * 5)
@@ -202,7 +195,6 @@ def test_a_join_that_is_wanted_no_more_ends_the_drain(lab):
 @in_both_ways
 @pytest.mark.parametrize("how", ["loading", "isolated"])
 @pytest.mark.parametrize("revoke", [3.0, pytest.param(30.0, marks=pytest.mark.nightly)])
-@simulated(seeds=1)
 def test_a_stop_in_a_drain_is_bounded(lab, protocol, how, revoke):
     """Its commit is tried again meanwhile, and no coordinator answers."""
     filled(lab, 2, *["slow"] * 10)
@@ -224,7 +216,6 @@ def test_a_stop_in_a_drain_is_bounded(lab, protocol, how, revoke):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("goes_on", [False, True])
-@simulated(seeds=1)
 def test_what_left_without_its_commit_is_not_committed(lab, *, goes_on):
     """W4: the commit at the rebalance was refused; the next that succeeds is the last."""
     (tp,) = filled(lab, 1, "")
@@ -246,7 +237,6 @@ def test_what_left_without_its_commit_is_not_committed(lab, *, goes_on):
 
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("order", ["partition", "unordered"])
-@simulated(seeds=1)
 def test_what_is_done_after_a_loss_is_not_committed(lab, order):
     filled(lab, 2, *["slow"] * 10)
     handler = Handler(lab, slow=lambda *_: 5.0 if lab.now < 4 else 0.0)
@@ -265,7 +255,6 @@ def test_what_is_done_after_a_loss_is_not_committed(lab, order):
 
 @pytest.mark.contract("W4", "W5")
 @pytest.mark.parametrize("fate", ["kill", "lose", "freeze"])
-@simulated(seeds=1)
 def test_a_member_that_dies_or_stands_still_loses_nothing(lab, fate):
     """W4, W5: kill -9, a machine's end, SIGSTOP: the next does the rest, and keeps it."""
     filled(lab, 2, *["slow"] * 20)
@@ -289,7 +278,6 @@ def test_a_member_that_dies_or_stands_still_loses_nothing(lab, fate):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-@simulated(seeds=1)
 def test_marks_of_transactions_are_no_lag(lab, isolation):
     """W4: they are passed once what stands before them is done, and never earlier."""
     (tp,) = lab.topic("t")
@@ -320,7 +308,6 @@ def test_marks_of_transactions_are_no_lag(lab, isolation):
 
 @pytest.mark.contract("W12")
 @in_both_ways
-@simulated(seeds=1)
 def test_an_idle_ownership_is_committed(lab, protocol):
     """W12: before any record has come, so that even a kill passes nothing over."""
     one, other, *_ = lab.topic("t", 3)
@@ -343,7 +330,6 @@ def test_an_idle_ownership_is_committed(lab, protocol):
 
 
 @pytest.mark.contract("W12")
-@simulated(seeds=1)
 def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab):
     filled(lab, 2, "before")
     latest = quick(auto_offset_reset="latest")
@@ -361,7 +347,6 @@ def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab):
 
 @pytest.mark.contract("W12")
 @in_both_ways
-@simulated(seeds=1)
 def test_nothing_is_passed_over_when_a_member_joins(lab, protocol):
     """W12: of what was queued, and of partitions whose first record comes meanwhile."""
     filled(lab, 4, "before")
@@ -386,7 +371,6 @@ def test_nothing_is_passed_over_when_a_member_joins(lab, protocol):
 
 @pytest.mark.contract("W12")
 @pytest.mark.parametrize("by", ["topic", "pattern"])
-@simulated(seeds=1)
 def test_an_added_partition_begins_at_its_start(lab, by):
     """W12: ``latest`` passes over nothing that was written before a worker noticed it."""
     (first,) = lab.topic("t", 1, records=1)
@@ -406,7 +390,6 @@ def test_an_added_partition_begins_at_its_start(lab, by):
 
 
 @pytest.mark.contract("W12")
-@simulated(seeds=1)
 def test_a_floor_that_is_out_of_range_is_none(lab):
     """W12: what the position was reset to is committed before a handler begins."""
     (tp,) = lab.topic("t", 1, records=3)
@@ -425,7 +408,6 @@ def test_a_floor_that_is_out_of_range_is_none(lab):
 
 
 @pytest.mark.contract("W12")
-@simulated(seeds=1)
 def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab):
     """W4, W12: what came before is done first; then it begins at what is left."""
     (tp,) = filled(lab, 1, "slow", "")
@@ -465,7 +447,6 @@ def elect_without_the_last_two(lab):
 
 @pytest.mark.contract("W4", "W12")
 @pytest.mark.parametrize("start", [0, 7])
-@simulated(seeds=1)
 def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab, start):
     """W4, W12: the reset is behind records that wait; those that are there come again."""
     handler, run = cut_back(lab, slow=4)
@@ -483,7 +464,6 @@ def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab, start):
 
 
 @pytest.mark.contract("W12")
-@simulated(seeds=1)
 def test_where_all_was_done_a_log_that_was_cut_back_begins_at_its_end(lab):
     """W12: nothing comes again, and what is written from there on is not passed over."""
     handler, _ = cut_back(lab)
@@ -496,7 +476,6 @@ def test_where_all_was_done_a_log_that_was_cut_back_begins_at_its_end(lab):
 
 
 @pytest.mark.contract("W12", "P16")
-@simulated(seeds=1)
 def test_a_floor_that_was_deleted_passes_over_nothing(lab):
     """W12, P16: under ``latest`` too it goes on at what is left, held or not; counted."""
     (tp,) = lab.topic("t", 1, records=10)
@@ -514,7 +493,6 @@ def test_a_floor_that_was_deleted_passes_over_nothing(lab):
 
 @pytest.mark.contract("W12", "W9")
 @pytest.mark.parametrize("kind", ["worker", "pump"])
-@simulated(seeds=1)
 def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab, kind):
     """W12: while the broker refuses, it is held, visibly, and not well; then all comes."""
     lab.topic("t", 2, records=5)
@@ -548,7 +526,6 @@ def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab, kind):
 
 
 @pytest.mark.contract("W12")
-@simulated(seeds=1)
 def test_a_floor_that_is_there_is_not_committed_again(lab):
     lab.topic("t", 1, records=3)
     for name, commits in (("a", 2), ("b", 1)):
@@ -560,7 +537,6 @@ def test_a_floor_that_is_there_is_not_committed_again(lab):
     assert committed(lab) == [6]
 
 
-@simulated(seeds=1)
 def test_a_partition_that_was_there_begins_at_its_end(lab):
     """As ``latest`` says: of a group's first worker, and with a topic subscribed to later."""
     for name in ("t", "u"):
@@ -578,7 +554,6 @@ def test_a_partition_that_was_there_begins_at_its_end(lab):
     assert {one.value for one in handler.calls} == {b"after"}
 
 
-@simulated(seeds=1)
 def test_an_idle_worker_is_well_and_one_without_topics_is_not(lab):
     """One with a partition, one that is a member without any; and one to which none is."""
     lab.topic("t")
@@ -624,7 +599,6 @@ def test_a_coroutine_awaits_the_revocation(lab):
     run.stop()
 
 
-@simulated(seeds=1)
 def test_a_coroutine_that_is_late_or_cancelled_leaves_nothing(lab):
     filled(lab, 1, "v")
     found = []
@@ -648,7 +622,6 @@ def test_a_coroutine_that_is_late_or_cancelled_leaves_nothing(lab):
     run.stop()
 
 
-@simulated(seeds=1)
 def test_a_thread_waits_for_the_revocation(lab):
     filled(lab, 1, "v")
     heard = []

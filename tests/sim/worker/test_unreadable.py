@@ -101,7 +101,6 @@ def test_its_partition_is_held_until_it_can_be_read(lab):
     assert run.worker.healthy()
 
 
-@simulated(seeds=1)
 def test_a_pump_ends_with_it(lab):
     spoiled(lab)
     pump = Pump(consumer(lab, "t"), **TWICE)
@@ -211,7 +210,6 @@ def of_functions_around(made):
     "given", [of_one_value, of_key_and_value, of_methods, of_functions_around]
 )
 @pytest.mark.parametrize("batch", [None, 5])
-@simulated(seeds=1)
 def test_a_deserializer_has_one_thread_of_a_worker_at_a_time(lab, given, batch):
     filled(lab, 4, *VALUES, keys=VALUES)
     shared = Stateful(lab)
@@ -229,7 +227,6 @@ def test_a_deserializer_has_one_thread_of_a_worker_at_a_time(lab, given, batch):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-@simulated(seeds=1)
 def test_a_deserializer_of_two_workers_has_one_thread_at_a_time(lab, executor):
     """Each gives it to its consumer as another object: a bound method is made anew."""
     filled(lab, 2, *VALUES)

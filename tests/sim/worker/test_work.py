@@ -21,7 +21,6 @@ from safeconsumer import (
 )
 from safeconsumer.errors import RecordFailedError, WorkerStateError
 from tests.sim.lab import play
-from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -39,7 +38,6 @@ EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 
 @pytest.mark.contract("W2", "W4")
 @in_both
-@simulated(seeds=1)
 def test_handlers_slower_than_a_poll_may_be_evict_nobody(lab, executor):
     lab.topic("t", 2, records=1)
     handler = Handler(lab, **{"0": 7})
@@ -57,7 +55,6 @@ def test_handlers_slower_than_a_poll_may_be_evict_nobody(lab, executor):
 
 @pytest.mark.contract("W7")
 @in_both
-@simulated(seeds=1)
 def test_a_record_that_fails_comes_again_after_its_waits(lab, executor):
     """W7: 1 s and 2 s after it failed, with its attempt; RetryLater says when, for free."""
     filled(lab, 1, "", "bad", "late", "")
@@ -83,7 +80,6 @@ def test_a_record_that_fails_comes_again_after_its_waits(lab, executor):
 
 @pytest.mark.contract("W7")
 @in_both
-@simulated(seeds=1)
 def test_a_record_that_failed_for_good_stops_the_worker(lab, executor):
     lab.topic("t", 1)
     put(lab, lab.partitions("t")[0], "", "", "bad", "")
@@ -104,7 +100,6 @@ def test_a_record_that_failed_for_good_stops_the_worker(lab, executor):
 @pytest.mark.contract("W7")
 @in_both
 @pytest.mark.parametrize("batch", [None, 2])
-@simulated(seeds=1)
 def test_what_a_handler_binds_ends_with_its_call(lab, executor, batch):
     """A context variable, as of a request's id: the next record has its own."""
     filled(lab, 1, *[""] * 6)
@@ -129,7 +124,6 @@ def test_what_a_handler_binds_ends_with_its_call(lab, executor, batch):
     assert len(seen) == (6 if batch is None else 3)
 
 
-@simulated(seeds=1)
 def test_a_blocked_record_lets_other_partitions_go_on(lab):
     one, other = lab.topic("t", 2)
     put(lab, one, "", "bad", "")
@@ -152,7 +146,6 @@ def test_a_blocked_record_lets_other_partitions_go_on(lab):
 
 @in_both
 @pytest.mark.parametrize("raised", [StopWorker, SystemExit(7)])
-@simulated(seeds=1)
 def test_a_handler_may_end_the_worker(lab, executor, raised):
     one, other = lab.topic("t", 2)
     put(lab, one, "", "", "ends", "")
@@ -166,7 +159,6 @@ def test_a_handler_may_end_the_worker(lab, executor, raised):
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
 def test_commits_come_after_so_many_seconds(lab):
     (tp,) = filled(lab, 1, "slow", "slow", "slow", "hangs")
     handler = Handler(lab, slow=1, hangs=100)
@@ -183,7 +175,6 @@ def test_commits_come_after_so_many_seconds(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("fault", ["refused", "cut", "lost", "away"])
-@simulated(seeds=1)
 def test_commits_that_go_wrong_are_made_up_for(lab, fault):
     lab.topic("t", 2, records=10)
     handler = Handler(lab, **{str(n): 0.5 for n in range(10)})
@@ -204,7 +195,6 @@ def test_commits_that_go_wrong_are_made_up_for(lab, fault):
     assert failed > 0 if fault == "away" else failed == 2
 
 
-@simulated(seeds=1)
 def test_a_worker_runs_once_and_says_in_what_state_it_is(lab):
     """Not begun, well, ended: a probe must not say that a dead one lives."""
     (tp,) = lab.topic("t")
@@ -227,7 +217,6 @@ def test_a_worker_runs_once_and_says_in_what_state_it_is(lab):
 
 
 @in_each_order
-@simulated(seeds=1)
 def test_a_finished_record_is_done_while_others_of_its_hand_over_run(
     lab, executor, order
 ):
@@ -254,7 +243,6 @@ def test_a_finished_record_is_done_while_others_of_its_hand_over_run(
     assert dropped.severity == "warning"
 
 
-@simulated(seeds=1)
 def test_what_an_ordinary_stop_leaves_in_the_queue_warns_of_nothing(lab):
     """It comes again; each deploy of a busy worker logged a warning."""
     filled(lab, 1, *["slow"] * 9)
@@ -265,7 +253,6 @@ def test_what_an_ordinary_stop_leaves_in_the_queue_warns_of_nothing(lab):
     assert (dropped.running, dropped.severity) == (0, "info")
 
 
-@simulated(seeds=1)
 def test_a_finished_record_of_a_lost_partition_does_not_run(lab):
     filled(lab, 1, *[""] * 100, "slow", *[""] * 200)
     settings = {"max_poll_records": 500}
@@ -294,7 +281,6 @@ def test_the_same_seed_is_the_same_work(executor):
     assert play(life, seed=7, preempt=0.02) == play(life, seed=7, preempt=0.02)
 
 
-@simulated(seeds=1)
 def test_what_was_not_answered_yet_is_not_said_to_be_missing(lab):
     """The first answer may be about other topics, and a join be under way meanwhile."""
     lab.topic("t", 1)
@@ -351,7 +337,6 @@ BREAKER = Breaker(on=(OSError,), failures=1, first=4.0)
     ],
     ids=["a pause", "the longest delay", "a reject", "final errors", "an outage"],
 )
-@simulated(seeds=1)
 def test_a_group_means_what_its_errors_mean(lab, executor, errors, options, seconds):
     """Its record waits for so many seconds; for none it is a letter after one attempt."""
     filled(lab, 1, "a", "b")
@@ -374,7 +359,6 @@ def test_a_group_means_what_its_errors_mean(lab, executor, errors, options, seco
 @pytest.mark.contract("W7")
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @in_both
-@simulated(seeds=1)
 def test_a_batch_failure_in_a_group_names_the_records(lab, executor):
     """The deserializer fails the first record, so the handler's indexes are others."""
     filled(lab, 1, "bad", "b", "c")
