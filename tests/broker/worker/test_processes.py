@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from kafka import TopicPartition
 from safeconsumer.errors import HandlersCannotRunError, LifespanError
 from safeconsumer.worker import Drain, Retry
 from safeconsumer.worker.executors.serving import ENDS_LATE
-from safeconsumer.worker.lanes import Order
 from tests.harness.processes import forked
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import OTHER, bench
@@ -40,44 +38,6 @@ def stack_of(made):
     """Return what is told of the one record that failed for good."""
     (gone,) = (one for one in made.events if one.name == "record_exhausted")
     return gone.traceback
-
-
-@frozen
-class Slow:
-    """A handler that notes each call, and stays with one record until it is killed."""
-
-    folder: Path
-    at: int = 2
-
-    def note(self, record):
-        """Write down that it was called."""
-        with (self.folder / "calls").open("a") as file:
-            file.write(f"{record.offset}\n")
-
-    def calls(self):
-        return [*map(int, (self.folder / "calls").read_text().split())]
-
-    def __call__(self, record, _context):
-        self.note(record)
-        if record.offset == self.at:
-            threading.Event().wait()
-
-
-def test_only_the_record_that_takes_too_long_fails(tmp_path):
-    """W7: the others are done, each once; its error says where the handler stood."""
-    handle = Slow(tmp_path)
-    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
-    with bench("process", handle, **how) as made:
-        made.finish(6)
-        assert [*failed(made)] == [2]
-        assert "HandlerTimeoutError" in failed(made)[2]
-        assert "longer than 0.3 s" in failed(made)[2]
-        assert re.search(r"test_processes.py\D+\d+ in __call__", stack_of(made))
-        assert made.decisions.fatal is None
-        assert made.decisions.retries == 0
-        # A killed process is no accident here.
-        assert not [one for one in made.events if one.name == "worker_process_died"]
-    assert handle.calls() == [*range(6)]
 
 
 def keeps_the_interpreter(_record, _context):

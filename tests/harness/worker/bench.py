@@ -26,6 +26,28 @@ EXECUTORS = ("thread", "asyncio", "process")
 multiprocessing.set_forkserver_preload([__name__])
 
 
+class TwoArgumentsError(Exception):
+    """An exception that can be pickled and not made again."""
+
+    def __init__(self, one, _two):
+        super().__init__(one)
+
+
+class Awaiting:
+    """A coroutine function that does what a handler does."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    async def __call__(self, *given):
+        return self.handle(*given)
+
+
+def fitting(executor, handle):
+    """Return a handler of the kind that the executor calls."""
+    return Awaiting(handle) if executor == "asyncio" else handle
+
+
 class TellingDecisions(Decisions):
     """
     Decisions that know how many results are being taken over.

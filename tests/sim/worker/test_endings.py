@@ -508,29 +508,6 @@ def test_a_consumer_has_one_worker(lab):
     assert committed(lab) == [3]
 
 
-@pytest.mark.contract("W4")
-def test_what_nobody_handled_is_not_committed_by_a_handler(lab):
-    """W4: the habit of a loop of one's own would commit all that was polled."""
-    filled(lab, 1, *["commits"] * 20)
-    refused = []
-
-    def commits(*_):
-        try:
-            run.consumer.commit_async()
-        except HandlersCannotRunError as error:
-            refused.append(str(error))
-        run.consumer.commit()
-
-    run = Working(
-        lab, Handler(lab, commits=commits), concurrency=1, on_exhausted="skip"
-    )
-    error = run.ends()
-    assert isinstance(error, HandlersCannotRunError)
-    assert refused == [str(error)]
-    assert "commits what is done" in str(error)
-    assert committed(lab) == [0]
-
-
 def test_a_handler_is_told_until_when_it_is_waited_for(lab):
     """W6: ``context.revoked`` and ``context.deadline``; one that obeys ends in time."""
     filled(lab, 1, "obeys", "")

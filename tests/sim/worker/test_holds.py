@@ -15,7 +15,7 @@ from safeconsumer import (
     events,
 )
 from safeconsumer.errors import HandlerTimeoutError
-from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.hold import OUTAGE
 from tests.harness.docs.pages import ROOT, blocks
 from tests.sim.worker.test_judged import broken
 from tests.sim.worker.working import (
@@ -107,20 +107,6 @@ def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab):
     report = run.stop()
     assert lab.now - at < 1
     assert (report.dropped, committed(lab)) == (20 - report.done, [report.done])
-
-
-@pytest.mark.contract("G8", "W10")
-def test_what_runs_under_a_hold_is_said_to_run(lab):
-    (tp,) = filled(lab, 1, "slow", "")
-    run = Working(lab, Handler(lab, slow=2))
-    lab.until(run.worker.running)
-    run.consumer.pause_all(owner="somebody")
-    lab.sleep(1)
-    assert run.worker.running() == {tp: [0]}
-    lab.sleep(1.2)
-    assert run.worker.running() == {}
-    run.consumer.resume_all(owner="somebody")
-    run.done(2)
 
 
 @pytest.mark.contract("W10", "W6")
@@ -257,47 +243,6 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
 
 
 @pytest.mark.contract("W11")
-@in_both
-def test_a_breaker_whose_hold_is_lifted_counts_again(lab, executor):
-    """W11: also if the next call outlasts what was left of the hold."""
-    filled(lab, 1, "calls")
-    handler = Handler(lab, calls=ConnectionError("the service is down"))
-    breaker = Breaker(on=(ConnectionError,), failures=2, first=5.0)
-    retry = Retry(attempts=9, first=0.1, most=0.1)
-    run = Working(lab, handler, executor=executor, breaker=breaker, retry=retry)
-    lab.until(lambda: run.told(events.BreakerOpened))
-    lab.sleep(1.0)
-    handler.does["calls"] = 8.0
-    run.consumer.resume("t", owner=BREAKER)
-    assert run.worker.healthy()
-    lab.until(lambda: run.told(events.BreakerClosed), 1.0)
-    run.done(1)
-    (closed,) = run.told(events.BreakerClosed)
-    assert (closed.is_lifted, closed.tries) == (True, 0)
-    assert run.worker.stats().breaker_opened == 1
-    run.stop()
-
-
-@pytest.mark.contract("W11")
-@in_both
-def test_a_breaker_whose_hold_is_lifted_too_early_gives_up_no_record(lab, executor):
-    """W11: by default a record is tried as often as failures open the breaker."""
-    filled(lab, 1, "calls")
-    handler = Handler(lab, calls=ConnectionError("the service is down"))
-    breaker = Breaker(on=(ConnectionError,))
-    run = Working(lab, handler, executor=executor, breaker=breaker)
-    for times in (1, 2, 3):
-        lab.until(lambda times=times: len(run.told(events.BreakerOpened)) == times)
-        lab.sleep(1.0)
-        run.consumer.resume("t", owner=BREAKER)
-    lab.until(lambda: len(run.told(events.BreakerOpened)) == 4)
-    handler.does["calls"] = None
-    run.done(1)
-    assert {one.seconds for one in run.told(events.BreakerOpened)} == {5.0}
-    run.stop()
-
-
-@pytest.mark.contract("W11")
 def test_a_breaker_goes_on_where_no_record_is_left(lab):
     """W11: those that failed went with their partition, and are polled again."""
     filled(lab, 1, *["calls"] * 10)
@@ -314,28 +259,6 @@ def test_a_breaker_goes_on_where_no_record_is_left(lab):
     assert 2 <= len(handler.calls) - before <= 3
     handler.does.clear()
     run.done(10)
-
-
-@pytest.mark.contract("W6", "W11")
-def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab):
-    filled(lab, 2, "slow", *[""] * 5)
-
-    def slow(*_):
-        lab.sleep(2)
-        return Pause(3600)
-
-    handler = Handler(lab, slow=slow)
-    options = {"settings": QUICK, "drain": Drain(revoke=9.0)}
-    one = Working(lab, handler, **options)
-    lab.until(lambda: handler.calls)
-    two = Working(lab, handler, name="b", **options)
-    one.owns(1)
-    assert committed(lab) == [0, 0]
-    handler.does.clear()
-    lab.sleep(3)
-    for run in (one, two):
-        run.consumer.resume_all(OUTAGE)
-    lab.until(lambda: committed(lab) == [6, 6])
 
 
 # How long handlers take, and how many run

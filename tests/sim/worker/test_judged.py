@@ -31,7 +31,6 @@ from tests.sim.worker.working import (
     Handler,
     Working,
     committed,
-    consumer,
     expel,
     filled,
     in_both,
@@ -389,18 +388,3 @@ def test_a_hold_whose_end_cannot_be_written_keeps_no_member_in_its_group(
 
 
 # ------------------------------------------------------------ others
-
-
-def test_workers_with_one_writer(lab, tmp_path):
-    filled(lab, 1, *["slow"] * 10)
-    writer = JournalWriter(tmp_path, group=GROUP)
-    settings = {"journal": writer, "max_poll_records": 2}
-    first = Working(lab, Handler(lab, slow=0.5), settings=settings)
-    first.done(1)
-    with pytest.raises(JournalError, match="another consumer"):
-        consumer(lab, "t", **settings)
-    first.stop(drain=False)  # a handler is given up
-    third = Working(lab, Handler(lab, slow=0.5), name="third", settings=settings)
-    lab.until(lambda: committed(lab) == [10], 100.0)
-    third.stop()
-    assert broken(tmp_path) == set()

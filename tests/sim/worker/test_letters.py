@@ -17,7 +17,6 @@ from safeconsumer import (
     Reject,
     Retry,
     SafeConsumer,
-    Worker,
     events,
 )
 from safeconsumer.errors import (
@@ -25,20 +24,17 @@ from safeconsumer.errors import (
     DeserializationError,
     HandlersCannotRunError,
     RecordFailedError,
-    WorkerSettingError,
 )
 from safeconsumer.testing._batches import NewRecord
 from tests.sim.worker.working import (
     Handler,
     Working,
     committed,
-    consumer,
     expel,
     filled,
     in_both,
     in_each_order,
     put,
-    quick,
 )
 
 ONCE = Retry(attempts=1, first=1.0, most=1.0, jitter=False)
@@ -389,40 +385,6 @@ def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(lab):
     assert lab.now - at < 1
 
 
-@pytest.mark.contract("W5")
-def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab):
-    """W5: acknowledged in time, they are written once, whoever has the partition then."""
-    filled(lab, 2, "bad", "")
-    sent = []
-
-    def sink_of(name):
-        def sink(record, _failure):
-            sent.append((name, record.partition))
-            answer = Future()
-            lab.world.call_later(
-                0.8 if lab.members() == 2 else 4.0, lambda: answer.set_result(None)
-            )
-            return answer
-
-        return sink
-
-    handler = Handler(lab, bad=fails)
-    runs = []
-    for name in ("a", "b"):
-        run = Working(
-            lab,
-            handler,
-            name=name,
-            settings=quick("cooperative"),
-            dead_letter=sink_of(name),
-            retry=ONCE,
-        )
-        runs.append(run)
-        lab.sleep(3.4)
-    lab.until(lambda: committed(lab) == [2, 2])
-    assert sorted(sent) == [("a", 0), ("a", 1)]
-
-
 def raising(error):
     def function(*_, **__):
         raise error
@@ -528,26 +490,6 @@ def test_a_sink_that_does_not_return_is_told(lab, executor):
     assert told.is_letter
     assert 5 <= told.seconds < 6
     assert run.stop().dead_letters == 1
-
-
-@pytest.mark.filterwarnings("ignore:value_serializer:DeprecationWarning")
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ({"value_serializer": bytes.hex}, "no value_serializer"),
-        ({"acks": 0, "enable_idempotence": False}, "acks=0"),
-        ({"transactional_id": "dead"}, "no transactional_id"),
-    ],
-)
-def test_a_producer_that_would_lose_letters_is_refused(lab, config, said):
-    """W7: one writes other bytes; of one nobody knows; one sends nothing by itself."""
-    with pytest.raises(WorkerSettingError, match=said):
-        DeadLetter(producer(lab, **config), "dead")
-
-    async def sink(*_): ...
-
-    with pytest.raises(WorkerSettingError, match="coroutine function"):
-        Worker(consumer(lab, "t"), Handler(lab), dead_letter=sink)
 
 
 # What cannot be deserialized

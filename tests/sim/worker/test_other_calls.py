@@ -15,7 +15,6 @@ from safeconsumer.errors import (
     CommitRefusedError,
     ConcurrentPollError,
     ConsumerInUseError,
-    ControlSettingError,
     LifespanError,
     SafeConsumerError,
 )
@@ -25,7 +24,6 @@ from tests.sim.worker.working import (
     committed,
     consumer,
     filled,
-    put,
     taken,
 )
 
@@ -87,18 +85,6 @@ def half_done(lab):
 
 
 @pytest.mark.contract("W4")
-@each_ending
-def test_another_thread_ends_no_consumer_of_a_worker(lab, ending):
-    run, handler = half_done(lab)
-    assert refused(run.consumer, ending)
-    put(lab, TP, "", "")
-    run.done(8)
-    run.stop()
-    assert committed(lab) == [8]
-    assert handler.offsets() == [*range(8)]
-
-
-@pytest.mark.contract("W4")
 def test_another_thread_assigns_nothing_to_a_consumer_of_a_worker(lab):
     """With partitions that were assigned by hand, which a new assignment would drop."""
     filled(lab, 2, *[""] * 3)
@@ -115,15 +101,17 @@ def test_another_thread_assigns_nothing_to_a_consumer_of_a_worker(lab):
 
 
 @pytest.mark.contract("W4")
-@each_ending
-def test_a_handler_that_ends_the_consumer_stops_its_worker(lab, ending):
-    """Tried again it would do so again, and then be a dead letter."""
-    filled(lab, 1, *[""] * 4, "ends", "")
-    ends = Handler(lab, ends=lambda *_: ENDINGS[ending](run.consumer))
-    run = Working(lab, ends, commit=NEVER)
-    assert isinstance(run.ends(), ConsumerInUseError)
+@pytest.mark.parametrize("call", [*ENDINGS, "commit"])
+def test_a_handler_that_makes_a_refused_call_stops_its_worker(lab, call):
+    """Another attempt would fail alike, and the record would be a dead letter."""
+    filled(lab, 1, *[""] * 4, "calls", "")
+    calls = {**ENDINGS, "commit": lambda consumer: consumer.commit()}
+    handler = Handler(lab, calls=lambda *_: calls[call](run.consumer))
+    run = Working(lab, handler, commit=NEVER, on_exhausted="skip")
+    refusal = CommitRefusedError if call == "commit" else ConsumerInUseError
+    assert isinstance(run.ends(), refusal)
     assert committed(lab) == [4]
-    assert ends.offsets() == [*range(5)]
+    assert handler.offsets() == [*range(5)]
 
 
 @pytest.mark.contract("W4")
@@ -230,7 +218,6 @@ END = {TP: OffsetAndMetadata(4, "", -1)}
 REFUSED = CommitRefusedError
 IN_USE = ConsumerInUseError
 BLOCKS = BlockingCallInListenerError
-UNCONTROLLED = ControlSettingError
 
 
 def held_for_a_block(consumer):

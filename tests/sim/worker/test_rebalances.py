@@ -121,26 +121,6 @@ def test_a_drain_ends_at_its_deadline(lab):
     lab.until(lambda: committed(lab) == [5, 5])
 
 
-@pytest.mark.contract("W2", "W6")
-def test_a_drain_that_ends_with_the_membership_is_reported_and_work_goes_on(lab):
-    first, second = filled(lab, 2, "slow", "", "", "")
-    drain = Drain(revoke=30.0)
-    run = Working(lab, Handler(lab, slow=9), settings=quick(), drain=drain)
-    lab.until(lambda: run.worker.stats().running == 2)
-    other = Working(lab, Handler(lab), name="b", settings=quick())
-    lab.until(lambda: run.worker._engine.departures.deadline)
-    lab.sleep(2)
-    expel(lab)
-    (drained,) = lab.until(lambda: run.told(events.WorkDrained))
-    assert (drained.running, drained.reason) == (2, "rebalance")
-    assert drained.seconds >= 2
-    assert run.worker._engine.departures.deadline is None
-    other.stop()
-    for tp in (first, second):
-        put(lab, tp, *["x"] * 3)
-    lab.until(lambda: committed(lab) == [7, 7])
-
-
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
 def test_a_drain_that_ends_with_the_membership_names_what_is_not_committed(
@@ -157,8 +137,10 @@ def test_a_drain_that_ends_with_the_membership_names_what_is_not_committed(
     expel(lab)
     lab.until(lambda: run.told(events.WorkDropped))
     (drained,) = run.told(events.WorkDrained)
+    assert (drained.running, drained.reason) == (2, "rebalance")
     assert drained.uncommitted == tuple(both)
     assert (drained.floorless, drained.severity) == ((), "warning")
+    assert run.worker._engine.departures.deadline is None
 
 
 @pytest.mark.contract("W6")

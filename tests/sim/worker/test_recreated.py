@@ -2,12 +2,11 @@
 
 import pytest
 
-from safeconsumer import DeadLetter, Retry, events
+from safeconsumer import events
 from safeconsumer.audit.results import Settings
 from safeconsumer.events import TopicRecreated
 from tests.harness.audit.telling import check, findings_of, read
 from tests.sim.playing import simulated
-from tests.sim.worker.test_letters import fails, letters, producer
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -105,30 +104,3 @@ def test_work_on_the_old_topic_commits_nothing_to_the_new_one(lab, executor, ord
     new = values(handler)
     assert sorted(set(new)) == [*range(25)]
     assert len(new) == 25
-
-
-@simulated(seeds=1, nightly=5)
-def test_a_letter_of_the_old_topic_completes_nothing_of_the_new_one(lab):
-    """Its answer comes when the new topic is read; the letter names where it failed."""
-    filled(lab, 1, "a", "b", "bad")
-    handler = Handler(lab, bad=fails)
-    run = Working(
-        lab,
-        handler,
-        retry=Retry(attempts=1),
-        dead_letter=DeadLetter(producer(lab), "dead", max_ratio=None),
-        settings=quick(metadata_max_age_ms=1000),
-    )
-    late = lab.cluster.fail("Produce", is_held=True)
-    lab.until(lambda: late.kept)
-    lab.sleep(3)  # an answer about metadata has named the topic since it was gained
-    lab.cluster.delete_topic("t")
-    filled(lab, 1, "bad", *(f"new{number}" for number in range(5)))
-    lab.sleep(5)
-    assert committed(lab)[0] in {None, 0}
-    late.end()
-    lab.until(lambda: committed(lab) == [6], 100.0)
-    run.stop()
-    assert values(handler) == [*range(5)]
-    places = [dict(one.headers)["dead-letter-offset"] for one in letters(lab)]
-    assert sorted(places) in ([b"0", b"2"], [b"0"])

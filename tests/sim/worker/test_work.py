@@ -11,7 +11,6 @@ from safeconsumer import (
     Breaker,
     Commit,
     Drain,
-    Limits,
     Pause,
     Reject,
     Retry,
@@ -20,7 +19,6 @@ from safeconsumer import (
     events,
 )
 from safeconsumer.errors import RecordFailedError, WorkerStateError
-from tests.sim.lab import play
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -122,26 +120,6 @@ def test_what_a_handler_binds_ends_with_its_call(lab, executor, batch):
     run.done(6)
     assert [before for before, _ in seen] == [0] * len(seen)
     assert len(seen) == (6 if batch is None else 3)
-
-
-def test_a_blocked_record_lets_other_partitions_go_on(lab):
-    one, other = lab.topic("t", 2)
-    put(lab, one, "", "bad", "")
-    put(lab, other, "", "", "")
-    run = Working(
-        lab,
-        Handler(lab, bad=ValueError),
-        on_exhausted="block",
-        retry=Retry(attempts=1),
-        limits=Limits(age=10),
-    )
-    run.done(4)
-    lab.sleep(11)
-    health = run.worker.healthy()
-    assert health.is_alive
-    assert "t:0 offset 1 failed for good" in str(health.reasons)
-    run.stop()
-    assert committed(lab) == [1, 3]
 
 
 @in_both
@@ -264,21 +242,6 @@ def test_a_finished_record_of_a_lost_partition_does_not_run(lab):
     stats = run.worker.stats()
     assert (stats.done, stats.running) == (100, dropped.running)
     run.stop(drain=False)
-
-
-@in_both
-def test_the_same_seed_is_the_same_work(executor):
-    """Pools, loops and all: every request comes at the same microsecond once more."""
-
-    def life(lab):
-        lab.topic("t", 3, records=10)
-        handler = Handler(lab, **{"3": 3, "7": 3})
-        run = Working(lab, handler, executor=executor)
-        lab.until(lambda: committed(lab) == [10] * 3)
-        run.stop()
-        return lab.history()
-
-    assert play(life, seed=7, preempt=0.02) == play(life, seed=7, preempt=0.02)
 
 
 def test_what_was_not_answered_yet_is_not_said_to_be_missing(lab):

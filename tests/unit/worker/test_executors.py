@@ -23,9 +23,9 @@ from safeconsumer.worker.executors import aio, processes
 from safeconsumer.worker.executors.serving import packed
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.tracebacks import CALLS
+from tests.harness.holds.lab import Clock
 from tests.harness.waiting import wait_for
-from tests.harness.worker.bench import EXECUTORS, bench
-from tests.unit.worker.test_hostile_handlers import TwoArgumentsError
+from tests.harness.worker.bench import EXECUTORS, TwoArgumentsError, bench, fitting
 
 ONCE = {"retry": Retry(attempts=1)}
 FROM_OUTSIDE = "from outside"
@@ -34,35 +34,6 @@ FROM_OUTSIDE = "from outside"
 def exhausted(made):
     """Return the offsets of records that failed for good."""
     return [one.offset for one in made.events if one.name == "record_exhausted"]
-
-
-@frozen
-class SharedClock:
-    """A clock of all processes, in the place of ``time``, that only a handler moves."""
-
-    path: Path
-
-    def monotonic(self):
-        return self.path.stat().st_mtime
-
-    def go_on(self, seconds):
-        now = self.monotonic() + seconds
-        os.utime(self.path, (now, now))
-
-
-@frozen
-class FailsSlowly:
-    """A handler that takes its time for one record, in vain."""
-
-    clock: SharedClock
-
-    def __call__(self, record, _context):
-        if record.offset == 2:
-            self.clock.go_on(0.6)
-            raise ValueError
-
-    async def wait(self, record, context):
-        self(record, context)
 
 
 def names_none(_records, _context):
@@ -88,19 +59,19 @@ def test_a_batch_failure_that_names_no_record_says_that_all_are_done(executor):
         assert (made.kept.done, made.decisions.retries, made.events) == (5, 0, [])
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_time_of_a_call_that_failed_is_no_other_records(
-    tmp_path, monkeypatch, executor
-):
-    clock = SharedClock(tmp_path / "clock")
-    clock.path.touch()
-    os.utime(clock.path, (0, 0))
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_the_time_of_a_call_that_failed_is_no_other_records(monkeypatch, executor):
+    clock = Clock()
     for module in (calls, aio):
-        monkeypatch.setattr(module, "time", clock)
-    handle = FailsSlowly(clock)
-    called = handle.wait if executor == "asyncio" else handle
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
+
+    def handle(record, _context):
+        if record.offset == 2:
+            clock.now += 0.6
+            raise ValueError
+
     how = {"order": Order.PARTITION, "lane_seconds": 1.0, **ONCE}
-    with bench(executor, called, count=1, **how) as made:
+    with bench(executor, fitting(executor, handle), count=1, **how) as made:
         made.finish(5)
         taken = made.decisions.durations.histogram()
     counted = dict(zip(BOUNDS, taken.counts, strict=False))

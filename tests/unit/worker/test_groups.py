@@ -136,12 +136,13 @@ def test_a_group_comes_back_from_a_process(make):
 
 def test_a_pause_from_a_process_knows_that_an_error_is_behind_it():
     """Its cause does not travel, so it is noted."""
-    pause = Pause(1.0)
+    pause = Pause(3.0, "all", "why")
     pause.__cause__ = OSError()
     for made, is_known in ((pause, True), (Pause(1.0), False)):
         parcel = packed(made)
         arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
         assert is_for_error(arrived) is is_known
+        assert arrived.args == made.args
 
 
 def test_a_group_for_a_pumps_batch_means_the_same():

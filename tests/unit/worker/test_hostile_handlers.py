@@ -6,13 +6,13 @@ from concurrent.futures import Future
 import pytest
 
 from safeconsumer.errors import HandlersCannotRunError
-from safeconsumer.worker import BatchFailure, RetryLater, StopWorker
+from safeconsumer.worker import BatchFailure, Pause, RetryLater, StopWorker
 from safeconsumer.worker.calls import Slot, broken, call_each, context_of
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import threads
 from safeconsumer.worker.lanes import Order
 from tests.harness.waiting import wait_for
-from tests.harness.worker.bench import EXECUTORS, bench
+from tests.harness.worker.bench import EXECUTORS, TwoArgumentsError, bench, fitting
 from tests.harness.worker.desk import Desk
 
 
@@ -34,13 +34,6 @@ class NotShownError(Exception):
         raise ValueError(message)
 
 
-class TwoArgumentsError(Exception):
-    """An exception that can be pickled and not made again."""
-
-    def __init__(self, one, _two):
-        super().__init__(one)
-
-
 def changed(error, **fields):
     for name, value in fields.items():
         setattr(error, name, value)
@@ -51,6 +44,8 @@ ERRORS = {
     "not shown": NotShownError,
     "two arguments": lambda: TwoArgumentsError(1, 2),
     "a delay that is none": lambda: changed(RetryLater(1.0), after="soon"),
+    "a pause that is none": lambda: changed(Pause(1.0), for_="soon"),
+    "a pause of a key that is none": lambda: changed(Pause(1.0, "key"), for_="soon"),
     "no index": lambda: BatchFailure({"0": ValueError()}),
     "no error": lambda: BatchFailure({0: "text"}),
     "an index not shown": lambda: BatchFailure({NotShownError(): ValueError()}),
@@ -68,20 +63,6 @@ class Raising:
     def __call__(self, _record, _context):
         error = ERRORS[self.what]()
         raise error
-
-
-class Awaiting:
-    """A coroutine function that does what a handler does."""
-
-    def __init__(self, handle):
-        self.handle = handle
-
-    async def __call__(self, *given):
-        return self.handle(*given)
-
-
-def fitting(executor, handle):
-    return Awaiting(handle) if executor == "asyncio" else handle
 
 
 # Processes take their time to start, and share what looks at a batch's answer.

@@ -12,10 +12,13 @@ from safeconsumer.worker import BatchFailure, Reject, Retry, partition
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.tracebacks import (
     CALLS,
+    CHAIN_BYTES,
     KeptErrors,
     chain,
     forget_locals,
     shorten_tracebacks,
+    shown,
+    stack,
 )
 from tests.harness.worker.bench import bench
 
@@ -34,11 +37,11 @@ def _fails():
     raise Reject(message)
 
 
-def alone():
+def alone(_record, _context):
     _fails()
 
 
-def as_cause():
+def as_cause(_record, _context):
     try:
         _fails()
     except Reject as error:
@@ -46,7 +49,7 @@ def as_cause():
         raise Reject(message) from error
 
 
-def as_context():
+def as_context(_record, _context):
     try:
         _fails()
     finally:
@@ -54,7 +57,7 @@ def as_context():
         raise Reject(message)
 
 
-def in_group():
+def in_group(_record, _context):
     try:
         _fails()
     except Reject as error:
@@ -64,9 +67,8 @@ def in_group():
 
 
 @pytest.fixture(autouse=True)
-def found():
+def _forget_locals_of_other_tests():
     LOCALS.clear()
-    return LOCALS
 
 
 def alive(collect):
@@ -88,20 +90,14 @@ def holding(letters):
     return sink
 
 
-@pytest.mark.contract("W1")
-@pytest.mark.parametrize("fail", [alone, as_cause, as_context, in_group])
-def test_letter_under_way_keeps_no_local_of_handler(fail, collect):
-    letters = []
-
-    def handle(_record, _context):
-        fail()
-
-    with bench("thread", handle, count=1, sink=holding(letters)) as made:
-        made.admit(1)
-        made.wait(lambda: letters, "its letter")
-        assert len(LOCALS) == 1
-        assert alive(collect) == []
-        assert "in _fails" in chain(letters[0].error)
+def each_of_batch(records, _context):
+    errors = {}
+    for at, _ in enumerate(records):
+        try:
+            _fails()
+        except Reject as error:
+            errors[at] = error
+    raise BatchFailure(errors)
 
 
 async def waits_and_fails():
@@ -128,35 +124,29 @@ async def in_a_task_group(_record, _context):
 
 
 @pytest.mark.contract("W1")
-@pytest.mark.parametrize("handle", [alone_as_coroutine, in_a_task, in_a_task_group])
-def test_letter_under_way_keeps_no_local_of_coroutine(handle, collect):
+@pytest.mark.parametrize(
+    ("executor", "handle", "batch"),
+    [
+        ("thread", alone, None),
+        ("thread", as_cause, None),
+        ("thread", as_context, None),
+        ("thread", in_group, None),
+        ("thread", each_of_batch, 3),
+        ("asyncio", alone_as_coroutine, None),
+        ("asyncio", in_a_task, None),
+        ("asyncio", in_a_task_group, None),
+    ],
+)
+def test_letter_under_way_keeps_no_local_of_handler(executor, handle, batch, collect):
     letters = []
-    with bench("asyncio", handle, count=1, sink=holding(letters)) as made:
-        made.admit(1)
+    options = {"count": 1, "batch": batch, "sink": holding(letters)}
+    with bench(executor, handle, **options) as made:
+        made.admit(batch or 1)
         made.wait(lambda: letters, "its letter")
         assert LOCALS
         assert alive(collect) == []
-        assert "in waits_and_fails" in chain(letters[0].error)
-
-
-@pytest.mark.contract("W1")
-def test_failed_record_behind_letter_keeps_no_local_of_handler(collect):
-    letters = []
-
-    def handle(records, _context):
-        errors = {}
-        for at, _ in enumerate(records):
-            try:
-                _fails()
-            except Reject as error:
-                errors[at] = error
-        raise BatchFailure(errors)
-
-    with bench("thread", handle, count=1, batch=3, sink=holding(letters)) as made:
-        made.admit(3)
-        made.wait(lambda: letters, "the first letter")
-        assert len(LOCALS) == 3
-        assert alive(collect) == []
+        name = "_fails" if executor == "thread" else "waits_and_fails"
+        assert f"in {name}" in chain(letters[0].error)
 
 
 def fail_first(record, _context):
@@ -431,3 +421,31 @@ def test_coroutine_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
         return await task
 
     assert asyncio.run(play()) == "goes on"
+
+
+def test_what_is_shown_of_an_error_is_cut():
+    """The beginning of a message, both ends of a chain, the end of a stack."""
+    with pytest.raises(ValueError, match="\u20ac") as raised:
+        raise ValueError("\u20ac" * 100_000)
+    error = raised.value
+    error.add_note("n" * 100_000)
+    assert len(shown(error).encode()) <= 2_048
+    assert len(chain(error).encode()) <= CHAIN_BYTES + 10
+    assert len(stack(error).encode()) <= 4_096
+
+
+def test_a_stack_is_told_where_python_cannot_format_it(monkeypatch):
+    """Several handlers that raise at once can make it fail, before Python 3.13."""
+
+    def confused(*_, **__):
+        message = "AST constructor recursion depth mismatch"
+        raise SystemError(message)
+
+    with pytest.raises(ValueError, match="bad") as raised:
+        int("bad")
+    monkeypatch.setattr("traceback.format_tb", confused)
+    monkeypatch.setattr("traceback.format_exception", confused)
+    where = f"in {test_a_stack_is_told_where_python_cannot_format_it.__name__}"
+    assert stack(raised.value).endswith(where)
+    assert where in chain(raised.value)
+    assert "ValueError" in chain(raised.value)

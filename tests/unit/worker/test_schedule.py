@@ -3,8 +3,17 @@
 import weakref
 
 import pytest
+from kafka.structs import TopicPartition
 
-from safeconsumer.worker import BatchFailure, Reject, Retry, RetryLater, StopWorker
+from safeconsumer.holds.view import covers
+from safeconsumer.worker import (
+    BatchFailure,
+    Reject,
+    Retry,
+    RetryLater,
+    StopWorker,
+    calls,
+)
 from safeconsumer.worker.calls import (
     Slot,
     all_done,
@@ -12,8 +21,12 @@ from safeconsumer.worker.calls import (
     call_each,
     context_of,
 )
+from safeconsumer.worker.durations import BOUNDS
+from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.tasks import Outcome
+from safeconsumer.worker.watermarks import Load
+from tests.harness.holds.lab import assign_to
 from tests.harness.worker.desk import KINDS, TP, Desk, done_by
 
 
@@ -70,15 +83,6 @@ def test_each_answer_of_a_batch_is_heeded(order):
     assert not desk.epoch.failed
 
 
-def test_a_batch_that_rejects_each_is_given_up_whole():
-    """W7: however many there are, and none is handled again."""
-    desk = Desk(
-        Order.PARTITION, is_batch=True, quantum=2000, on_exhausted="skip", records=2000
-    )
-    _partly(desk, dict.fromkeys(range(2000), Reject("planted")))
-    assert (desk.work(), desk.decisions.skipped) == ([], 2000)
-
-
 def test_an_error_for_some_of_a_batch_is_about_these_alone():
     """W7: those that a pump's program has answered for already are not among them."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
@@ -130,54 +134,6 @@ def test_letters_of_one_batch_go_in_order():
         assert desk.decisions.queue.claim() == []
         assert done_by(desk.decisions, [task]) == [offset]
     assert (desk.decisions.dead_letters, desk.kept.records) == (2, 0)
-
-
-@pytest.mark.parametrize("order", [Order.PARTITION, Order.KEY])
-def test_a_regained_partition_waits_for_what_still_runs_of_it(order):
-    """W3: of the same key, or of all of it; the rest goes on. By however many losses."""
-    desk = Desk(order, quantum=1, records=6)
-    (old,) = desk.decisions.queue.claim()
-    same = [0, 3] if order is Order.KEY else [0, 1, 2, 3, 4, 5]
-    others = sorted(set(range(6)) - set(same))
-    for _ in range(2):
-        desk.regain()
-        desk.admit(6)
-        assert desk.work() == others
-    desk.decisions.complete([all_done(old, 0.0)])
-    assert desk.work() == same
-    assert not desk.kept.records
-
-
-def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for():
-    """W3: each key of it, also behind others that may go on together."""
-    desk = Desk(Order.KEY, key=lambda record: record.offset)
-    desk.epoch.pace = 1e-6
-    desk.admit(4)
-    (old,) = desk.decisions.queue.claim()
-    assert len(old.keys) == 4
-    desk.regain()
-    desk.epoch.pace = 1e-6
-    desk.admit(6)
-    assert desk.work() == [4, 5]
-    desk.decisions.complete([Outcome(task=old, left=old.indexes)])
-    assert desk.work() == [0, 1, 2, 3]
-    assert not desk.kept.left_behind
-
-
-def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost():
-    """Whoever owns the partition by now does it."""
-    desk = Desk(Order.PARTITION)
-    desk.epoch.pace = 1e-6
-    desk.admit(3)
-    (task,) = desk.decisions.queue.claim()
-    seen = []
-
-    def handle(record, _context):
-        seen.append(record.offset)
-        desk.regain()
-
-    outcome = call_each(handle, task, Slot(), context_of(task, lambda: None), 60.0)
-    assert (seen, list(outcome.left)) == ([0], [1, 2])
 
 
 def _sizes(desk):
@@ -367,20 +323,6 @@ def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
     assert not queue._asleep
 
 
-@pytest.mark.parametrize("order", Order)
-def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order, collect):
-    """W1: it has its task, which has the ended ownership; that keeps nothing."""
-    desk = Desk(order, quantum=2, records=10)
-    tasks = desk.decisions.queue.claim()
-    behind = [weakref.ref(one) for one in desk.admit(10)]
-    desk.regain()
-    desk.pass_time(0.1)
-    collect()
-    assert tasks
-    assert tasks[0].epoch.is_closed
-    assert not [one for one in behind if one() is not None]
-
-
 @pytest.mark.parametrize("is_full", [True, False])
 def test_a_batch_that_is_held_waits_in_its_place(*, is_full):
     """W10: also one whose time comes meanwhile."""
@@ -439,3 +381,132 @@ def test_records_that_failed_together_are_handed_out_one_by_one():
         (again,) = desk.decisions.queue.claim()
         assert done_by(desk.decisions, [again]) == [offset]
     assert desk.work() == [4]
+
+
+# Which records of a partition make room for another's
+
+
+@pytest.mark.parametrize("error", [RetryLater(60.0), ValueError()])
+@pytest.mark.parametrize("order", list(Order))
+def test_what_was_begun_is_kept_with_all_before_it(order, error):
+    """One that waits for its time, and one that has failed, whoever needs the room."""
+    desk = Desk(order, quantum=1, records=10)
+    *_, last = [task for _ in range(3) for task in desk.decisions.queue.claim()]
+    record = last.record(0)
+    failed, left = [(last.indexes[0], error)], last.indexes[1:]
+    desk.decisions.complete([Outcome(task=last, failed=failed, left=left)])
+    if not isinstance(error, RetryLater):
+        desk.pass_time(30.0)  # its time has come, and it is its second attempt
+    offset = desk.kept.give_back(desk.epoch, Load(), 1)
+    assert offset == record.offset + 1
+    assert desk.epoch.records == desk.kept.records == offset
+    assert desk.epoch.progress.next_offset == offset
+
+
+def test_what_waits_for_a_handler_of_before_is_not_begun():
+    """A regained partition waits for one that hangs: all of it can be fetched again."""
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=20, records=1)
+    assert desk.decisions.queue.claim()
+    desk.regain()
+    for count in (9, 91):
+        desk.admit(count)
+    assert desk.decisions.queue.claim() == []
+    assert desk.kept.give_back(desk.epoch, Load(5, 10**9), 20) == 5
+
+
+def test_a_partition_whose_shared_lane_is_empty_still_works():
+    """Unordered, while others of its tasks are out: it does not starve."""
+    desk = Desk(Order.UNORDERED, quantum=1, records=3)
+    (one,), _, _ = (desk.decisions.queue.claim() for _ in range(3))
+    desk.decisions.complete([all_done(one, 0.001)])
+    assert not desk.decisions.is_starving(desk.epoch)
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_records_that_came_back_and_are_forgotten_are_handed_out_when_fetched_again(
+    order,
+):
+    """They were handed out under a hold, say, and nothing of them was begun."""
+    desk = Desk(order, quantum=4, records=10)
+    tasks = desk.decisions.queue.claim()
+    desk.decisions.complete([Outcome(task=one, left=one.indexes) for one in tasks])
+    desk._next = desk.kept.give_back(desk.epoch, Load(0, 10**9), 1)
+    assert desk._next == 0
+    # A log that was compacted meanwhile has fewer records than were forgotten.
+    desk.admit(1)
+    assert desk.work() == [0]
+
+
+# How a hand-over is counted, and what a place says of it
+
+
+class Watched(Slot):
+    """A place that notes what stands in it the moment its task does."""
+
+    def __init__(self):
+        self.seen = []
+        super().__init__()
+        self.index, self.began = 99, -1.0  # what the last one was at
+
+    def __setattr__(self, name, value):
+        if name == "task" and value is not None:
+            self.seen.append((self.index, self.began))
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("is_batch", [False, True], ids=["one by one", "batch"])
+def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(*, is_batch):
+    """W8: another thread looks at the task first, and at index and time for it."""
+    desk = Desk(Order.PARTITION, records=3)
+    (task,) = desk.decisions.queue.claim()
+    slot, context = Watched(), context_of(task, lambda: None)
+    if is_batch:
+        calls.call_batch(lambda _r, _c: None, task, slot, context)
+    else:
+        call_each(lambda _r, _c: None, task, slot, context, 1.0)
+    ((index, began),) = slot.seen
+    assert index == task.indexes[0]
+    assert began > 0
+
+
+@pytest.mark.parametrize(
+    "error", [RetryLater(2.0), ValueError(), BatchFailure({1: RetryLater(2.0)})]
+)
+def test_a_batch_that_fails_counts_once_for_each_of_its_records(error):
+    """With their mean, also where only one of them has failed."""
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
+    (task,) = desk.decisions.queue.claim()
+    desk.decisions.complete([batch_failed(task, error, 2.0)])
+    taken = desk.decisions.durations.histogram()
+    counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
+    assert taken.total == pytest.approx(2.0)
+    assert {bound: n for bound, n in counted.items() if n} == {0.5: 4}
+
+
+def test_records_of_one_partition_ask_about_no_other(monkeypatch):
+    """With a thousand of them, each poll would ask a million times."""
+    desk = Desk(Order.PARTITION)
+    others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
+    assign_to(desk.ledger, [TP, *others])
+    for tp in others:
+        desk.kept.open(tp, 1, 0, 0)
+    desk.admit(1)
+    asked = []
+
+    def tell(view, tp):
+        asked.append(tp)
+        return covers(view, tp)
+
+    monkeypatch.setattr("safeconsumer.worker.queue.covers", tell)
+    desk.admit(1)
+    assert asked == [TP]
+
+
+def test_only_the_record_that_a_handler_is_at_is_said_to_run():
+    """What was handed over behind it waits."""
+    desk = Desk(Order.PARTITION, lane_seconds=1.0, records=4)
+    (task,) = desk.decisions.queue.claim()
+    slot = Slot()
+    slot.task, slot.index = task, 1
+    assert at_work([slot], is_batch=False) == {TP: [1]}
+    assert place(task, 2) == "orders:0 offset 2"

@@ -85,6 +85,11 @@ def letter(_record, _failure):
     """Do nothing."""
 
 
+def with_config(**config):
+    """Return a producer that is made with these settings."""
+    return SimpleNamespace(send=handle, config=config)
+
+
 NAN = float("nan")
 SENDS = SimpleNamespace(send=handle)
 CONFIG = {"group_id": "g", "enable_auto_commit": False}
@@ -130,6 +135,7 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"on_exhausted": "drop"}, "on_exhausted"),
         ({}, {"dead_letter": "topic"}, "dead_letter=DeadLetter.KafkaProducer"),
         ({}, {"dead_letter": only_one}, "called with .record, failure."),
+        ({}, {"dead_letter": handle_async}, "is a coroutine function"),
         ({}, {"dead_letter": DeadLetter}, "the class DeadLetter"),
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
         ({"key_deserializer": handle}, {}, "called with .data."),
@@ -217,6 +223,15 @@ def test_a_pump_refuses_the_same(config, settings, said):
         (DeadLetter, {"producer": SENDS, "topic": "t", "sample": 0}),
         (DeadLetter, {"producer": KafkaProducer, "topic": "t"}),
         (DeadLetter, {"producer": SimpleNamespace(send=handle_async), "topic": "t"}),
+        *(
+            (DeadLetter, {"producer": with_config(**config), "topic": "t"})
+            for config in (
+                {"key_serializer": str.encode},
+                {"value_serializer": bytes.hex},
+                {"acks": 0},
+                {"transactional_id": "dead"},
+            )
+        ),
     ],
 )
 def test_impossible_options_are_refused(kind, settings):
