@@ -44,8 +44,7 @@ def run(lab, executor, recording):
 
 
 @pytest.mark.contract("W7")
-def test_a_dead_letter_completes_its_record(lab, run, recording):
-    """W7: with where it stood and why, and at once for a rejected record."""
+def test_dead_letter_completes_its_record(lab, run, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "fail", "reject", ""]}, key=lambda n: b"k%d" % n)
     dead = lab.other_topic()
@@ -76,10 +75,7 @@ def read_all(lab, topic, count):
     return got
 
 
-def test_a_handler_that_stands_still_is_named_with_its_stack(
-    lab, run, executor, recording
-):
-    """Where the handler itself stands, in whatever thread or coroutine it is."""
+def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: ["until=go"]})
     running = run(limits=Limits(age=0.2), drain=Drain(shutdown=0.1))
@@ -121,8 +117,7 @@ class Gate:
 
 
 @pytest.mark.contract("W1", "W9")
-def test_what_is_held_is_bounded_and_named(lab):
-    """W1, W9: with stuck handlers it stops at the limit, by a hold of its own."""
+def test_kept_records_are_bounded_and_the_hold_is_named(lab):
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 200, 1: ["v"] * 200})
     gate = Gate()
@@ -149,8 +144,8 @@ def test_what_is_held_is_bounded_and_named(lab):
 
 
 @pytest.mark.contract("W2")
-def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab):
-    """W2: it keeps its generation for longer than a stock member that does not poll."""
+def test_handler_slower_than_max_poll_interval_evicts_nobody(lab):
+    """A stock member that does not poll is evicted meanwhile."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     gate = Gate()
@@ -178,8 +173,7 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab):
     assert lab.committed() == {0: 1}
 
 
-def test_a_signal_drains_it(lab):
-    """As in ``run()``, and the handlers from before are put back."""
+def test_signal_drains_a_served_worker(lab):
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 3})
     before = signal.getsignal(signal.SIGTERM)
@@ -200,8 +194,7 @@ def test_a_signal_drains_it(lab):
     assert lab.committed() == {0: 3}
 
 
-def test_a_signal_handler_stops_it(lab):
-    """W8: in the middle of waiting for a batch too."""
+def test_signal_handler_stops_a_waiting_pump(lab):
     lab.new_topic(partitions=1)
     consumer = lab.consumer()
     pump = Pump(consumer)
@@ -224,8 +217,7 @@ def test_a_signal_handler_stops_it(lab):
     assert not [one for one in threading.enumerate() if one.name == "safeconsumer-pump"]
 
 
-def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab):
-    """Nothing has begun, the handlers are those from before, and it can still run."""
+def test_signals_that_cannot_be_taken_leave_the_worker_new(lab):
     lab.new_topic(partitions=1)
     worker = Worker(lab.consumer(), Gate())
     before = signal.getsignal(signal.SIGTERM)
@@ -238,8 +230,7 @@ def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab):
 
 
 @pytest.mark.contract("W11")
-def test_a_handler_pauses_its_topic(lab, recording, run):
-    """W11: wherever it runs, for its time; its record comes first then, as if it were new."""
+def test_handler_pauses_its_topic(lab, recording, run):
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["pause=0.5", *[""] * 10]})
     running = run()
@@ -252,8 +243,7 @@ def test_a_handler_pauses_its_topic(lab, recording, run):
 
 
 @pytest.mark.contract("W12")
-def test_an_idle_ownership_is_committed(lab):
-    """W12: before any record has come, so that even a kill passes nothing over."""
+def test_idle_ownership_is_committed(lab):
     lab.new_topic(partitions=3)
     lab.produce({0: ["before"] * 4, 1: ["before"] * 2})
     running = lab.run(Gate(), lab.consumer(auto_offset_reset="latest"))

@@ -79,8 +79,7 @@ def _key(number):
 
 @pytest.mark.contract("W3", "W4", "W5", "W10")
 @pytest.mark.parametrize("policy", ["dead_letter", "skip"])
-def test_processes_under_holds_are_clean(lab, journals, tmp_path, policy):
-    """W3 to W5, W7, W10: once a hold is in force no other record begins."""
+def test_audit_finds_nothing_in_processes_under_holds(lab, journals, tmp_path, policy):
     count = journals.produce(["", "fail", "fail=1", "reject", "later=0.02"] * 16)
     running = journals.run(Recording(tmp_path), **journals.ending(policy))
     for part in range(5):
@@ -98,8 +97,9 @@ def test_processes_under_holds_are_clean(lab, journals, tmp_path, policy):
 
 @pytest.mark.contract("W4", "W6", "W7")
 @pytest.mark.parametrize("protocol", list(ASSIGNORS))
-def test_workers_that_come_and_go_are_clean(lab, journals, tmp_path, protocol):
-    """W4, W6, W7: one joins, one is stopped with handlers at work, and another goes on."""
+def test_audit_finds_nothing_in_workers_with_processes_that_come_and_go(
+    lab, journals, tmp_path, protocol
+):
     values = ["fail", "", "reject", "later=0.02", "", "fail=1", "", ""] * 20
     count = journals.produce(values)
     options = {
@@ -127,8 +127,7 @@ def test_workers_that_come_and_go_are_clean(lab, journals, tmp_path, protocol):
     assert journals.broken() == set()
 
 
-def test_what_a_process_took_with_it(lab, journals, tmp_path):
-    """W5, W7: the record that it dies with comes again, before those behind it."""
+def test_record_of_a_killed_process_comes_again_first(lab, journals, tmp_path):
     count = journals.produce([*[""] * 30, "kill", *[""] * 9])
     running = journals.run(Recording(tmp_path), order="partition")
     running.wait_done(count)

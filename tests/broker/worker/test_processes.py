@@ -61,7 +61,7 @@ def stops(_record, _context):
     [(keeps_the_interpreter, True), (takes_the_signal, False), (stops, False)],
 )
 def test_no_handler_outlives_its_limit(handler, has_stack):
-    """W7: if the signal does not end its process, it is killed a second later."""
+    """If the signal does not end its process, it is killed a second later."""
     with bench("process", handler, count=1, timeout=0.3, **QUICK_ONCE) as made:
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
@@ -82,8 +82,7 @@ def goes_deep(_record, _context):
     wait(90)
 
 
-def test_a_stack_that_is_too_long_for_its_pipe_keeps_no_process_alive():
-    """W7: what is too much of it is left out."""
+def test_stack_larger_than_its_pipe_keeps_no_process_alive():
     with bench("process", goes_deep, count=1, timeout=1.0, **QUICK_ONCE) as made:
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
@@ -123,7 +122,7 @@ def kill_the_fork_server():
 
 @pytest.mark.contract("W3")
 def test_a_killed_fork_server_ends_no_process(tmp_path):
-    """W3: the record that one is at goes on there, and the next ones after it."""
+    """The record in a living process is finished there."""
     handle = KeepsALock(tmp_path)
     with bench("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(3)
@@ -146,7 +145,7 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
 
 @pytest.mark.contract("W8")
 def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
-    """W8: though ``multiprocessing`` says that it has ended."""
+    """``multiprocessing`` reports this process as ended."""
     handle = KeepsALock(tmp_path)
     with bench("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
@@ -194,8 +193,7 @@ class NotingHandler:
         self.lifespan.note(context.state)
 
 
-def test_each_process_has_its_own(tmp_path):
-    """Also one that takes the place of another."""
+def test_each_process_has_its_own_lifespan(tmp_path):
     lifespan = Noting(tmp_path)
     handle = NotingHandler(lifespan)
     with bench("process", handle, count=1, lifespan=lifespan) as made:
@@ -233,8 +231,8 @@ def handle(_record, _context):
 
 
 @pytest.mark.parametrize("lifespan", [cannot_be_entered, leaves_the_process])
-def test_one_that_cannot_be_entered_ends_run(lab, lifespan):
-    """With a typed error that says why; no record is blamed, none is passed over."""
+def test_lifespan_that_cannot_be_entered_ends_run(lab, lifespan):
+    """No record is blamed, and none is passed over."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(
@@ -255,8 +253,7 @@ def cannot_be_left():
     raise ConnectionError(message)
 
 
-def test_one_that_cannot_be_left_ends_run(lab):
-    """With the same typed error as in threads, once all was done and committed."""
+def test_lifespan_that_cannot_be_left_ends_run(lab):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(handle, executor="process", lifespan=cannot_be_left)
@@ -280,8 +277,7 @@ class Entering(Noting):
         yield "never"
 
 
-def test_a_worker_can_be_stopped_while_a_process_enters_it(lab, tmp_path):
-    """W8; it is not left over, and no handler was given up: none had begun."""
+def test_stop_while_a_process_enters_its_lifespan_gives_up_no_handler(lab, tmp_path):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     before = set(multiprocessing.active_children())
@@ -317,8 +313,7 @@ class NotLoadable:
     def __call__(self, _record, _context): ...
 
 
-def test_a_process_that_does_not_start(lab):
-    """The worker stops, and says what to look at."""
+def test_process_that_does_not_start_stops_the_worker(lab):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(NotLoadable(), executor="process", concurrency=1, **SKIP)
@@ -329,8 +324,7 @@ def test_a_process_that_does_not_start(lab):
 
 
 @pytest.mark.contract("W10")
-def test_a_hold_that_comes_in_a_call_lets_no_other_begin(lab, recording):
-    """W10: of quick records, too, which could be handed over together."""
+def test_hold_during_a_call_lets_no_other_begin(lab, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: [*[""] * 50, "touch=here;until=go", *[""] * 20]})
     tp = TopicPartition(lab.topic, 0)
@@ -348,8 +342,7 @@ def test_a_hold_that_comes_in_a_call_lets_no_other_begin(lab, recording):
 
 
 @pytest.mark.contract("W8")
-def test_a_sigterm_for_all_processes_at_once(lab, recording):
-    """W8: as systemd sends it: what the processes are at is finished, as in a drain."""
+def test_sigterm_to_all_processes_drains_the_worker(lab, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "until=go"]})
     before = set(multiprocessing.active_children())
@@ -381,7 +374,6 @@ if __name__ == "__main__":
 
 
 def test_processes_keep_no_program_from_its_end(tmp_path):
-    """Also one that ends without having stopped its worker."""
     script = tmp_path / "program.py"
     script.write_text(EXIT)
     root = str(Path(__file__).parents[3])
@@ -395,8 +387,8 @@ def test_processes_keep_no_program_from_its_end(tmp_path):
     assert done.returncode == 0
 
 
-def test_a_fork_of_the_program_that_ends_leaves_the_processes_alone(tmp_path):
-    """W7: it runs the exit handlers that it has inherited, and kills nobody."""
+def test_ending_fork_of_the_program_kills_no_process(tmp_path):
+    """A fork runs the exit handlers that it has inherited."""
     handle = KeepsALock(tmp_path)
     with bench("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
@@ -425,8 +417,8 @@ class LeavesAFork:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_is_dead_although_its_fork_lives(tmp_path):
-    """W7: its record has failed at once, though the fork holds the ends of its pipes."""
+def test_killed_process_is_noticed_although_its_fork_lives(tmp_path):
+    """The fork keeps the ends of its pipes open."""
     try:
         with bench("process", LeavesAFork(tmp_path), count=1, **QUICK_ONCE) as made:
             made.finish(3)
@@ -444,8 +436,7 @@ class LargeRecord(Record):
     load: bytes = bytes(4_000_000)
 
 
-def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path):
-    """W2: handing over to it ends at once, and another process takes the records."""
+def test_killed_idle_process_is_noticed_although_its_fork_lives(tmp_path):
     handler = LeavesAFork(tmp_path, dies=False)
     try:
         with bench("process", handler, count=1) as made:

@@ -157,8 +157,8 @@ def handler_for(place):
 # ------------------------------------------------------------ what a span says
 
 
-def test_a_span_says_what_the_conventions_name(lab, spans):
-    """Kind, name, attributes, schema, a link to who sent it; the key is told nowhere."""
+def test_span_has_the_attributes_of_the_conventions(lab, spans):
+    """The key is in no attribute."""
     handled(lab, nothing, {"one": FULL}, trace=spans.tracing())
     span = spans.one
     assert (span.name, span.kind) == (f"process {lab.topic}", SpanKind.CONSUMER)
@@ -186,8 +186,7 @@ def test_a_span_says_what_the_conventions_name(lab, spans):
 
 @pytest.mark.parametrize("sent", [SENT, NOT_SAMPLED])
 @pytest.mark.parametrize("parent", [False, True])
-def test_the_record_is_the_parent_by_option(spans, sent, parent):
-    """Then the attempt is part of its sender's trace, and sampled as it is; a link is not."""
+def test_record_is_the_parent_by_option(spans, sent, parent):
     headers = {"traceparent": sent.encode(), "tracestate": b"vendor=1"}
     here, _ = spans.attempt(parent=parent, **headers)
     assert (here.trace_id == TRACE_ID) is parent
@@ -201,8 +200,7 @@ def test_the_record_is_the_parent_by_option(spans, sent, parent):
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00", SENT.encode()[:-2]])
 @pytest.mark.parametrize("parent", [False, True])
-def test_a_damaged_context_is_none(spans, damaged, parent):
-    """The record is handled, in a trace of its own without a link."""
+def test_damaged_context_gives_no_parent_and_no_link(spans, damaged, parent):
     spans.attempt(parent=parent, traceparent=damaged, baggage=b"\xff%;=,=")
     assert (spans.one.parent, spans.one.links) == (None, ())
 
@@ -237,8 +235,8 @@ LATER = RetryLater(0.01)
         (BatchFailure({}), None, None),
     ],
 )
-def test_a_span_says_what_became_of_its_attempt(spans, error, asked, kind):
-    """What a handler asks for is no error; what is one is told with its class, and cut."""
+def test_span_reports_the_outcome_of_its_attempt(spans, error, asked, kind):
+    """A request of the handler is no error."""
     batch = 2 if isinstance(error, BatchFailure) else None
     _, attributes = spans.attempt(error, batch=batch)
     assert attributes.get("safeconsumer.asked") == asked
@@ -251,8 +249,7 @@ def test_a_span_says_what_became_of_its_attempt(spans, error, asked, kind):
         assert len(str(said["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
 
 
-def test_a_batch_is_one_span_with_links(lab, spans):
-    """One for each record that says where it came from, and how many records there are."""
+def test_batch_is_one_span_with_links(lab, spans):
     calls = []
 
     def handle(records, _context):
@@ -282,7 +279,6 @@ def test_a_batch_is_one_span_with_links(lab, spans):
 
 
 def test_each_attempt_is_a_span(lab, spans, place):
-    """One that failed says so, wherever it ran; one that asks for later is no error."""
     how = {"executor": place, "concurrency": 1, "trace": spans.tracing()}
     headers = {"bad": LINKED, "later": LINKED}
     handled(lab, handler_for(place), headers, **how, retry=TWICE)
@@ -323,10 +319,9 @@ def blocks(_record, _context):
         (nothing, "thread", "DeserializationError"),
     ],
 )
-def test_what_is_not_the_handlers_own_end_is_in_its_span(
+def test_timeout_and_deserializer_errors_are_in_the_span(
     lab, spans, handle, place, ended
 ):
-    """A limit, by which its process is killed; a deserializer before it."""
     reading = {"value_deserializer": int} if ended == "DeserializationError" else {}
     how = {"executor": place, "handler_timeout": None if reading else 0.2}
     how["trace"] = spans.tracing()
@@ -355,8 +350,7 @@ async def tell_async(record, context):
     await asyncio.create_task(told())
 
 
-def test_the_span_is_current_in_the_handler(lab, spans, place):
-    """Wherever it runs, with the baggage of its own record, and of no other."""
+def test_span_is_current_in_the_handler(lab, spans, place):
     failed = []
 
     def sink(_record, failure):
@@ -374,8 +368,8 @@ def test_the_span_is_current_in_the_handler(lab, spans, place):
     ]
 
 
-def test_who_awaits_the_worker_is_no_parent(lab, spans):
-    """``serve()`` has its caller's context, for days: its span is not all records'."""
+def test_caller_of_serve_is_no_parent(lab, spans):
+    """``serve()`` has its caller's context for days."""
     lab.new_topic(partitions=1)
     send(lab, "one", {})
     seen = []
@@ -425,8 +419,7 @@ def buried(lab, **settings):
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize("has_sdk", [True, False])
-def test_a_letter_keeps_its_records_context(lab, spans, has_sdk):
-    """Whole: the span of an attempt is found by where the letter says it comes from."""
+def test_dead_letter_keeps_the_context_of_its_record(lab, spans, has_sdk):
     _, letter = buried(lab, trace=spans.tracing() if has_sdk else True)
     assert contexts_of(letter) == [SENT]
     assert contexts_of(letter, "tracestate") == ["vendor=1"]
@@ -442,8 +435,7 @@ def test_a_letter_keeps_its_records_context(lab, spans, has_sdk):
 # ------------------------------------------------------------ off, and out of order
 
 
-def test_a_processor_that_raises_is_nobodys_failure(lab):
-    """Records are handled; what failed is counted and logged once."""
+def test_span_processor_that_raises_fails_no_record(lab):
     spans = Spans()
 
     class Broken(SpanProcessor):
@@ -483,8 +475,7 @@ def propagating(house):
         propagate.set_global_textmap(before)
 
 
-def test_a_context_that_cannot_be_written_is_no_records_fault(lab, spans):
-    """Its handler is called, once; its letter keeps the record's headers."""
+def test_context_that_cannot_be_written_fails_no_record(lab, spans):
     with propagating(House()):
         worker, letter = buried(lab, trace=spans.tracing(), executor="process")
     assert spans.one.status.status_code is StatusCode.ERROR
@@ -492,8 +483,7 @@ def test_a_context_that_cannot_be_written_is_no_records_fault(lab, spans):
     assert worker.hook_failures["trace"] == 1
 
 
-def test_off_nothing_of_opentelemetry_is_imported():
-    """Nor where it is installed."""
+def test_opentelemetry_is_not_imported_without_trace():
     program = "import sys, safeconsumer.worker; print('opentelemetry' in sys.modules)"
     done = subprocess.run(  # noqa: S603 - ours
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -501,8 +491,7 @@ def test_off_nothing_of_opentelemetry_is_imported():
     assert done.stdout.strip() == "False"
 
 
-def test_without_the_extra_it_is_named(lab, monkeypatch):
-    """Before anything begins, with the line that installs it."""
+def test_missing_extra_is_named(lab, monkeypatch):
     lab.new_topic(partitions=1)
     import_again(monkeypatch, "safeconsumer.worker", "tracing")
     for name in ("opentelemetry", "opentelemetry.trace"):

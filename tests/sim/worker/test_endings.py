@@ -86,7 +86,7 @@ def test_stop_is_bounded_when_a_handler_hangs(lab, executor):
 @pytest.mark.contract("W8")
 @pytest.mark.parametrize("fault", ["down", "freeze", "silent", "silent, controlled"])
 def test_stop_is_bounded_without_a_broker(lab, fault):
-    """W8: it takes 2 s beyond the drain, with ``control=`` too, and whatever hangs."""
+    """A stop takes 2 s beyond the drain, with ``control=`` too."""
     one, other = lab.topic("t", 2)
     put(lab, one, *[""] * 10)
     put(lab, other, "hangs", "")
@@ -121,8 +121,7 @@ def without_an_answer(lab, **options):
 
 
 @pytest.mark.contract("W8")
-def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab):
-    """W8: the drain and 2 s are all that a stop takes."""
+def test_commit_that_a_rebalance_waits_for_counts_as_drain(lab):
     drain, commit = Drain(shutdown=0.5), Commit(every=1000.0)
     run = without_an_answer(lab, drain=drain, commit=commit)
     assert ending(lab, run) <= 2.5
@@ -130,8 +129,7 @@ def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab):
 
 
 @pytest.mark.contract("W6")
-def test_a_commit_without_an_answer_holds_up_a_rebalance_no_longer_than_said(lab):
-    """No more than 1 s."""
+def test_commit_without_an_answer_delays_a_rebalance_by_a_second(lab):
     run = without_an_answer(lab, commit=Commit(every=1000.0))
     lab.sleep(2)
     assert run.worker.healthy().is_alive
@@ -139,7 +137,6 @@ def test_a_commit_without_an_answer_holds_up_a_rebalance_no_longer_than_said(lab
 
 
 def test_a_manual_assignment_is_committed_at_the_end(lab):
-    """W8, W12: it has no generation and never loses it; its floor is committed as well."""
     one, other = lab.topic("t", 2, records=5)
     reading = consumer(lab, auto_offset_reset="latest")
     reading.assign([one, other])
@@ -151,7 +148,7 @@ def test_a_manual_assignment_is_committed_at_the_end(lab):
     assert committed(lab) == [7, 5]
 
 
-def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab):
+def test_worker_stopped_before_it_began_joins_no_group(lab):
     lab.topic("t", 1, records=1)
     handler = Handler(lab)
     worker = Worker(consumer(lab, "t"), handler)
@@ -163,7 +160,7 @@ def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("done", [1, 2])
-def test_what_is_lost_is_committed_only_if_it_was_before(lab, done):
+def test_report_after_a_loss_is_committed_only_if_all_was_before(lab, done):
     filled(lab, 1, "", *["late"] * (done - 1))
     run = Working(
         lab, Handler(lab, late=1.0), commit=Commit(every=0.2 if done == 1 else 60.0)
@@ -180,7 +177,7 @@ def test_what_is_lost_is_committed_only_if_it_was_before(lab, done):
 
 @pytest.mark.parametrize("seconds", [60.0, 0.5])
 def test_handlers_of_a_lost_ownership_are_waited_for(lab, seconds):
-    """W8: they are said to run; the lifespan is left after them, or they are given up."""
+    """The lifespan is left after them, or they are given up."""
     filled(lab, 1, "slow")
     order = []
 
@@ -218,7 +215,7 @@ def planted(*_, **__):
     raise PlantedError
 
 
-def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab):
+def test_last_commit_that_raises_ends_the_worker(lab):
     lab.topic("t", 1, records=1)
     run = Working(lab, Handler(lab), commit=RARELY)
     run.done(1)
@@ -230,8 +227,7 @@ def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab):
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_what_runs_is_waited_for_when_poll_breaks(lab, *, again):
-    """W6, W8: handlers end, what they did is committed; however often, it ends in time."""
+def test_running_handlers_are_waited_for_when_poll_raises(lab, *, again):
     one, _ = lab.topic("t", 2)
     put(lab, one, "slow", "")
     run = Working(lab, Handler(lab, slow=5), drain=Drain(shutdown=8.0 - 6 * again))
@@ -252,8 +248,7 @@ def test_what_runs_is_waited_for_when_poll_breaks(lab, *, again):
 
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("method", ["poll", "commit_async", "settle"])
-def test_an_interrupt_passes_over_nothing(lab, method):
-    """W4, W6: Ctrl-C where it turns: what runs is finished, the rest comes again."""
+def test_interrupt_passes_over_no_record(lab, method):
     filled(lab, 2, *["slow"] * 6)
     handler = Handler(lab, slow=0.5)
     settings = {"max_poll_records": 2}
@@ -270,8 +265,7 @@ def test_an_interrupt_passes_over_nothing(lab, method):
 
 
 @pytest.mark.contract("W4", "W12")
-def test_the_first_records_of_an_ownership_come_again(lab):
-    """W12: its floor is where they begin, though its position may be beyond them."""
+def test_first_records_of_an_ownership_come_again_after_an_interrupt(lab):
     (tp,) = lab.topic("t", 1, records=5)
     latest = {"auto_offset_reset": "latest"}
     late = lab.cluster.fail("Fetch", is_held=True)
@@ -291,7 +285,7 @@ def test_the_first_records_of_an_ownership_come_again(lab):
 
 
 @pytest.mark.contract("W4")
-def test_what_ends_during_the_last_commit_is_not_reported_as_done(lab):
+def test_record_that_ends_during_the_last_commit_is_not_done(lab):
     filled(lab, 1, "", "slow", "", "")
     handler = Handler(lab, slow=4)
     drain = Drain(shutdown=1.0)
@@ -304,8 +298,7 @@ def test_what_ends_during_the_last_commit_is_not_reported_as_done(lab):
     assert (report.done, report.dropped, committed(lab)) == (1, 3, [1])
 
 
-def test_the_drain_is_counted_from_when_it_was_asked_for(lab):
-    """W8: what the polling thread waits for meanwhile, such as a commit, is part of it."""
+def test_drain_is_counted_from_the_request_to_stop(lab):
     filled(lab, 1, "hangs")
     run = Working(lab, Handler(lab, hangs=60), drain=Drain(shutdown=3.0))
     lab.until(lambda: run.worker.stats().running)
@@ -345,7 +338,7 @@ in_each_hook = pytest.mark.parametrize("where", ["on_event", "hooks"])
 @in_each_hook
 @simulated(seeds=1, nightly=3)
 def test_stop_is_bounded_when_a_hook_hangs(lab, where):
-    """W8: another thread commits what is done, and ends the membership; ``run`` agrees."""
+    """Another thread commits what is done and ends the membership."""
     (tp,) = filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, seconds=60)
     handler = Handler(lab, slow=5)
@@ -389,7 +382,7 @@ def test_stop_is_bounded_when_a_hook_hangs_in_a_rebalance(lab, where):
 @pytest.mark.contract("W8")
 @pytest.mark.parametrize("kind", [events.WorkDrained, events.WorkerStopped])
 def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab, kind):
-    """W8: the last commit comes before both; ``stop()`` raises nothing."""
+    """The last commit comes before both events."""
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, kind=kind)
     run = Working(lab, Handler(lab), commit=RARELY, on_event=hook)
@@ -402,8 +395,7 @@ def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab, kind):
 
 @pytest.mark.contract("W8")
 @in_both
-def test_a_hook_that_hangs_where_handlers_run_is_named(lab, executor):
-    """W8: the loop turns and no handler runs, so that nothing else is wrong."""
+def test_hook_that_hangs_in_a_handler_thread_is_named(lab, executor):
     (tp,) = filled(lab, 1, "", "fails", "")
     hook = HangingHook(lab, kind=events.RecordRetried)
     handler = Handler(lab, fails=ValueError)
@@ -431,8 +423,7 @@ def test_a_hook_that_hangs_where_handlers_run_is_named(lab, executor):
 
 
 @pytest.mark.contract("W8")
-def test_a_hook_that_returns_is_not_named(lab):
-    """Each call of it takes a while, and none for too long."""
+def test_hook_that_returns_in_time_is_not_named(lab):
     filled(lab, 1, *["fails"] * 10)
     hook = HangingHook(lab, kind=events.RecordRetried, seconds=0.9)
     retry = Retry(attempts=99, first=0.1)
@@ -508,8 +499,7 @@ def test_a_consumer_has_one_worker(lab):
     assert committed(lab) == [3]
 
 
-def test_a_handler_is_told_until_when_it_is_waited_for(lab):
-    """W6: ``context.revoked`` and ``context.deadline``; one that obeys ends in time."""
+def test_handler_can_read_its_deadline_during_a_drain(lab):
     filled(lab, 1, "obeys", "")
     told = []
 
@@ -530,7 +520,7 @@ def test_a_handler_is_told_until_when_it_is_waited_for(lab):
 
 @in_both
 @pytest.mark.parametrize("when", ["entered", "left", "no manager"])
-def test_a_lifespan_that_breaks_ends_run(lab, executor, when):
+def test_lifespan_that_raises_ends_run(lab, executor, when):
     lab.topic("t", 1, records=3)
 
     @contextlib.contextmanager
@@ -558,8 +548,7 @@ def test_a_lifespan_that_breaks_ends_run(lab, executor, when):
 @pytest.mark.contract("W8")
 @in_both
 @pytest.mark.parametrize("at", ["begin", "end"])
-def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(lab, executor, at):
-    """W8: entering it is no membership, it is alive meanwhile; leaving it is bounded."""
+def test_lifespan_that_hangs_does_not_delay_the_stop(lab, executor, at):
     lab.topic("t", 1, records=3)
 
     @contextlib.contextmanager
@@ -583,7 +572,7 @@ def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(lab, executor, at):
 
 
 @in_both
-def test_a_lifespan_that_is_entered_after_the_stop_is_left(lab, executor):
+def test_lifespan_entered_after_the_stop_is_left(lab, executor):
     lab.topic("t", 1, records=1)
     seen = []
 
@@ -602,8 +591,7 @@ def test_a_lifespan_that_is_entered_after_the_stop_is_left(lab, executor):
     assert (seen, handler.calls) == (["entered", "left"], [])
 
 
-def test_an_async_lifespan_is_entered_in_the_handlers_loop(lab):
-    """Once, before the first record; its tasks are waited for where it is left."""
+def test_async_lifespan_is_entered_in_the_loop_of_the_handlers(lab):
     lab.topic("t", 2, records=2)
     noted = []
 
@@ -634,7 +622,7 @@ VARIABLE = contextvars.ContextVar("VARIABLE")
 
 
 def test_coroutines_run_in_the_loop_that_serves(lab):
-    """With its context variables and lifespan; tasks left over are the loop's own."""
+    """Tasks that handlers leave behind go on in the user's loop."""
     lab.topic("t", 2, records=20)
     seen = set()
     left = []
@@ -675,7 +663,7 @@ def test_coroutines_run_in_the_loop_that_serves(lab):
 @pytest.mark.parametrize(
     "tasks", ["thread", "asyncio", pytest.param("eager", marks=eager)]
 )
-def test_cancelling_drains_and_twice_gives_up(lab, tasks, times):
+def test_cancelled_serve_drains_and_a_second_cancel_gives_up(lab, tasks, times):
     filled(lab, 1, "slow", "", "")
     handler = Handler(lab, slow=4)
     executor = "thread" if tasks == "thread" else "asyncio"
@@ -705,7 +693,7 @@ def test_cancelling_drains_and_twice_gives_up(lab, tasks, times):
 @pytest.mark.parametrize("seconds", [None, 0, 1])
 @pytest.mark.parametrize("batch", [None, 5])
 def test_worker_served_with_eager_tasks_handles_all_records(lab, batch, seconds):
-    """Such a task runs in ``create_task``, up to its first wait."""
+    """An eager task runs in ``create_task``, up to its first wait."""
     lab.topic("t", 2, records=20)
     left = []
 
@@ -740,8 +728,7 @@ def test_worker_served_with_eager_tasks_handles_all_records(lab, batch, seconds)
     assert left == ["lifespan"]
 
 
-def test_what_ends_one_of_a_task_group_has_the_others_drain(lab):
-    """W7: what stops a worker is raised where it is awaited; a timeout is one."""
+def test_failed_worker_in_a_task_group_drains_the_others(lab):
     filled(lab, 1, "", "bad")
     failures = ["planted"]  # the other one may get the record, too
     workers = []
@@ -771,8 +758,7 @@ def test_what_ends_one_of_a_task_group_has_the_others_drain(lab):
     assert [worker.stats().state for worker in workers] == ["closed", "closed"]
 
 
-def test_system_exit_out_of_a_coroutines_own_task(lab):
-    """It ends an event loop; the worker drains, commits, and raises it again."""
+def test_system_exit_in_a_task_of_a_handler_is_raised_after_the_drain(lab):
     lab.topic("t", 1, records=3)
 
     async def leave():

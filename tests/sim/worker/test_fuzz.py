@@ -285,8 +285,8 @@ def spared(places, error):
 
 @pytest.mark.contract("W3", "W4", "W5", "W7", "W10", "W11")
 @simulated(seeds=4, nightly=500)
-def test_nothing_is_lost_overtaken_or_passed_over(lab):
-    """And what is well again goes on: no member waits for what never comes."""
+def test_records_are_neither_lost_nor_overtaken_nor_passed_over(lab):
+    """After all disturbances each record is completed and committed."""
     fuzz = Fuzz(lab)
     for _ in range(lab.rng.randint(8, 16)):
         lab.sleep(lab.rng.uniform(0.1, 6.0))
@@ -326,7 +326,7 @@ def another_joins(run):
         ("revoked", another_joins),
     ],
 )
-def test_each_reason_to_drop_records_has_a_name(lab, reason, end):
+def test_dropped_records_are_counted_by_reason(lab, reason, end):
     filled(lab, 2, *["v"] * 15)
     drain = Drain(revoke=0.5, shutdown=0.5)
     run = counted(lab, lambda *_: lab.sleep(100), {}, drain=drain)

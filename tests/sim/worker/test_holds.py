@@ -38,8 +38,7 @@ QUICK = quick()
 @pytest.mark.contract("W10")
 @ORDERS
 @in_both
-def test_a_pause_stops_a_worker(lab, executor, order):
-    """W10: no handler begins after ``pause()`` returned; what waits comes in its order."""
+def test_pause_lets_no_further_handler_begin(lab, executor, order):
     filled(lab, 2, *["slow"] * 20, keys="ab")
     handler = Handler(lab, slow=0.1)
     run = Working(lab, handler, executor=executor, order=order)
@@ -62,8 +61,7 @@ def test_a_pause_stops_a_worker(lab, executor, order):
 
 
 @pytest.mark.contract("W10")
-def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab):
-    """W10: at its time, and never before; a retry that is due keeps its attempts."""
+def test_retry_that_is_due_waits_for_the_expiry_of_a_hold(lab):
     filled(lab, 1, "bad", "", "")
     handler = Handler(
         lab, bad=lambda _, context: ValueError if context.attempt == 1 else 0
@@ -81,8 +79,9 @@ def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab):
 @pytest.mark.contract("W10")
 @in_both
 @ORDERS
-def test_a_hold_between_two_quick_records_is_obeyed(lab, executor, order):
-    """W10: what was handed over together begins no more; a handler may pause, too."""
+def test_hold_placed_by_a_handler_stops_the_records_handed_over_with_it(
+    lab, executor, order
+):
     filled(lab, 1, *[""] * 10, "pauses", *[""] * 10, keys="a")
     handler = Handler(lab, pauses=lambda *_: run.consumer.pause("t", owner="x"))
     run = Working(lab, handler, executor=executor, order=order, concurrency=1)
@@ -98,7 +97,7 @@ def test_a_hold_between_two_quick_records_is_obeyed(lab, executor, order):
 
 
 @pytest.mark.contract("W8", "W10")
-def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab):
+def test_stop_does_not_wait_for_held_records(lab):
     filled(lab, 1, *["slow"] * 20)
     run = Working(lab, Handler(lab, slow=0.5), drain=Drain(shutdown=20.0))
     run.done(3)
@@ -110,8 +109,8 @@ def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab):
 
 
 @pytest.mark.contract("W10", "W6")
-def test_a_held_partition_that_is_taken_away_is_not_begun(lab):
-    """W10: a hold does not end with the assignment; its next owner has none, and works."""
+def test_revoked_partition_under_a_hold_is_not_begun(lab):
+    """The next owner has no hold, and works."""
     cooperative = quick("cooperative")
     filled(lab, 2, *["slow"] * 10)
     handlers = [Handler(lab, slow=0.1), Handler(lab, slow=0.1)]
@@ -139,7 +138,7 @@ def test_a_held_partition_that_is_taken_away_is_not_begun(lab):
 @pytest.mark.contract("W9", "W11")
 @in_both
 @pytest.mark.parametrize("scope", ["partition", "topic", "all", "key"])
-def test_a_handler_pauses_what_it_says(lab, executor, scope):
+def test_handler_pauses_the_scope_that_it_names(lab, executor, scope):
     for tp in (*lab.topic("t", 2), *lab.topic("u", 1)):
         put(lab, tp, *["", ""] * 5, keys="ab")
     put(lab, lab.partitions("t")[0], "calls", "", "", keys="ab")
@@ -176,8 +175,8 @@ def test_a_handler_pauses_what_it_says(lab, executor, scope):
 
 @pytest.mark.contract("P6", "W6", "W11")
 @pytest.mark.parametrize("what", ["moves", "is lost"])
-def test_a_paused_partition_changes_hands(lab, what):
-    """W11: another worker finds out for itself; after a loss it is held as before."""
+def test_paused_partition_changes_hands(lab, what):
+    """The next owner finds out for itself; after a loss the pause stays."""
     filled(lab, 2, "calls", *[""] * 5)
     handler = Handler(lab, calls=Pause(3600, "topic", "down"))
     runs = [Working(lab, handler, settings=QUICK, drain=Drain(revoke=2.0))]
@@ -204,7 +203,7 @@ def test_a_paused_partition_changes_hands(lab, what):
 @pytest.mark.contract("W11")
 @ORDERS
 def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
-    """W11: it goes on after 1 s, 2 s, 2 s...; nothing is given up, and it is told."""
+    """The topic is tried again after 1 s, and then each 2 s."""
     filled(lab, 2, *["calls"] * 10, keys="ab")
     handler = Handler(lab, calls=ConnectionError("the service is down"))
     breaker = Breaker(
@@ -243,8 +242,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
 
 
 @pytest.mark.contract("W11")
-def test_a_breaker_goes_on_where_no_record_is_left(lab):
-    """W11: those that failed went with their partition, and are polled again."""
+def test_breaker_goes_on_after_a_loss_of_all_records(lab):
     filled(lab, 1, *["calls"] * 10)
     handler = Handler(lab, calls=ConnectionError("the service is down"))
     breaker = Breaker(on=(ConnectionError,), failures=1, first=1.0, factor=1.0)
@@ -265,8 +263,8 @@ def test_a_breaker_goes_on_where_no_record_is_left(lab):
 
 
 @pytest.mark.contract("W7")
-def test_only_the_record_that_takes_too_long_fails(lab):
-    """W7: at its limit, as any failure; it may tidy up; others each run once, in order."""
+def test_only_the_coroutine_over_its_limit_is_cancelled(lab):
+    """Its ``finally`` blocks run, and other records are handled once."""
     letters = []
     filled(lab, 2, "", "hangs", "", "")
     handler = Handler(lab, hangs=60)
@@ -302,8 +300,8 @@ def test_only_the_record_that_takes_too_long_fails(lab):
 
 
 @pytest.mark.contract("W7")
-def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab):
-    """W7: nobody can tell whose fault it was; a coroutine's own timeout is its own."""
+def test_batch_over_its_limit_is_tried_record_by_record(lab):
+    """A ``TimeoutError`` of the handler's own stays what it is."""
     filled(lab, 1, "", "", "hangs", "own")
     calls = []
 
@@ -334,8 +332,8 @@ def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab):
 
 
 @in_both
-def test_what_cannot_be_ended_is_told_of(lab, executor):
-    """A thread, and a coroutine that blocks its loop: unhealthy, and it may still succeed."""
+def test_handler_that_cannot_be_cancelled_is_reported(lab, executor):
+    """It may still succeed afterwards."""
     filled(lab, 1, "blocks")
 
     def blocks(*_):
@@ -358,8 +356,7 @@ def test_what_cannot_be_ended_is_told_of(lab, executor):
 
 @pytest.mark.contract("W6", "W8", "W10")
 @pytest.mark.parametrize("why", ["stop", "rebalance", "hold"])
-def test_a_limit_ends_a_wait_early(lab, why):
-    """W6, W8: a hanging handler is waited for until its limit, not until the drain's."""
+def test_handler_timeout_ends_a_drain_early(lab, why):
     filled(lab, 2, "", "hangs", "")
     hangs = [60, 60]
     handler = Handler(lab, hangs=lambda *_: hangs.pop() if hangs else 0)
@@ -394,7 +391,7 @@ def test_a_limit_ends_a_wait_early(lab, why):
 @pytest.mark.contract("W8")
 @in_both
 @pytest.mark.parametrize("by", ["stop", "handler"])
-def test_a_worker_that_stops_waits_for_no_batch(lab, executor, by):
+def test_stopping_worker_waits_for_no_batch(lab, executor, by):
     one, other = lab.topic("t", 2)
     sizes = []
 
@@ -458,7 +455,7 @@ def test_the_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
 
 @pytest.mark.contract("W11")
 @in_both
-def test_a_pause_is_a_warning_if_an_error_is_behind_it(lab, executor):
+def test_pause_is_a_warning_only_if_it_has_a_cause(lab, executor):
     filled(lab, 1, "plain", "from", "in", "none")
     seen = set()
 

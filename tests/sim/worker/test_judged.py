@@ -114,8 +114,10 @@ ALL = ["", "slow", "once", "bad", "later", "reject", "", "pause", "slow", "alone
     ],
 )
 @simulated(seeds=1, nightly=2)
-def test_a_worker_with_a_journal_is_judged(lab, tmp_path, executor, order, batch):
-    """W7: its keys are text, and some records have none; some are skipped for good."""
+def test_audit_finds_nothing_in_the_journal_of_a_worker(
+    lab, tmp_path, executor, order, batch
+):
+    """Keys are text, some records have none, and some are skipped."""
     tps = filled(lab, 2, *ALL * 2, keys="abc")
     for tp in tps:
         put(lab, tp, *ALL)
@@ -143,14 +145,13 @@ def test_a_worker_with_a_journal_is_judged(lab, tmp_path, executor, order, batch
 @in_both
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
 @simulated(seeds=1, nightly=2)
-def test_what_is_complete_is_written_before_anybody_hears_of_it(
+def test_completed_record_is_in_the_journal_before_its_event(
     lab, tmp_path, executor, policy
 ):
     """
-    W4, W7: a record that was skipped, or whose letter arrived, is as one that is done.
+    Nothing is written under the worker's lock.
 
-    Nothing is written under the worker's lock: a signal handler that interrupts a write
-    and pauses waits for that lock.
+    A signal handler that interrupts a write and pauses would wait for that lock.
     """
     filled(lab, 2, *["", "bad", "", "reject"] * 5, keys="ab")
     writer, runs = JournalWriter(tmp_path, group=GROUP), []
@@ -192,8 +193,9 @@ def test_what_is_complete_is_written_before_anybody_hears_of_it(
 @in_both_ways
 @pytest.mark.parametrize("how_it_ends", ["skip", "dead_letter"])
 @simulated(seeds=1, nightly=2)
-def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_ends):
-    """W6: small limits, so that they give records back; letters; expelled; not drained."""
+def test_audit_finds_nothing_in_workers_that_come_and_go(
+    lab, tmp_path, protocol, how_it_ends
+):
     filled(lab, 4, *ALL * 3, keys="abc")
     options = {
         "settings": quick(protocol, journal=tmp_path),
@@ -226,12 +228,7 @@ def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_end
 @in_both
 @pytest.mark.parametrize("target", [8, 15])
 @simulated(seeds=1, nightly=2)
-def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
-    """
-    While handlers are at what came: that is dropped, and no fault.
-
-    Nor is it that some of what came is passed over before a handler has it.
-    """
+def test_audit_finds_nothing_in_a_seek_during_handlers(lab, tmp_path, executor, target):
     (tp,) = filled(lab, 1, *["slow"] * 30)
     how = {"executor": executor, "order": "unordered", "concurrency": 4}
     handler = Handler(lab, slow=0.3)
@@ -255,8 +252,7 @@ def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
 @pytest.mark.contract("W5")
 @in_both
 @pytest.mark.parametrize("first", [3.0, RetryLater(3.0)], ids=["runs", "waits"])
-def test_a_seek_back_into_what_is_kept_loses_no_record(lab, tmp_path, executor, first):
-    """The first record that is not done is before the target, so it comes again."""
+def test_seek_back_among_queued_records_loses_no_record(lab, tmp_path, executor, first):
     (tp,) = filled(lab, 1, *["a"] * 20, "first", *["b"] * 79)
     handler = Handler(lab, first=first)
     how = {"executor": executor, "concurrency": 1}
@@ -273,13 +269,15 @@ def test_a_seek_back_into_what_is_kept_loses_no_record(lab, tmp_path, executor, 
 
 @pytest.mark.contract("W10")
 @pytest.mark.parametrize("asks", [True, False])
-def test_what_had_begun_when_the_hold_came_is_no_start_under_it(lab, tmp_path, *, asks):
+def test_call_that_had_begun_is_no_start_under_a_hold(lab, tmp_path, *, asks):
     """
-    W10: the handler's first line may run after the pause returned that it preceded.
+    A call may begin just before a hold, and be journaled just after it.
 
-    1. A place looks for holds, finds none, and calls the handler. 2. Another thread
-    pauses; the pause returns and is journaled. 3. The handler writes that it begins.
-    Without what ran at 2 nobody could tell it from a start under the hold.
+    1. A thread finds no hold, and calls the handler.
+    2. Another thread pauses; the pause returns and is journaled.
+    3. The handler writes that it begins.
+
+    Without the running records at 2 it would look like a start under the hold.
     """
     filled(lab, 2, "", "")
     writer, first = JournalWriter(tmp_path, group=GROUP), iter([True])
@@ -306,7 +304,7 @@ def test_what_had_begun_when_the_hold_came_is_no_start_under_it(lab, tmp_path, *
 
 @in_both
 @pytest.mark.parametrize("plant", PLANTS)
-def test_a_worker_that_breaks_its_promise_is_found(lab, tmp_path, executor, plant):
+def test_planted_breach_is_found_by_the_audit(lab, tmp_path, executor, plant):
     with pytest.MonkeyPatch.context() as patch:
         check_name = plant(patch)
         filled(lab, 2, *["slow"] * 20)
@@ -344,8 +342,10 @@ def full(event):
 @in_both
 @pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize("event", ["working", "handle", "handled", "completed"])
-def test_what_cannot_be_written_is_not_complete(lab, tmp_path, executor, event, batch):
-    """W4: a full disk stops the worker, whatever its policy; the record comes again."""
+def test_record_whose_entry_cannot_be_written_is_not_complete(
+    lab, tmp_path, executor, event, batch
+):
+    """A full disk stops the worker, whatever its policy."""
     filled(lab, 1, "bad", "bad", "bad")
     handler = Handler(lab, bad=fails)
     with full(event):
@@ -357,7 +357,7 @@ def test_what_cannot_be_written_is_not_complete(lab, tmp_path, executor, event, 
     assert bool(handler.calls) is (event in {"handled", "completed"})
 
 
-def test_a_letter_that_cannot_be_written_down_is_not_complete(lab, tmp_path):
+def test_dead_letter_whose_entry_cannot_be_written_is_not_complete(lab, tmp_path):
     filled(lab, 1, "bad", "")
     arrived = []
     with full("completed"):
@@ -373,10 +373,9 @@ def test_a_letter_that_cannot_be_written_down_is_not_complete(lab, tmp_path):
 
 
 @in_both
-def test_a_hold_whose_end_cannot_be_written_keeps_no_member_in_its_group(
+def test_hold_whose_end_cannot_be_written_keeps_no_member_in_the_group(
     lab, tmp_path, executor
 ):
-    """W8: the worker ends with the error, and its consumer is closed."""
     filled(lab, 1, "pause")
     handler = Handler(lab, pause=Pause(3600.0))
     run = journaled(lab, tmp_path, handler, executor=executor)

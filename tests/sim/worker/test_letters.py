@@ -81,7 +81,7 @@ def working(lab, dead_letter, *values, **options):
 
 @pytest.mark.contract("W7")
 @in_both
-def test_a_letter_completes_its_record(lab, executor):
+def test_acknowledged_dead_letter_completes_its_record(lab, executor):
     filled(lab, 2, "", "bad", "reject", "", keys="ab")
     handler = Handler(lab, bad=fails, reject=Reject("told to"))
     run = Working(
@@ -121,8 +121,8 @@ def test_a_letter_completes_its_record(lab, executor):
 
 
 @pytest.mark.contract("W7")
-def test_nulls_and_errors_of_any_kind_are_written(lab):
-    """W7: what the producer cannot write is empty, and a header says so; texts are cut."""
+def test_dead_letter_carries_nulls_and_any_error(lab):
+    """A header says which part was null; texts are shortened."""
 
     class UnshownError(Exception):
         def __repr__(self):
@@ -161,8 +161,7 @@ def test_nulls_and_errors_of_any_kind_are_written(lab):
 
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("then", ["brief", "stop", "skip", "block"])
-def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
-    """W7: stack and message go first; if that is not enough, no later try could be better."""
+def test_too_large_dead_letter_is_shortened_or_goes_to_the_policy(lab, then):
     size = 32_000 if then == "brief" else 20_000
     small = producer(lab, max_request_size=size, enable_idempotence=False)
     (tp,) = lab.topic("t")
@@ -201,8 +200,7 @@ def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("error", [INVALID_TOPIC, NOT_AUTHORIZED])
 @pytest.mark.parametrize("then", ["stop", "skip", "block"])
-def test_a_letter_that_no_try_can_send_goes_to_the_policy(lab, then, error):
-    """W7: no topic of that name can be, or the right is missing."""
+def test_dead_letter_that_can_never_be_sent_goes_to_the_policy(lab, then, error):
     lab.cluster.fail("Produce", error=error)
     sent = DeadLetter(producer(lab, enable_idempotence=False), "dead", max_ratio=None)
     run = working(lab, sent, "", "bad", "", on_exhausted=then)
@@ -227,8 +225,8 @@ def test_a_letter_that_no_try_can_send_goes_to_the_policy(lab, then, error):
     [("stop", UNKNOWN_TOPIC), ("skip", UNKNOWN_TOPIC), ("block", NOT_ENOUGH_REPLICAS)],
     ids=["stop", "skip", "block"],
 )
-def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, error, executor):
-    """W7: for ten times as long as all attempts take; and no attempt is used up."""
+def test_missing_topic_of_dead_letters_ends_nothing(lab, then, error, executor):
+    """The outage lasts ten times as long as all attempts together."""
     away = lab.cluster.fail("Produce", error=error)
     retry = Retry(attempts=3, first=1.0, most=2.0, jitter=False)
     to = producer(lab, retries=0, enable_idempotence=False)
@@ -260,9 +258,7 @@ def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, error, executor
 
 @pytest.mark.contract("W7", "W10")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
-def test_a_letter_that_waits_under_a_hold_is_no_reason_to_be_unwell(lab, order):
-    """The hold blocks its record, and whoever holds may do so for as long as they like."""
-
+def test_dead_letter_waiting_under_a_hold_is_healthy(lab, order):
     def held_meanwhile(*_):
         run.consumer.pause("t", owner="ops")
         fails()
@@ -287,8 +283,7 @@ def test_a_letter_that_waits_under_a_hold_is_no_reason_to_be_unwell(lab, order):
 
 
 @pytest.mark.contract("W7", "W10")
-def test_a_record_without_a_letter_blocks_under_a_hold_too(lab):
-    """The hold is not what keeps it: its letter was refused for good."""
+def test_record_without_a_dead_letter_blocks_under_a_hold_too(lab):
     (tp,) = filled(lab, 1, "bad")
     run = Working(
         lab,
@@ -305,8 +300,7 @@ def test_a_record_without_a_letter_blocks_under_a_hold_too(lab):
 
 
 @pytest.mark.contract("W7")
-def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab):
-    """W7: after 1 s, 2 s, 4 s; a record is complete after the acknowledgement."""
+def test_refused_dead_letter_is_tried_again_and_delays_no_other_partition(lab):
     filled(lab, 2, "bad", "")
     tried = []
 
@@ -327,8 +321,8 @@ def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab):
 
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_letter_without_an_answer_is_not_sent_beside_itself(lab, *, fails):
-    """W7: it may arrive yet; each try is told once, and another begins once it has failed."""
+def test_dead_letter_without_an_answer_is_not_sent_twice(lab, *, fails):
+    """The first try may still arrive; the next begins once it has failed."""
     futures = []
 
     class Slow:
@@ -357,8 +351,7 @@ def test_a_letter_without_an_answer_is_not_sent_beside_itself(lab, *, fails):
 @pytest.mark.contract("W5", "W8")
 @in_both
 @pytest.mark.parametrize("answers", [True, False])
-def test_letters_on_their_way_are_part_of_the_drain(lab, executor, *, answers):
-    """W5, W8: acknowledged in time it is not sent again; otherwise its record comes again."""
+def test_dead_letters_in_flight_are_part_of_the_drain(lab, executor, *, answers):
     answer = Future()
     options = {"executor": executor, "drain": Drain(shutdown=3.0)}
     run = working(lab, lambda *_: answer, "bad", **options)
@@ -372,7 +365,7 @@ def test_letters_on_their_way_are_part_of_the_drain(lab, executor, *, answers):
 
 
 @pytest.mark.contract("W8")
-def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(lab):
+def test_waiting_dead_letter_does_not_delay_the_end(lab):
     def sink(*_):
         raise ConnectionError
 
@@ -422,8 +415,7 @@ UPSTREAM = SimpleNamespace(send=raising(AssertionError()))
     ],
     ids=["reject", "unsendable", "mapping", "mock"],
 )
-def test_what_a_sink_may_answer(lab, sink, skipped):
-    """W7: Reject, and what the producer cannot write, are for good."""
+def test_answer_of_a_sink_decides_between_letter_and_skip(lab, sink, skipped):
     run = working(lab, sink, "bad", "", on_exhausted="skip")
     run.done(2)
     report = run.stop()
@@ -443,9 +435,7 @@ def test_what_a_sink_may_answer(lab, sink, skipped):
     ],
     ids=["exits", "coroutine", "loop's", "pool's", "exception", "mock"],
 )
-def test_what_is_sent_later_and_tells_nobody_ends_the_worker(lab, sink):
-    """W7: nothing is committed; a hook that exits ends it as well."""
-
+def test_sink_that_never_reports_its_result_ends_the_worker(lab, sink):
     def hook(event):
         if isinstance(event, events.DeadLetterFailed):
             raise SystemExit(3)
@@ -458,8 +448,7 @@ def test_what_is_sent_later_and_tells_nobody_ends_the_worker(lab, sink):
 
 
 @pytest.mark.contract("W7")
-def test_a_letter_outlives_that_its_slot_is_cancelled(lab):
-    """W7: a handler that is over has left a timer behind; the letter is not sent twice."""
+def test_dead_letter_survives_a_cancellation_left_by_a_handler(lab):
     filled(lab, 1, "", "bad", "")
     sent = []
 
@@ -482,8 +471,7 @@ def test_a_letter_outlives_that_its_slot_is_cancelled(lab):
 
 
 @in_both
-def test_a_sink_that_does_not_return_is_told(lab, executor):
-    """After 5 s, once: kafka-python's send() waits long for an unknown topic."""
+def test_slow_sink_is_reported_once(lab, executor):
     run = working(lab, lambda *_: lab.sleep(12), "bad", executor=executor)
     run.done(1)
     (told,) = run.told(events.HandlerStalled)
@@ -502,8 +490,8 @@ def as_json(data):
 @pytest.mark.contract("W7")
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @pytest.mark.parametrize("how", ["thread", "asyncio", "batch"])
-def test_a_deserializer_that_raises_fails_its_record(lab, how):
-    """W7: at once, as no attempt would be better; the letter has the bytes as they came."""
+def test_record_that_cannot_be_deserialized_becomes_a_dead_letter(lab, how):
+    """The letter has the original bytes."""
     filled(lab, 1, '{"k": 1}', "{bad", '{"k": 2}', '{"k": 3}')
     found = []
     values = []
@@ -527,7 +515,7 @@ def test_a_deserializer_that_raises_fails_its_record(lab, how):
     assert sorted(one["k"] for one in values) == [1, 2, 3]
 
 
-def test_a_registry_that_is_away_is_tried_again(lab):
+def test_unreachable_schema_registry_is_tried_again(lab):
     filled(lab, 1, "v")
     away = [ConnectionError("planted"), ConnectionError("planted")]
     values = []
@@ -553,8 +541,7 @@ def test_a_registry_that_is_away_is_tried_again(lab):
 
 
 @pytest.mark.contract("W1", "W5")
-def test_a_sink_that_never_returns_is_waited_for_as_a_handler(lab):
-    """W1, W5: the record is not handled beside it, and nothing is kept of what has ended."""
+def test_sink_that_never_returns_is_waited_for_like_a_handler(lab):
     filled(lab, 1, "bad", *[""] * 99)
     handler, sent = Handler(lab, bad=fails), []
 
@@ -591,8 +578,8 @@ def wrong_password(*_):
 
 @pytest.mark.contract("W7")
 @in_each_order
-def test_a_supervisor_that_restarts_loses_few_records(lab, executor, order):
-    """A wrong password makes every record fail, however often the worker starts."""
+def test_restarted_worker_writes_few_dead_letters(lab, executor, order):
+    """With a wrong password every record fails, however often the worker starts."""
     filled(lab, 4, *[str(number) for number in range(20)], keys="abcdefg")
     letters = Letters()
     for number in range(4):
@@ -612,7 +599,7 @@ def test_a_supervisor_that_restarts_loses_few_records(lab, executor, order):
 
 
 @pytest.mark.contract("W7")
-def test_a_batch_that_fails_as_a_whole_is_no_success(lab):
+def test_batch_that_fails_as_a_whole_is_no_success(lab):
     filled(lab, 1, *[str(number) for number in range(100)])
     letters = Letters()
     run = Working(
@@ -627,8 +614,7 @@ def test_a_batch_that_fails_as_a_whole_is_no_success(lab):
 
 
 @pytest.mark.contract("W7")
-def test_a_topic_of_poison_alone_ends_after_some_starts(lab):
-    """Each start moves five records, so none is in the way for ever."""
+def test_topic_of_bad_records_is_passed_after_some_starts(lab):
     filled(lab, 1, *["bad"] * 12)
     letters = Letters()
     ends = []

@@ -42,7 +42,7 @@ def test_a_thread_that_begins_wakes_the_next(lab):
 
 @pytest.mark.contract("W1", "W9")
 @in_both
-def test_what_is_held_is_bounded_and_named(lab, executor):
+def test_kept_records_are_bounded_and_the_hold_is_named(lab, executor):
     lab.topic("t", 2, records=200)
     handler = Handler(lab, **{"0": 5})
     limits = Limits(records=40)
@@ -68,8 +68,7 @@ def test_what_is_held_is_bounded_and_named(lab, executor):
 
 
 @pytest.mark.contract("W1")
-def test_bytes_are_bounded_too(lab):
-    """W1: no more than the limit and what one fetch may bring beyond it."""
+def test_kept_bytes_are_bounded(lab):
     filled(lab, 3, "stands", *["x" * 1000] * 100)
     more = {**SMALL, "max_partition_fetch_bytes": 10_000}
     handler = Handler(lab, stands=3)
@@ -85,7 +84,7 @@ def test_bytes_are_bounded_too(lab):
 
 
 @pytest.mark.contract("W1")
-def test_an_unordered_record_that_hangs_lets_the_span_pass(lab):
+def test_unordered_record_that_hangs_lets_the_span_pass(lab):
     filled(lab, 1, "hangs", *[""] * 59)
     limits = Limits(records=20, span=25)
     run = Working(
@@ -100,7 +99,7 @@ def test_an_unordered_record_that_hangs_lets_the_span_pass(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
-def test_one_slow_partition_keeps_no_other(lab, order):
+def test_slow_partition_delays_no_other(lab, order):
     slow, *others = lab.topic("t", 4)
     put(lab, slow, *["stands"] * 100)
     for tp in others:
@@ -120,8 +119,7 @@ def test_one_slow_partition_keeps_no_other(lab, order):
 
 
 @pytest.mark.parametrize("how", ["paused", "blocked", "later"])
-def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(lab, how):
-    """W1: held by its owner, given up on, or asked for later: the other's records come."""
+def test_full_partition_that_stands_still_delays_no_other(lab, how):
     one, other = lab.topic("t", 2)
     put(lab, one, "stops", *[""] * 200)
     stops = {"paused": 1.0, "blocked": ValueError, "later": RetryLater(3600)}
@@ -144,8 +142,7 @@ def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(lab, ho
 
 
 @pytest.mark.contract("W1")
-def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab):
-    """W1: eleven stop one after the other; the twelfth's records come."""
+def test_partition_that_flows_waits_for_no_blocked_one(lab):
     *blocked, last = lab.topic("t", 12)
     run = stopping(lab, limit=1000)
     run.owns(12)
@@ -158,8 +155,7 @@ def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab):
 
 
 @pytest.mark.contract("W1")
-def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab):
-    """W1: forty partitions of one topic stop together; the other topic's records come."""
+def test_topic_that_flows_waits_for_no_blocked_one(lab):
     stops = lab.topic("t", 40)
     (last,) = lab.topic("b")
     run = stopping(lab, "t", "b", limit=2000, polls=500)
@@ -173,8 +169,7 @@ def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab):
 
 
 @pytest.mark.contract("W1")
-def test_a_partition_that_comes_waits_for_none_that_stopped_before(lab):
-    """W1: one alone fills the room, and stops; a rebalance brings another."""
+def test_new_partition_waits_for_no_blocked_one(lab):
     both = set(lab.topic("t", 2))
     idle = lab.member(SafeConsumer, "t", **STICKY)
     idle.owns(2)
@@ -222,7 +217,7 @@ def test_partitions_take_turns_by_key(lab):
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize(("busy", "share"), [(1, 20), (4, 8)])
 def test_partitions_that_have_records_share_the_room(lab, busy, share):
-    """One share stays free; a poll is no larger, as all of it may be of one partition."""
+    """One share stays free."""
     made = lab.topic("t", 4)
     for tp in made[:busy]:
         put(lab, tp, *["stands"] * 100)
@@ -238,10 +233,8 @@ def test_partitions_that_have_records_share_the_room(lab, busy, share):
 @pytest.mark.contract("W1", "W9")
 @in_both
 @simulated(seeds=1, nightly=2)
-def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(
-    lab, tmp_path, executor
-):
-    """By anybody, as often as it likes: what does not fit comes again, once."""
+def test_lifted_backpressure_does_not_exceed_the_limit(lab, tmp_path, executor):
+    """Records that do not fit are fetched again, once."""
     filled(lab, 2, *["slow"] * 25, keys="abcd")
     handler, limits = Handler(lab, slow=0.3), Limits(records=20)
     how = {"executor": executor, "order": "key", "limits": limits}
@@ -263,8 +256,7 @@ def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(
 
 
 @pytest.mark.contract("W9")
-def test_what_comes_in_a_new_ownership_was_not_held(lab):
-    """A partition's hold ends with its ownership: lost and regained within one poll, say."""
+def test_hold_of_an_earlier_ownership_counts_no_leak(lab):
     tps = lab.topic("t", 2)
     put(lab, tps[0], *["stands"] * 100)
     reading = consumer(lab, **SMALL)
@@ -290,7 +282,6 @@ def test_what_comes_in_a_new_ownership_was_not_held(lab):
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("batch", [None, 20])
 def test_blocked_records_keep_only_what_failed(lab, batch):
-    """W1: two partitions block, each with others before and behind; a third one's come."""
     one, other, third = lab.topic("t", 3)
     run = Working(
         lab,
@@ -311,7 +302,6 @@ def test_blocked_records_keep_only_what_failed(lab, batch):
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("target", [0, 150])
 def test_giving_back_undoes_no_seek_of_the_program(lab, target):
-    """It sought while its partition was held; others need the room of what waits there."""
     one, *others, last = lab.topic("t", 4)
     put(lab, one, "slow", *["b"] * 199)
     handler = Handler(lab, slow=1.0, stops=RetryLater(3600))
@@ -334,8 +324,7 @@ def test_giving_back_undoes_no_seek_of_the_program(lab, target):
 
 
 @pytest.mark.parametrize("target", [0, 150])
-def test_a_seek_beside_a_poll_that_had_no_room_stands(lab, target):
-    """The hold is lifted in the poll, and a thread seeks before its records are looked at."""
+def test_seek_during_a_poll_without_room_stands(lab, target):
     (tp,) = filled(lab, 1, *["slow"] * 200)
     handler, limits = Handler(lab, slow=0.3), Limits(records=20)
     run = Working(lab, handler, limits=limits, settings=SMALL)
@@ -358,8 +347,7 @@ def test_a_seek_beside_a_poll_that_had_no_room_stands(lab, target):
 
 
 @pytest.mark.contract("W4")
-def test_an_interrupt_before_the_seek_passes_over_nothing(lab):
-    """W4: as a Ctrl-C between the two, and the drain that follows; nothing is committed."""
+def test_interrupt_while_giving_back_passes_over_no_record(lab):
     one, other = lab.topic("t", 2)
     put(lab, one, *["slow"] * 40)
     options = {"batch": 10, "order": "unordered", "concurrency": 1}
@@ -377,8 +365,7 @@ def test_an_interrupt_before_the_seek_passes_over_nothing(lab):
 
 
 @pytest.mark.contract("W1")
-def test_a_record_larger_than_its_share_is_not_fetched_for_ever(lab):
-    """A blocked record keeps its partition from moving; the next one does not fit."""
+def test_record_larger_than_its_share_is_not_fetched_for_ever(lab):
     one, _ = lab.topic("t", 2)
     put(lab, one, "stops", *["x" * 10_000] * 4)
     small = {**SMALL, "max_poll_records": 1, "max_partition_fetch_bytes": 1000}
@@ -395,8 +382,8 @@ def test_a_record_larger_than_its_share_is_not_fetched_for_ever(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("why", ["the other is held", "its log is gone"])
-def test_nothing_is_given_back_in_vain(lab, why):
-    """Held, the other wants no room; after a reset, what waits could not be fetched again."""
+def test_records_are_not_given_back_in_vain(lab, why):
+    """A held partition needs no room, and a lost log cannot be fetched again."""
     one, other = lab.topic("t", 2)
     put(lab, one, "stops", *[""] * 19)
     run = stopping(lab, limit=20, polls=20)
@@ -411,8 +398,7 @@ def test_nothing_is_given_back_in_vain(lab, why):
 
 
 @pytest.mark.contract("W9")
-def test_holds_are_timed_by_their_owner(lab):
-    """While one is in force: it ends where a handler's thread lifts it, in a long poll."""
+def test_hold_seconds_are_counted_by_owner(lab):
     filled(lab, 1, *["slow"] * 11)
     handler = Handler(lab, slow=lambda *_: 3.0 if len(handler.calls) == 1 else 0.0)
     reading, limits = consumer(lab, "t", **SMALL), Limits(records=10)
@@ -425,8 +411,7 @@ def test_holds_are_timed_by_their_owner(lab):
     assert taken == {BACKPRESSURE: 3.0}
 
 
-def test_a_lift_that_cannot_be_written_down_ends_no_thread(lab, tmp_path):
-    """A full disk for a moment, on the thread that runs handlers; there is but one."""
+def test_lift_that_cannot_be_journaled_ends_no_thread(lab, tmp_path):
     lab.topic("t", 1, records=200)
     writer = JournalWriter(tmp_path, group=GROUP)
     writing, polling, refused = writer.write, set(), []
@@ -452,8 +437,7 @@ def test_a_lift_that_cannot_be_written_down_ends_no_thread(lab, tmp_path):
 
 
 @in_both
-def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(lab, executor):
-    """Limits.age seconds after it began, with its place; until then it is well."""
+def test_handler_that_hangs_is_reported_while_the_loop_is_alive(lab, executor):
     (tp,) = lab.topic("t")
     handler = Handler(lab, hangs=60)
     run = Working(lab, handler, executor=executor, limits=Limits(age=3.0))
@@ -472,8 +456,7 @@ def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(lab, executor):
     assert 3.0 <= told.seconds < 4.0
 
 
-def test_who_was_late_and_goes_on_is_told_of_as_it_was(lab):
-    """W2: a hook takes its time with the first; the other is at a longer chunk then."""
+def test_handler_that_goes_on_is_reported_at_its_late_record(lab):
     _, second = filled(lab, 2, "slow")
     handler = Handler(lab, slow=9.0)
     told = []
@@ -492,8 +475,8 @@ def test_who_was_late_and_goes_on_is_told_of_as_it_was(lab):
 
 
 @pytest.mark.contract("W1")
-def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(lab):
-    """W1: nothing can come any more; what an operator holds is his will, and well."""
+def test_full_worker_without_progress_is_unhealthy(lab):
+    """Under an operator's hold it is healthy."""
     (tp,) = lab.topic("t")
     put(lab, tp, "stops", *[""] * 100)
     handler = Handler(lab, stops=RetryLater(3600))
@@ -510,7 +493,7 @@ def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(lab):
 
 
 @pytest.mark.contract("G8")
-def test_a_lag_that_is_not_known_is_not_told_as_none(lab):
+def test_unknown_lag_is_none(lab):
     lab.topic("t", 1, records=100)
     run = Working(lab, Handler(lab), settings={"start_paused": True})
     run.owns(1)
@@ -531,8 +514,7 @@ def test_a_lag_that_is_not_known_is_not_told_as_none(lab):
     ],
     ids=["an owner's", "plain", "of everything"],
 )
-def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(lab, hold):
-    """Whatever is written under the hold, no fetch would see it."""
+def test_lag_of_a_held_partition_is_unknown(lab, hold):
     (tp,) = lab.topic("t", 1, records=10)
     run = Working(lab, Handler(lab))
     run.done(10)
@@ -613,7 +595,7 @@ def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
 @pytest.mark.contract("W1")
 @in_both
 @pytest.mark.parametrize("limit", ["records", "span"])
-def test_a_batch_does_not_wait_for_more_than_a_limit_lets_come(lab, executor, limit):
+def test_batch_does_not_wait_for_more_than_a_limit_lets_come(lab, executor, limit):
     filled(lab, 1, *["v"] * 50)
     run = Working(
         lab,

@@ -29,8 +29,8 @@ from tests.sim.worker.working import (
 
 
 @pytest.mark.contract("W4")
-def test_a_poll_by_a_hook_takes_no_record_away(lab):
-    """A worker's hook runs between two of its polls, on the thread that polls."""
+def test_poll_by_a_hook_takes_no_record_away(lab):
+    """A worker's hook runs between two of its polls, on the polling thread."""
     filled(lab, 1, *[""] * 30)
     taken = []
 
@@ -85,8 +85,7 @@ def half_done(lab):
 
 
 @pytest.mark.contract("W4")
-def test_another_thread_assigns_nothing_to_a_consumer_of_a_worker(lab):
-    """With partitions that were assigned by hand, which a new assignment would drop."""
+def test_other_assignment_of_a_workers_consumer_is_refused(lab):
     filled(lab, 2, *[""] * 3)
     handler = Handler(lab)
     reading = consumer(lab)
@@ -102,8 +101,8 @@ def test_another_thread_assigns_nothing_to_a_consumer_of_a_worker(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("call", [*ENDINGS, "commit"])
-def test_a_handler_that_makes_a_refused_call_stops_its_worker(lab, call):
-    """Another attempt would fail alike, and the record would be a dead letter."""
+def test_refused_call_in_a_handler_stops_its_worker(lab, call):
+    """Another attempt would fail alike, and the record would become a dead letter."""
     filled(lab, 1, *[""] * 4, "calls", "")
     calls = {**ENDINGS, "commit": lambda consumer: consumer.commit()}
     handler = Handler(lab, calls=lambda *_: calls[call](run.consumer))
@@ -117,8 +116,8 @@ def test_a_handler_that_makes_a_refused_call_stops_its_worker(lab, call):
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("whose", ["worker", "consumer"])
 @each_ending
-def test_a_hook_ends_no_consumer_of_a_worker(lab, ending, whose):
-    """The consumer's hooks run in the worker's own poll, as signal handlers may."""
+def test_hook_cannot_end_the_consumer_of_a_worker(lab, ending, whose):
+    """The consumer's hooks run in the worker's own poll."""
     filled(lab, 1, *[""] * 4)
     tried = []
 
@@ -141,7 +140,7 @@ def test_a_hook_ends_no_consumer_of_a_worker(lab, ending, whose):
 
 @pytest.mark.contract("W4")
 @each_ending
-def test_nobody_ends_the_consumer_of_a_pump_in_its_block(lab, ending):
+def test_consumer_of_a_pump_cannot_be_ended_in_its_block(lab, ending):
     filled(lab, 1, *[""] * 4)
     reading = consumer(lab, "t", max_poll_records=2)
     with Pump(reading, commit=NEVER) as pump:
@@ -153,9 +152,7 @@ def test_nobody_ends_the_consumer_of_a_pump_in_its_block(lab, ending):
 
 
 @pytest.mark.contract("W4", "W8")
-def test_a_lifespan_that_closes_the_consumer_is_told_so_and_the_worker_closes_it(lab):
-    """It is left behind the last commit, so nothing is done again."""
-
+def test_lifespan_that_closes_the_consumer_raises_and_the_worker_closes_it(lab):
     @contextmanager
     def lifespan():
         yield
@@ -172,7 +169,7 @@ def test_a_lifespan_that_closes_the_consumer_is_told_so_and_the_worker_closes_it
 
 
 @pytest.mark.contract("W4", "W8")
-def test_a_consumer_is_closed_once_its_worker_has_ended(lab):
+def test_consumer_may_be_closed_after_its_worker(lab):
     run, _ = half_done(lab)
     run.stop()
     for ending in ("close", "close at once", "with"):
@@ -181,8 +178,10 @@ def test_a_consumer_is_closed_once_its_worker_has_ended(lab):
 
 
 @pytest.mark.contract("W4", "W8")
-def test_a_consumer_that_its_worker_could_not_close_is_its_programs(lab, monkeypatch):
-    """As where a second Ctrl-C ends the worker between its last commit and that."""
+def test_consumer_left_open_by_its_worker_may_be_closed_by_the_program(
+    lab, monkeypatch
+):
+    """A second Ctrl-C may end the worker before it closes its consumer."""
     run, _ = half_done(lab)
 
     def interrupted(_seconds):
@@ -198,7 +197,6 @@ def test_a_consumer_that_its_worker_could_not_close_is_its_programs(lab, monkeyp
 
 @pytest.mark.contract("W4")
 def test_a_subscription_may_change_while_a_worker_works(lab):
-    """What is done is committed before the join that gives partitions up."""
     lab.topic("u", 1)
     run, handler = half_done(lab)
     run.consumer.subscribe(["u"])
@@ -383,7 +381,7 @@ def test_a_call_is_refused_by_name_or_harmless(lab, name, where, kind):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("kind", ["worker", "pump"])
-def test_a_commit_by_a_listener_of_what_departs_is_refused(lab, kind):
+def test_commit_in_a_listener_is_refused(lab, kind):
     filled(lab, 2, *["slow"] * 4)
     handler = Handler(lab, slow=0.5)
     refused = []
@@ -417,7 +415,7 @@ def test_a_commit_by_a_listener_of_what_departs_is_refused(lab, kind):
 
 
 @pytest.mark.contract("W4", "P17")
-def test_commits_work_again_behind_the_block_of_a_pump(lab):
+def test_commits_work_again_after_the_block_of_a_pump(lab):
     filled(lab, 1, *[""] * 4)
     reading = consumer(lab, "t", max_poll_records=2)
     with Pump(reading) as pump:

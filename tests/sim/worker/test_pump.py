@@ -90,8 +90,8 @@ def nothing(lab, pump, seconds):
 
 @pytest.mark.contract("P20", "W4")
 @ORDERS
-def test_a_log_that_is_cut_behind_answered_records_hands_out_what_is_left(lab, order):
-    """What is done in a batch that is out stays done, and committed."""
+def test_pump_hands_out_the_rest_of_a_cut_log(lab, order):
+    """Answered records of a batch that is out stay done."""
     settings = {"metadata_max_age_ms": 1000, "max_poll_records": 20}
     with pumping(lab, 20, order=order, settings=settings) as pump:
         (batch,) = taken(lab, pump, 20)
@@ -108,8 +108,7 @@ def test_a_log_that_is_cut_behind_answered_records_hands_out_what_is_left(lab, o
 
 
 @pytest.mark.contract("W1")
-def test_what_is_answered_in_a_batch_that_is_out_counts_for_no_span(lab):
-    """One record of each batch is open, and the next batch is within its span."""
+def test_answered_record_of_an_open_batch_counts_for_no_span(lab):
     with pumping(lab, 12, limits=Limits(span=8)) as pump:
         (one,) = taken(lab, pump, 4)
         one.done(range(3))
@@ -121,7 +120,7 @@ def test_what_is_answered_in_a_batch_that_is_out_counts_for_no_span(lab):
 
 @pytest.mark.contract("W4")
 @ORDERS
-def test_each_record_wants_one_answer(lab, order):
+def test_each_record_takes_one_answer(lab, order):
     with pumping(lab, 4, order=order) as pump:
         (batch,) = taken(lab, pump, 4)
         assert (len(batch), batch.attempt, batch.partition) == (4, 1, ("t", 0))
@@ -137,7 +136,7 @@ def test_each_record_wants_one_answer(lab, order):
         assert (committed(lab), pump.held_records) == ([4], 0)
 
 
-def test_what_is_no_index_and_no_failure_is_refused(lab):
+def test_wrong_index_or_error_is_refused(lab):
     with pumping(lab, 2) as pump:
         (batch,) = taken(lab, pump, 2)
         for indexes in ("0", [[0, 1]], [0.0], [True], object()):
@@ -155,8 +154,7 @@ def test_what_is_no_index_and_no_failure_is_refused(lab):
 
 
 @ORDERS
-def test_later_is_no_attempt_and_the_batch_stays_together(lab, order):
-    """W7: what has an answer already keeps it, and failures keep their order."""
+def test_retry_later_is_no_attempt_and_keeps_the_batch_together(lab, order):
     with pumping(lab, 4, order=order) as pump:
         (batch,) = taken(lab, pump, 4)
         at = lab.now
@@ -175,8 +173,7 @@ def test_later_is_no_attempt_and_the_batch_stays_together(lab, order):
 @pytest.mark.contract("W7")
 @ORDERS
 @pytest.mark.parametrize("then", ["stop", "skip", "block", "dead letter"])
-def test_what_failed_for_good_goes_the_policys_way(lab, order, then):
-    """W7: and is never committed past but by the two that say so."""
+def test_final_failure_goes_to_the_policy(lab, order, then):
     letters = []
     how = {"on_exhausted": then}
     if then == "dead letter":
@@ -200,8 +197,7 @@ def test_what_failed_for_good_goes_the_policys_way(lab, order, then):
 
 
 @pytest.mark.contract("W5", "W7")
-def test_a_sink_that_takes_long_holds_up_no_batch(lab):
-    """W5, W7: neither the loop; it is called again if it fails, and the end waits for it."""
+def test_slow_sink_delays_no_batch(lab):
     letters, told, fails = [], [], [OSError()]
 
     def sink(record, _failure):
@@ -238,8 +234,7 @@ def rejected(pump, seconds, lab):
 
 
 @pytest.mark.contract("W6")
-def test_a_rebalance_waits_for_one_letter_at_most(lab):
-    """W6: those that the sink has not begun go to whoever has their partition then."""
+def test_rebalance_waits_for_one_dead_letter_at_most(lab):
     letters, sink = slow_letters(lab)
     reading = consumer(lab, "t", heartbeat_interval_ms=200, **FOUR)
     how = {"reading": reading, "dead_letter": sink, "drain": Drain(revoke=10.0)}
@@ -258,8 +253,7 @@ def test_a_rebalance_waits_for_one_letter_at_most(lab):
 
 
 @pytest.mark.contract("W10")
-def test_letters_that_the_sink_has_not_begun_do_not_keep_a_hold_waiting(lab):
-    """W10: not even behind one of another partition; they begin once it is lifted."""
+def test_dead_letters_not_begun_delay_no_hold(lab):
     letters, sink = slow_letters(lab)
     reading = consumer(lab, "t", **FOUR)
     with pumping(lab, 4, 2, reading=reading, dead_letter=sink) as pump:
@@ -277,7 +271,7 @@ def test_letters_that_the_sink_has_not_begun_do_not_keep_a_hold_waiting(lab):
 
 
 @ORDERS
-def test_a_batch_that_nobody_answered_is_noticed(lab, order):
+def test_batch_dropped_without_an_answer_ends_the_pump(lab, order):
     handed = []
 
     def loop():
@@ -295,8 +289,8 @@ def test_a_batch_that_nobody_answered_is_noticed(lab, order):
 
 
 @ORDERS
-def test_a_batch_that_waits_long_for_an_answer_is_named(lab, order):
-    """By its first record without an answer, once; each answer begins the time anew."""
+def test_batch_without_an_answer_for_long_is_named(lab, order):
+    """Each answer restarts the time."""
     told = []
     options = {"order": order, "on_event": told.append, "limits": Limits(age=10.0)}
 
@@ -329,7 +323,7 @@ def test_a_batch_that_waits_long_for_an_answer_is_named(lab, order):
     assert (committed(lab), pump.stats().done, len(named())) == ([4], 4, 2)
 
 
-def test_metrics_come_from_a_pump_as_from_a_worker(lab):
+def test_collector_reads_a_pump_like_a_worker(lab):
     with pumping(lab, 4) as pump:
         found = Collector(pump)
         (batch,) = taken(lab, pump, 4)
@@ -343,7 +337,7 @@ def test_metrics_come_from_a_pump_as_from_a_worker(lab):
         assert list(found.collect()) == []
 
 
-def test_what_was_handed_out_last_is_given_back_after_an_exception(lab):
+def test_last_batch_is_given_back_after_an_exception(lab):
     began = []
 
     def loop():
@@ -361,7 +355,7 @@ def test_what_was_handed_out_last_is_given_back_after_an_exception(lab):
 
 
 @pytest.mark.contract("W6")
-def test_an_exception_waits_for_what_others_work_on(lab):
+def test_exception_waits_for_batches_of_other_threads(lab):
     def loop():
         with pumping(lab, 8, drain=Drain(shutdown=60)) as pump:
             for batch in pump:
@@ -398,8 +392,7 @@ def test_leaving_is_bounded(lab):
 
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("target", [1, 30])
-def test_a_seek_in_the_block_stands_behind_it(lab, target, held):
-    """The records of the block are done, and the next ones are not polled yet."""
+def test_seek_in_the_block_stands_after_it(lab, target, held):
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=4)
     with Pump(reading, commit=OFTEN) as pump:
@@ -417,8 +410,7 @@ def test_a_seek_in_the_block_stands_behind_it(lab, target, held):
 
 @pytest.mark.contract("W5")
 @pytest.mark.parametrize("target", [1, 3, 30])
-def test_a_seek_in_the_block_passes_over_nothing_that_is_out(lab, target):
-    """W5: behind the block it goes on at the first record that is not done, or before."""
+def test_seek_in_the_block_passes_over_no_open_record(lab, target):
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=4)
     with Pump(reading, drain=Drain(shutdown=1.0), commit=OFTEN) as pump:
@@ -431,8 +423,7 @@ def test_a_seek_in_the_block_passes_over_nothing_that_is_out(lab, target):
 
 @pytest.mark.contract("W5")
 @pytest.mark.parametrize("breaks", [False, True])
-def test_the_last_commit_says_where_the_consumer_goes_on(lab, *, breaks):
-    """W5: behind what is done by then; at the last commit that succeeded if it breaks."""
+def test_consumer_goes_on_at_the_last_commit(lab, *, breaks):
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=3)
 
@@ -458,7 +449,7 @@ def test_the_last_commit_says_where_the_consumer_goes_on(lab, *, breaks):
 
 
 @pytest.mark.contract("W2")
-def test_a_slow_loop_is_not_evicted(lab):
+def test_slow_loop_is_not_evicted(lab):
     seen = []
     more = {"max_poll_interval_ms": 3_000, "session_timeout_ms": 6_000}
     with pumping(lab, 8, settings=more, drain=Drain(revoke=0.3)) as pump:
@@ -475,7 +466,7 @@ def test_a_slow_loop_is_not_evicted(lab):
 
 @pytest.mark.contract("W6")
 @simulated(seeds=2)
-def test_a_rebalance_waits_for_answers_and_loses_nothing(lab):
+def test_rebalance_waits_for_answers_and_loses_nothing(lab):
     quick = {"heartbeat_interval_ms": 200}
     drain = Drain(revoke=5.0, shutdown=0.0)
     how = {"drain": drain, "settings": quick, "limits": Limits(records=12)}
@@ -502,7 +493,7 @@ def test_a_rebalance_waits_for_answers_and_loses_nothing(lab):
 
 
 @pytest.mark.contract("W4", "G8")
-def test_a_lost_membership_commits_nothing(lab):
+def test_lost_membership_commits_nothing(lab):
     with pumping(lab, 2, drain=Drain(shutdown=0.2)) as pump:
         (batch,) = taken(lab, pump, 2)
         expel(lab)
@@ -518,8 +509,8 @@ def test_a_lost_membership_commits_nothing(lab):
     assert committed(lab) == [1]
 
 
-def test_a_deserializer_that_raises_fails_its_record(lab):
-    """W7: and no poll; others are handed out by indexes of their own."""
+def test_record_that_cannot_be_deserialized_fails_alone(lab):
+    """The indexes of a batch count the readable records."""
     (tp,) = filled(lab, 1, '{"k": 1}', "{bad", '{"k": 2}', "away", '{"k": 3}')
     away = [ConnectionError("planted")]
 
@@ -555,8 +546,7 @@ def test_a_deserializer_that_raises_fails_its_record(lab):
     assert found.value == {"k": 5}  # by the consumer itself again
 
 
-def test_what_a_poll_raises_ends_the_pump(lab):
-    """It comes out of the loop, and what is out is waited for and committed."""
+def test_error_of_a_poll_ends_the_pump(lab):
     reading = consumer(lab, "t", **FOUR)
     pump = pumping(lab, 4, reading=reading)
     poll, raising = reading.poll, [ZeroDivisionError()]
@@ -577,8 +567,7 @@ def test_what_a_poll_raises_ends_the_pump(lab):
     assert not reading.holds()
 
 
-def test_a_block_whose_worker_cannot_begin_is_left_with_the_reason(lab):
-    """As where another pump takes the consumer at the same moment."""
+def test_block_whose_worker_cannot_begin_raises_the_reason(lab):
     pump = pumping(lab, 1)
 
     def run():
@@ -591,7 +580,7 @@ def test_a_block_whose_worker_cannot_begin_is_left_with_the_reason(lab):
 
 @pytest.mark.parametrize("how", ["iterating", "turning"])
 @pytest.mark.parametrize("who", ["stop", "StopWorker"])
-def test_a_stop_ends_the_loop(lab, how, who):
+def test_stop_ends_the_loop(lab, how, who):
     with pumping(lab, 40, drain=Drain(shutdown=1)) as pump:
         (batch,) = taken(lab, pump, 4)[:1]
         in_thread(pump.stop) if who == "stop" else batch.fail(StopWorker())
@@ -660,8 +649,7 @@ class Answers:
 @pytest.mark.contract("W3", "W4", "W5")
 @ORDERS
 @simulated(seeds=3, nightly=40)
-def test_whatever_is_answered_each_record_ends_once(lab, tmp_path, order):
-    """W3, W4, W5: in any order of answers, waits and holds; its journal has no handlers."""
+def test_each_record_ends_once_whatever_is_answered(lab, tmp_path, order):
     dice = lab.rng
     reading = consumer(lab, "t", journal=tmp_path, **FOUR)
     how = {"order": order, "on_exhausted": "skip", "reading": reading}
@@ -700,8 +688,8 @@ def refuse_first(record):
 
 
 @ORDERS
-def test_a_letter_that_waits_keeps_no_batch(lab, order):
-    """The program reports the error in the call that has the batch, and then returns."""
+def test_waiting_dead_letter_keeps_no_batch(lab, order):
+    """The program reports the error in the call that has the batch, and returns."""
     batches = []
 
     def process(batch):
@@ -730,7 +718,7 @@ def test_a_letter_that_waits_keeps_no_batch(lab, order):
         assert pump.held_records == 1
 
 
-def test_a_pump_that_has_ended_keeps_no_call_of_its_program(lab):
+def test_ended_pump_keeps_no_frame_of_its_program(lab):
     class Mine:
         pass
 

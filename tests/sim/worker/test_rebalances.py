@@ -84,7 +84,7 @@ def test_members_come_and_go_while_one_is_full(lab, protocol):
 
 
 @pytest.mark.contract("W6")
-def test_an_eager_join_waits_for_running_handlers(lab):
+def test_eager_join_waits_for_running_handlers(lab):
     filled(lab, 4, *["slow"] * 20)
     handler = Handler(lab, slow=0.5)
     first = Working(lab, handler, settings=quick())
@@ -101,8 +101,7 @@ def test_an_eager_join_waits_for_running_handlers(lab):
 
 
 @pytest.mark.contract("W6")
-def test_a_drain_ends_at_its_deadline(lab):
-    """W6: the join is not kept waiting by a handler that hangs; what it does comes again."""
+def test_drain_ends_at_its_deadline(lab):
     one, other = lab.topic("t", 2)
     put(lab, one, "hangs", *[""] * 4)
     put(lab, other, *[""] * 5)
@@ -123,10 +122,7 @@ def test_a_drain_ends_at_its_deadline(lab):
 
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
-def test_a_drain_that_ends_with_the_membership_names_what_is_not_committed(
-    lab, protocol
-):
-    """Nothing can be committed any more, so the next owners repeat five records each."""
+def test_lost_membership_in_a_drain_names_uncommitted_partitions(lab, protocol):
     both = filled(lab, 2, *[""] * 5, "slow", "")
     handler = Handler(lab, slow=8)
     settings, drain = quick(protocol), Drain(revoke=10.0)
@@ -144,8 +140,7 @@ def test_a_drain_that_ends_with_the_membership_names_what_is_not_committed(
 
 
 @pytest.mark.contract("W6")
-def test_a_cooperative_revocation_waits_a_second(lab):
-    """W6: the group has assigned already; who gets the partition does not wait longer."""
+def test_cooperative_revocation_waits_one_second(lab):
     filled(lab, 2, "slow", "", "")
     run = Working(
         lab,
@@ -160,8 +155,7 @@ def test_a_cooperative_revocation_waits_a_second(lab):
 
 
 @pytest.mark.contract("W6")
-def test_a_join_that_is_wanted_no_more_ends_the_drain(lab):
-    """W6: work goes on if what asked for a join, as metadata that flicker, is over."""
+def test_withdrawn_join_ends_the_drain(lab):
     filled(lab, 1, "slow", *[""] * 5)
     run = Working(lab, Handler(lab, slow=5), settings=quick())
     lab.until(lambda: run.worker.stats().running)
@@ -177,8 +171,7 @@ def test_a_join_that_is_wanted_no_more_ends_the_drain(lab):
 @in_both_ways
 @pytest.mark.parametrize("how", ["loading", "isolated"])
 @pytest.mark.parametrize("revoke", [3.0, pytest.param(30.0, marks=pytest.mark.nightly)])
-def test_a_stop_in_a_drain_is_bounded(lab, protocol, how, revoke):
-    """Its commit is tried again meanwhile, and no coordinator answers."""
+def test_stop_during_a_drain_is_bounded(lab, protocol, how, revoke):
     filled(lab, 2, *["slow"] * 10)
     handler = Handler(lab, slow=0.5)
     drain = Drain(revoke=revoke, shutdown=1.0)
@@ -198,8 +191,7 @@ def test_a_stop_in_a_drain_is_bounded(lab, protocol, how, revoke):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_what_left_without_its_commit_is_not_committed(lab, *, goes_on):
-    """W4: the commit at the rebalance was refused; the next that succeeds is the last."""
+def test_report_is_not_committed_if_a_revoked_partition_was_not(lab, *, goes_on):
     (tp,) = filled(lab, 1, "")
     run = Working(
         lab, Handler(lab), settings=quick(), commit=RARELY, drain=Drain(revoke=2.0)
@@ -219,7 +211,7 @@ def test_what_left_without_its_commit_is_not_committed(lab, *, goes_on):
 
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("order", ["partition", "unordered"])
-def test_what_is_done_after_a_loss_is_not_committed(lab, order):
+def test_records_done_after_a_loss_are_not_committed(lab, order):
     filled(lab, 2, *["slow"] * 10)
     handler = Handler(lab, slow=lambda *_: 5.0 if lab.now < 4 else 0.0)
     run = Working(lab, handler, order=order, commit=OFTEN, settings=quick())
@@ -237,8 +229,7 @@ def test_what_is_done_after_a_loss_is_not_committed(lab, order):
 
 @pytest.mark.contract("W4", "W5")
 @pytest.mark.parametrize("fate", ["kill", "lose", "freeze"])
-def test_a_member_that_dies_or_stands_still_loses_nothing(lab, fate):
-    """W4, W5: kill -9, a machine's end, SIGSTOP: the next does the rest, and keeps it."""
+def test_dead_or_frozen_member_loses_no_record(lab, fate):
     filled(lab, 2, *["slow"] * 20)
     handler = Handler(lab, slow=0.2)
     first = Working(lab, handler, commit=OFTEN, settings=quick(session_timeout_ms=6000))
@@ -260,8 +251,7 @@ def test_a_member_that_dies_or_stands_still_loses_nothing(lab, fate):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_marks_of_transactions_are_no_lag(lab, isolation):
-    """W4: they are passed once what stands before them is done, and never earlier."""
+def test_transaction_markers_are_no_lag(lab, isolation):
     (tp,) = lab.topic("t")
     writer = KafkaProducer(**lab.connection, transactional_id="t")
     writer.init_transactions()
@@ -290,8 +280,7 @@ def test_marks_of_transactions_are_no_lag(lab, isolation):
 
 @pytest.mark.contract("W12")
 @in_both_ways
-def test_an_idle_ownership_is_committed(lab, protocol):
-    """W12: before any record has come, so that even a kill passes nothing over."""
+def test_idle_ownership_is_committed(lab, protocol):
     one, other, *_ = lab.topic("t", 3)
     put(lab, one, *[""] * 4)
     put(lab, other, *[""] * 2)
@@ -312,7 +301,7 @@ def test_an_idle_ownership_is_committed(lab, protocol):
 
 
 @pytest.mark.contract("W12")
-def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab):
+def test_first_record_that_stops_the_worker_is_not_passed_over(lab):
     filled(lab, 2, "before")
     latest = quick(auto_offset_reset="latest")
     run = Working(lab, Handler(lab, bad=ValueError), retry=ONCE, settings=latest)
@@ -329,8 +318,7 @@ def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab):
 
 @pytest.mark.contract("W12")
 @in_both_ways
-def test_nothing_is_passed_over_when_a_member_joins(lab, protocol):
-    """W12: of what was queued, and of partitions whose first record comes meanwhile."""
+def test_joining_member_passes_over_no_record(lab, protocol):
     filled(lab, 4, "before")
     latest = quick(protocol, auto_offset_reset="latest")
     handler = Handler(lab, waits=lambda *_: RetryLater(0.5) if lab.now < 3 else None)
@@ -353,8 +341,7 @@ def test_nothing_is_passed_over_when_a_member_joins(lab, protocol):
 
 @pytest.mark.contract("W12")
 @pytest.mark.parametrize("by", ["topic", "pattern"])
-def test_an_added_partition_begins_at_its_start(lab, by):
-    """W12: ``latest`` passes over nothing that was written before a worker noticed it."""
+def test_added_partition_begins_at_its_start(lab, by):
     (first,) = lab.topic("t", 1, records=1)
     reading = consumer(lab, auto_offset_reset="latest", metadata_max_age_ms=5_000)
     reading.subscribe(**({"pattern": "^t$"} if by == "pattern" else {"topics": ["t"]}))
@@ -372,8 +359,7 @@ def test_an_added_partition_begins_at_its_start(lab, by):
 
 
 @pytest.mark.contract("W12")
-def test_a_floor_that_is_out_of_range_is_none(lab):
-    """W12: what the position was reset to is committed before a handler begins."""
+def test_floor_out_of_range_is_committed_again(lab):
     (tp,) = lab.topic("t", 1, records=3)
     commit_at(lab, tp, 1000)
     floors = []
@@ -390,8 +376,7 @@ def test_a_floor_that_is_out_of_range_is_none(lab):
 
 
 @pytest.mark.contract("W12")
-def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab):
-    """W4, W12: what came before is done first; then it begins at what is left."""
+def test_records_deleted_unread_make_a_new_floor(lab):
     (tp,) = filled(lab, 1, "slow", "")
     run = Working(lab, Handler(lab, slow=4), settings=quick(), commit=OFTEN)
     lab.until(lambda: run.worker.stats().running)
@@ -429,8 +414,7 @@ def elect_without_the_last_two(lab):
 
 @pytest.mark.contract("W4", "W12")
 @pytest.mark.parametrize("start", [0, 7])
-def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab, start):
-    """W4, W12: the reset is behind records that wait; those that are there come again."""
+def test_rest_of_a_cut_log_is_done(lab, start):
     handler, run = cut_back(lab, slow=4)
     lab.until(lambda: run.worker.stats().running)
     elect_without_the_last_two(lab)
@@ -446,8 +430,7 @@ def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab, start):
 
 
 @pytest.mark.contract("W12")
-def test_where_all_was_done_a_log_that_was_cut_back_begins_at_its_end(lab):
-    """W12: nothing comes again, and what is written from there on is not passed over."""
+def test_worker_that_was_done_begins_at_the_end_of_a_cut_log(lab):
     handler, _ = cut_back(lab)
     lab.until(lambda: committed(lab) == [10])
     elect_without_the_last_two(lab)
@@ -458,8 +441,7 @@ def test_where_all_was_done_a_log_that_was_cut_back_begins_at_its_end(lab):
 
 
 @pytest.mark.contract("W12", "P16")
-def test_a_floor_that_was_deleted_passes_over_nothing(lab):
-    """W12, P16: under ``latest`` too it goes on at what is left, held or not; counted."""
+def test_deleted_floor_passes_over_no_record(lab):
     (tp,) = lab.topic("t", 1, records=10)
     commit_at(lab, tp, 1)
     lab.cluster.delete_before("t", 0, 7)
@@ -475,8 +457,7 @@ def test_a_floor_that_was_deleted_passes_over_nothing(lab):
 
 @pytest.mark.contract("W12", "W9")
 @pytest.mark.parametrize("kind", ["worker", "pump"])
-def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab, kind):
-    """W12: while the broker refuses, it is held, visibly, and not well; then all comes."""
+def test_no_record_is_handed_out_before_its_floor_is_committed(lab, kind):
     lab.topic("t", 2, records=5)
     refuses = lab.cluster.fail("OffsetCommit", error=UNAVAILABLE)
     if kind == "pump":
@@ -508,7 +489,7 @@ def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab, kind):
 
 
 @pytest.mark.contract("W12")
-def test_a_floor_that_is_there_is_not_committed_again(lab):
+def test_committed_floor_is_not_committed_again(lab):
     lab.topic("t", 1, records=3)
     for name, commits in (("a", 2), ("b", 1)):
         run = Working(lab, Handler(lab), name=name, commit=RARELY)
@@ -519,8 +500,7 @@ def test_a_floor_that_is_there_is_not_committed_again(lab):
     assert committed(lab) == [6]
 
 
-def test_a_partition_that_was_there_begins_at_its_end(lab):
-    """As ``latest`` says: of a group's first worker, and with a topic subscribed to later."""
+def test_existing_partition_begins_at_its_end_under_latest(lab):
     for name in ("t", "u"):
         lab.topic(name, 2, records=1)
     reading = consumer(lab, "t", auto_offset_reset="latest")
@@ -536,8 +516,7 @@ def test_a_partition_that_was_there_begins_at_its_end(lab):
     assert {one.value for one in handler.calls} == {b"after"}
 
 
-def test_an_idle_worker_is_well_and_one_without_topics_is_not(lab):
-    """One with a partition, one that is a member without any; and one to which none is."""
+def test_idle_worker_is_healthy_and_one_without_topics_is_not(lab):
     lab.topic("t")
     runs = [Working(lab, Handler(lab), name=name, settings=quick()) for name in "ab"]
     lab.until(lambda: sorted(len(one.consumer.assignment()) for one in runs) == [0, 1])
@@ -555,8 +534,7 @@ def test_an_idle_worker_is_well_and_one_without_topics_is_not(lab):
 
 
 @simulated(seeds=1, nightly=3)
-def test_a_coroutine_awaits_the_revocation(lab):
-    """Several of one partition do; the loop is free meanwhile, and nobody polls."""
+def test_coroutine_awaits_the_revocation(lab):
     filled(lab, 2, *["v"] * 3)
     woken = []
 
@@ -581,7 +559,7 @@ def test_a_coroutine_awaits_the_revocation(lab):
     run.stop()
 
 
-def test_a_coroutine_that_is_late_or_cancelled_leaves_nothing(lab):
+def test_cancelled_wait_for_the_revocation_leaves_no_waiter(lab):
     filled(lab, 1, "v")
     found = []
 
@@ -604,7 +582,7 @@ def test_a_coroutine_that_is_late_or_cancelled_leaves_nothing(lab):
     run.stop()
 
 
-def test_a_thread_waits_for_the_revocation(lab):
+def test_thread_waits_for_the_revocation(lab):
     filled(lab, 1, "v")
     heard = []
 

@@ -39,14 +39,10 @@ def values(handler, prefix="new"):
 @pytest.mark.parametrize("count", [25, 3], ids=["longer", "shorter"])
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
 @simulated(seeds=1, nightly=5)
-def test_a_worker_begins_anew_at_the_first_record(  # noqa: PLR0913 - what it meets
+def test_worker_begins_at_the_first_record_of_a_recreated_topic(  # noqa: PLR0913 - what it meets
     lab, tmp_path, protocol, reset, count, *, is_held
 ):
-    """
-    Held or not, with latest or not; and that is its floor.
-
-    A journal has the topics' ids, so the audit says that offsets are of two topics.
-    """
+    """The journal has the topics' ids, so the audit judges each topic by itself."""
     lab.topic("t", 1)
     handler = Handler(lab)
     told = []

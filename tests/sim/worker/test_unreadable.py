@@ -41,7 +41,9 @@ def repair(lab, tp):
 
 @in_both
 @simulated(seeds=1, nightly=2)
-def test_what_stands_before_it_is_done_then_the_worker_stops(lab, executor):
+def test_records_before_an_unreadable_batch_are_done_and_the_worker_stops(
+    lab, executor
+):
     spoiled(lab)
     for starts in range(2):
         handler = Handler(lab)
@@ -61,8 +63,7 @@ def test_what_stands_before_it_is_done_then_the_worker_stops(lab, executor):
 
 @in_both
 @simulated(seeds=1, nightly=2)
-def test_all_of_it_is_passed_over(lab, tmp_path, executor):
-    """W7: each of its offsets is complete, and nothing behind them is out of order."""
+def test_unreadable_batch_is_skipped(lab, tmp_path, executor):
     spoiled(lab)
     handler = Handler(lab)
     how = {"executor": executor, "settings": {"journal": tmp_path}, **TWICE}
@@ -80,7 +81,7 @@ def test_all_of_it_is_passed_over(lab, tmp_path, executor):
 
 
 @simulated(seeds=1, nightly=2)
-def test_its_partition_is_held_until_it_can_be_read(lab):
+def test_partition_of_an_unreadable_batch_is_held_until_it_can_be_read(lab):
     bad = spoiled(lab)
     handler = Handler(lab)
     limits = Limits(age=3.0)
@@ -101,7 +102,7 @@ def test_its_partition_is_held_until_it_can_be_read(lab):
     assert run.worker.healthy()
 
 
-def test_a_pump_ends_with_it(lab):
+def test_unreadable_batch_ends_a_pump(lab):
     spoiled(lab)
     pump = Pump(consumer(lab, "t"), **TWICE)
     found = []
@@ -119,8 +120,8 @@ def test_a_pump_ends_with_it(lab):
 
 @pytest.mark.parametrize("answers", ["one", "all"])
 @simulated(seeds=1, nightly=2)
-def test_what_the_broker_cannot_read_now_is_fetched_again(lab, answers):
-    """The log is whole, and nothing of it is passed over, however often it is refused."""
+def test_batch_that_the_broker_cannot_read_is_fetched_again(lab, answers):
+    """The log is whole, so nothing of it is passed over."""
     (tp,) = lab.topic("t", 1, records=5)
     count = {"count": 1} if answers == "one" else {}
     away = lab.cluster.fail("Fetch", error=CorruptRecordError.errno, **count)
@@ -138,8 +139,7 @@ def test_what_the_broker_cannot_read_now_is_fetched_again(lab, answers):
 
 
 @simulated(seeds=1, nightly=2)
-def test_another_batch_behind_it_is_tried_anew(lab):
-    """That both are wrong may be the fault of what is between us and the broker."""
+def test_next_unreadable_batch_is_tried_from_the_beginning(lab):
     (tp,) = lab.topic("t", 1, records=2)
     corrupt(lab, tp, 3)
     corrupt(lab, tp, 2)
@@ -210,7 +210,7 @@ def of_functions_around(made):
     "given", [of_one_value, of_key_and_value, of_methods, of_functions_around]
 )
 @pytest.mark.parametrize("batch", [None, 5])
-def test_a_deserializer_has_one_thread_of_a_worker_at_a_time(lab, given, batch):
+def test_deserializer_is_called_by_one_thread_at_a_time(lab, given, batch):
     filled(lab, 4, *VALUES, keys=VALUES)
     shared = Stateful(lab)
     seen = []
@@ -227,8 +227,10 @@ def test_a_deserializer_has_one_thread_of_a_worker_at_a_time(lab, given, batch):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_a_deserializer_of_two_workers_has_one_thread_at_a_time(lab, executor):
-    """Each gives it to its consumer as another object: a bound method is made anew."""
+def test_deserializer_shared_by_two_workers_is_called_by_one_thread_at_a_time(
+    lab, executor
+):
+    """Each consumer has another object, as a bound method is made at each access."""
     filled(lab, 2, *VALUES)
     shared = Stateful(lab)
     seen = []

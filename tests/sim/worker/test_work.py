@@ -53,8 +53,7 @@ def test_handlers_slower_than_a_poll_may_be_evict_nobody(lab, executor):
 
 @pytest.mark.contract("W7")
 @in_both
-def test_a_record_that_fails_comes_again_after_its_waits(lab, executor):
-    """W7: 1 s and 2 s after it failed, with its attempt; RetryLater says when, for free."""
+def test_failed_record_comes_again_after_its_waits(lab, executor):
     filled(lab, 1, "", "bad", "late", "")
     seen = []
 
@@ -78,7 +77,7 @@ def test_a_record_that_fails_comes_again_after_its_waits(lab, executor):
 
 @pytest.mark.contract("W7")
 @in_both
-def test_a_record_that_failed_for_good_stops_the_worker(lab, executor):
+def test_record_that_failed_for_good_stops_the_worker(lab, executor):
     lab.topic("t", 1)
     put(lab, lab.partitions("t")[0], "", "", "bad", "")
     run = Working(
@@ -98,7 +97,7 @@ def test_a_record_that_failed_for_good_stops_the_worker(lab, executor):
 @pytest.mark.contract("W7")
 @in_both
 @pytest.mark.parametrize("batch", [None, 2])
-def test_what_a_handler_binds_ends_with_its_call(lab, executor, batch):
+def test_context_variable_ends_with_its_call(lab, executor, batch):
     """A context variable, as of a request's id: the next record has its own."""
     filled(lab, 1, *[""] * 6)
     bound = ContextVar("bound", default=0)
@@ -124,7 +123,7 @@ def test_what_a_handler_binds_ends_with_its_call(lab, executor, batch):
 
 @in_both
 @pytest.mark.parametrize("raised", [StopWorker, SystemExit(7)])
-def test_a_handler_may_end_the_worker(lab, executor, raised):
+def test_handler_may_end_the_worker(lab, executor, raised):
     one, other = lab.topic("t", 2)
     put(lab, one, "", "", "ends", "")
     put(lab, other, "slow", "")
@@ -137,7 +136,7 @@ def test_a_handler_may_end_the_worker(lab, executor, raised):
 
 
 @pytest.mark.contract("W4")
-def test_commits_come_after_so_many_seconds(lab):
+def test_commits_are_sent_at_their_interval(lab):
     (tp,) = filled(lab, 1, "slow", "slow", "slow", "hangs")
     handler = Handler(lab, slow=1, hangs=100)
     run = Working(lab, handler, commit=Commit(every=5.0))
@@ -153,7 +152,7 @@ def test_commits_come_after_so_many_seconds(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("fault", ["refused", "cut", "lost", "away"])
-def test_commits_that_go_wrong_are_made_up_for(lab, fault):
+def test_failed_commits_are_made_up_for(lab, fault):
     lab.topic("t", 2, records=10)
     handler = Handler(lab, **{str(n): 0.5 for n in range(10)})
     run = Working(lab, handler, commit=Commit(every=2.0))
@@ -173,8 +172,7 @@ def test_commits_that_go_wrong_are_made_up_for(lab, fault):
     assert failed > 0 if fault == "away" else failed == 2
 
 
-def test_a_worker_runs_once_and_says_in_what_state_it_is(lab):
-    """Not begun, well, ended: a probe must not say that a dead one lives."""
+def test_worker_runs_once_and_reports_its_state(lab):
     (tp,) = lab.topic("t")
     run = Working(lab, Handler(lab, bad=ValueError), retry=Retry(attempts=1))
     assert run.worker.stats().state in ("new", "running")
@@ -195,9 +193,7 @@ def test_a_worker_runs_once_and_says_in_what_state_it_is(lab):
 
 
 @in_each_order
-def test_a_finished_record_is_done_while_others_of_its_hand_over_run(
-    lab, executor, order
-):
+def test_finished_record_counts_as_done_while_its_hand_over_runs(lab, executor, order):
     filled(lab, 1, *[""] * 100, "slow", *[""] * 200)
     run = Working(
         lab,
@@ -221,8 +217,7 @@ def test_a_finished_record_is_done_while_others_of_its_hand_over_run(
     assert dropped.severity == "warning"
 
 
-def test_what_an_ordinary_stop_leaves_in_the_queue_warns_of_nothing(lab):
-    """It comes again; each deploy of a busy worker logged a warning."""
+def test_ordinary_stop_logs_no_warning_for_queued_records(lab):
     filled(lab, 1, *["slow"] * 9)
     run = Working(lab, Handler(lab, slow=2.0), concurrency=1)
     lab.sleep(1.0)
@@ -231,7 +226,7 @@ def test_what_an_ordinary_stop_leaves_in_the_queue_warns_of_nothing(lab):
     assert (dropped.running, dropped.severity) == (0, "info")
 
 
-def test_a_finished_record_of_a_lost_partition_does_not_run(lab):
+def test_finished_record_of_a_lost_partition_does_not_count_as_running(lab):
     filled(lab, 1, *[""] * 100, "slow", *[""] * 200)
     settings = {"max_poll_records": 500}
     run = Working(lab, Handler(lab, slow=60.0), concurrency=1, settings=settings)
@@ -244,8 +239,7 @@ def test_a_finished_record_of_a_lost_partition_does_not_run(lab):
     run.stop(drain=False)
 
 
-def test_what_was_not_answered_yet_is_not_said_to_be_missing(lab):
-    """The first answer may be about other topics, and a join be under way meanwhile."""
+def test_topic_not_looked_up_yet_is_not_reported_missing(lab):
     lab.topic("t", 1)
     reading = consumer(lab)
     late = lab.cluster.fail("Metadata", is_held=True)
@@ -300,8 +294,10 @@ BREAKER = Breaker(on=(OSError,), failures=1, first=4.0)
     ],
     ids=["a pause", "the longest delay", "a reject", "final errors", "an outage"],
 )
-def test_a_group_means_what_its_errors_mean(lab, executor, errors, options, seconds):
-    """Its record waits for so many seconds; for none it is a letter after one attempt."""
+def test_exception_group_means_what_its_errors_mean(
+    lab, executor, errors, options, seconds
+):
+    """A record waits for so many seconds; with 0 it is a dead letter at once."""
     filled(lab, 1, "a", "b")
     handle = raising_once(*errors, executor=executor)
     found = []
@@ -322,7 +318,7 @@ def test_a_group_means_what_its_errors_mean(lab, executor, errors, options, seco
 @pytest.mark.contract("W7")
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @in_both
-def test_a_batch_failure_in_a_group_names_the_records(lab, executor):
+def test_batch_failure_in_a_group_names_the_records(lab, executor):
     """The deserializer fails the first record, so the handler's indexes are others."""
     filled(lab, 1, "bad", "b", "c")
 

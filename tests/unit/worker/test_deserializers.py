@@ -77,7 +77,7 @@ def test_locks_end_with_the_readers_that_have_them(collect):
     assert len(deserializing._LOCKS._found) == before
 
 
-def test_readers_travel_to_another_process():
+def test_readers_can_be_sent_to_another_process():
     there = pickle.loads(pickle.dumps(readers(bytes.decode)))  # noqa: S301 - ours
     assert there.read(record(b"v")).value == "v"
 
@@ -99,8 +99,10 @@ Record = namedtuple("Record", ["topic", "key", "value", "headers"])  # noqa: PYI
         ("1x", RetryLater, HandlersCannotRunError),
     ],
 )
-def test_a_batch_of_which_some_cannot_be_read(values, named, expected, *, is_async):
-    """W4, W7: the handler gets the others; what it says of them is said of the batch's."""
+def test_batch_with_unreadable_records_gives_the_others_to_the_handler(
+    values, named, expected, *, is_async
+):
+    """The handler's indexes are translated to those of the whole batch."""
 
     def handle(records, _context):
         assert [one.value for one in records] == [int(v) for v in values if v != "x"]

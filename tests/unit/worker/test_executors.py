@@ -51,8 +51,7 @@ async def _names_none():
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_batch_failure_that_names_no_record_says_that_all_are_done(executor):
-    """W7: as it says so of all that it does not name."""
+def test_batch_failure_without_records_completes_the_batch(executor):
     handle = names_none_in_a_group if executor == "asyncio" else names_none
     with bench(executor, handle, count=1, batch=4, retry=Retry(attempts=2)) as made:
         made.finish(5)
@@ -60,7 +59,7 @@ def test_a_batch_failure_that_names_no_record_says_that_all_are_done(executor):
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_the_time_of_a_call_that_failed_is_no_other_records(monkeypatch, executor):
+def test_failed_call_adds_no_time_to_other_records(monkeypatch, executor):
     clock = Clock()
     for module in (calls, aio):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
@@ -123,8 +122,7 @@ def a_batch_with_a_cancelled_record(records, _context):
         ("thread", a_batch_with_a_cancelled_record, 4),
     ],
 )
-def test_a_handler_that_is_cancelled_has_failed(executor, handle, batch):
-    """W7: that is its record's failure, and no reason to stop."""
+def test_cancelled_handler_fails_its_record(executor, handle, batch):
     with bench(executor, handle, batch=batch, **ONCE) as made:
         made.finish(4)
         assert made.decisions.fatal is None
@@ -132,9 +130,7 @@ def test_a_handler_that_is_cancelled_has_failed(executor, handle, batch):
         assert made.kept.done == 4  # the one that was passed over counts as well
 
 
-def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
-    """Neither the next record nor the worker suffers from it."""
-
+def test_handler_that_cancels_its_task_and_returns_is_done():
     async def handle(_record, _context):
         await asyncio.sleep(0)
         asyncio.current_task().cancel()
@@ -146,7 +142,7 @@ def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
 
 
 def test_a_late_cancellation_by_an_earlier_handler_fails_no_other_record():
-    """W5: it comes in the middle of the next record, which is given back and done."""
+    """It arrives during the next record, which is given back and handled again."""
     begun = []
 
     async def handle(record, _context):
@@ -164,8 +160,7 @@ def test_a_late_cancellation_by_an_earlier_handler_fails_no_other_record():
     assert begun == [0, 1, 1, 2, 3]
 
 
-def test_tasks_that_handlers_left_over_are_cancelled_and_awaited():
-    """W8: each may tidy up, and none is destroyed while it is pending."""
+def test_tasks_left_by_handlers_are_cancelled_and_awaited():
     ended = []
 
     async def linger(number):
@@ -202,7 +197,7 @@ class _Bare:
 
 @pytest.mark.parametrize("then", ["set_result", "cancel"])
 def test_any_awaitable_is_awaited(then):
-    """W4, W7: its record is done once it is over, and has failed if it was cancelled."""
+    """A cancelled awaitable fails its record."""
 
     def handle(_record, _context):
         loop = asyncio.get_running_loop()
@@ -221,7 +216,7 @@ def test_any_awaitable_is_awaited(then):
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_the_stack_of_a_call_of_the_sink_is_seen(executor):
+def test_stack_of_a_sink_is_shown(executor):
     begun, go_on = threading.Event(), threading.Event()
 
     def sink(_record, _failure):
@@ -269,10 +264,8 @@ HANGS_WITH_A_TABLE = MadeBy(tuple, (HANGS, bytes(1_000_000)))
 @pytest.mark.parametrize(
     "handle", [HANGS, HANGS_WITH_A_TABLE], ids=["alone", "with a table"]
 )
-def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
-    handle, monkeypatch
-):
-    """After a bound; no record is to blame, and nothing is passed over."""
+def test_process_that_hangs_in_its_import_ends_the_worker(handle, monkeypatch):
+    """No record is blamed, and none is passed over."""
     first_word = processes.Processes._first_word
 
     def soon(runner, child):
@@ -295,8 +288,8 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
 
 
 @pytest.mark.parametrize("start_seconds", [60.0, 0.05])
-def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkeypatch):
-    """W8: it is killed if it ever starts; no record has begun; it is told after a bound."""
+def test_process_that_cannot_be_started_delays_no_stop(start_seconds, monkeypatch):
+    """A process that starts after all is killed."""
     begun, go_on, started = threading.Event(), threading.Event(), []
     how = {"count": 1, "start_seconds": start_seconds, **ONCE}
     with bench("process", HANGS, **how) as made:
@@ -334,8 +327,8 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkey
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
 
-def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(monkeypatch):
-    """The worker hears of the same Ctrl-C a moment later; its record has not begun."""
+def test_process_that_ends_in_its_import_during_a_stop_is_no_failure(monkeypatch):
+    """A Ctrl-C is for all processes, and reaches the worker a moment later."""
     monkeypatch.setattr(processes, "_TOLD_SECONDS", 30.0)
     ends = MadeBy(os._exit, 1)  # as by a Ctrl-C that is for all processes
     with bench("process", ends, count=1, **ONCE) as made:
@@ -367,8 +360,8 @@ class NotesItsAttempt:
         return [[int(one) for one in line.split()] for line in lines]
 
 
-def test_an_idle_process_that_is_killed_blames_no_record(tmp_path):
-    """The next record is handled by another one, as its first attempt."""
+def test_killed_idle_process_blames_no_record(tmp_path):
+    """Another process handles the next record, as its first attempt."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, **ONCE) as made:
         made.finish(1)
@@ -390,8 +383,8 @@ def cannot_be_left():
     raise ConnectionError(FROM_OUTSIDE)
 
 
-def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(tmp_path, monkeypatch):
-    """W7: its end is the record's failure; why it could not leave is no answer."""
+def test_process_that_leaves_when_asked_is_replaced(tmp_path, monkeypatch):
+    """Its end is the record's failure; the error of its lifespan is not."""
     handle = NotesItsAttempt(tmp_path)
     asked = []
 
@@ -413,8 +406,8 @@ def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(tmp_path, monkey
 
 
 @pytest.mark.parametrize("where", ["_start_child", "_first_word"])
-def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
-    """Whatever it is: too many open files, or a first word that cannot be read."""
+def test_failure_to_start_a_process_blames_no_record(where):
+    """Examples are too many open files, or a first message that cannot be read."""
 
     def fail(*_its):
         raise RuntimeError(FROM_OUTSIDE)
@@ -435,10 +428,8 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(
-    tmp_path, monkeypatch
-):
-    """What ends the wait for it ends that process: another one gets what comes next."""
+def test_answer_left_in_the_pipe_is_not_read_as_the_next(tmp_path, monkeypatch):
+    """The process is ended together with the wait for its answer."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, retry=Retry(first=0.01)) as made:
         wait, first = processes._Child.has_spoken, []
@@ -488,8 +479,8 @@ class StartsAProcess:
         (self.folder / "said").write_text(text)
 
 
-def test_what_a_handler_starts_takes_signals_as_ever(tmp_path):
-    """Its own process goes on at a SIGTERM; programs and forks it starts do not inherit."""
+def test_programs_started_by_a_handler_take_signals_as_usual(tmp_path):
+    """The handler's process ignores both signals; its programs and forks do not."""
     with bench("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
         made.finish(1)
         assert exhausted(made) == []
@@ -533,8 +524,8 @@ _LocalError.__qualname__ = "of_nowhere._LocalError"
         (_LocalError(1, 2), TwoArgumentsError, ("_LocalError(1)",)),
     ],
 )
-def test_an_error_keeps_its_class_on_its_way_here(error, kind, args):
-    """W7, W11: ``never=``, ``except`` and what our own exceptions ask for mean the same."""
+def test_error_keeps_its_class_on_the_way_from_a_process(error, kind, args):
+    """So ``never=`` and ``except`` mean the same as in threads."""
     batch = BatchFailure({0: error, 1: KeyError("other")})
     sent = pickle.dumps([packed(error), packed(batch)])
     came, came_as_batch = pickle.loads(sent)  # noqa: S301 - ours
@@ -547,7 +538,7 @@ def test_an_error_keeps_its_class_on_its_way_here(error, kind, args):
         assert any(type(error).__name__ in note for note in one.__notes__)
 
 
-def test_an_error_that_is_sent_again_has_one_note_of_its_calls():
+def test_error_sent_again_has_one_note_with_its_stack():
     error = ConnectionError("the client is closed")
     error.add_note("its own")
     for _ in range(120):
@@ -588,8 +579,8 @@ def each_of_a_module_made_there(records, context):
     ("handle", "batch"),
     [(of_a_module_made_there, None), (each_of_a_module_made_there, 8)],
 )
-def test_an_error_that_only_the_child_knows_blames_its_record(handle, batch):
-    """W7: those before it are done, and what it is a kind of is known here."""
+def test_error_known_to_its_process_alone_blames_its_record(handle, batch):
+    """The records before it are done."""
     retry = Retry(attempts=3, first=0.01, never=(LookupError,))
     with bench("process", handle, count=1, batch=batch, retry=retry) as made:
         made.finish(20)
@@ -600,8 +591,7 @@ def test_an_error_that_only_the_child_knows_blames_its_record(handle, batch):
         assert (made.kept.done, made.decisions.retries) == (20, 0)
 
 
-def test_a_task_that_refuses_to_end_holds_up_no_stop():
-    """W8: what is cancelled is awaited within the time to end, and not for ever."""
+def test_task_that_ignores_cancellation_delays_no_stop():
     go_on = asyncio.Event()
     left = set()
 

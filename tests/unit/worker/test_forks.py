@@ -114,7 +114,6 @@ def test_processes_that_handler_starts_by_libraries_end_as_they_do_elsewhere():
 
 
 def test_child_of_handler_is_ended_by_signal_that_stops_worker():
-    """It has no worker to stop."""
     taken = []
     with taking([signal.SIGTERM], taken.append):
         child = os.fork()

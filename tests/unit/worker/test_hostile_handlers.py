@@ -77,8 +77,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("what", "executor", "batch"), CASES)
-def test_whatever_is_raised_is_the_records_failure(what, executor, batch):
-    """It is tried again, and given up; what runs handlers goes on."""
+def test_any_exception_is_a_failure_of_the_record(what, executor, batch):
+    """The record is tried again, and then skipped; the executor goes on."""
     with bench(executor, fitting(executor, Raising(what)), batch=batch) as made:
         made.finish(6)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
@@ -91,8 +91,8 @@ class _ThrownError(BaseException):
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_what_ended_all_the_same_is_told(executor, monkeypatch):
-    """By ``healthy()``, which says which one and why, and by ``run()`` with its cause."""
+def test_ended_executor_is_reported_with_its_cause(executor, monkeypatch):
+    """``healthy()`` names it, and ``run()`` raises its error."""
 
     def complete(_self, _outcomes):
         raise _ThrownError
@@ -108,8 +108,8 @@ def test_what_ended_all_the_same_is_told(executor, monkeypatch):
         assert any("has ended: _ThrownError()" in one for one in made.complaints())
 
 
-def test_what_breaks_in_our_own_part_is_no_records_fault(monkeypatch):
-    """The worker stops for it, and the thread goes on."""
+def test_error_in_the_executor_blames_no_record(monkeypatch):
+    """The worker stops for the error, and the thread goes on."""
     calls = []
 
     def context_of(*_):
@@ -155,8 +155,8 @@ class _Thrower:
         return outcome
 
 
-def test_whatever_line_is_interrupted_each_record_is_done_or_there():
-    """W5: one that is neither could never be worked on again."""
+def test_call_interrupted_at_any_line_keeps_each_record_done_or_left():
+    """A record that is neither could never be worked on again."""
     at, is_over = 0, False
     while not is_over:
         at += 1
@@ -218,8 +218,8 @@ RETURNS = [
 
 
 @pytest.mark.parametrize(("executor", "what", "batch"), RETURNS)
-def test_what_has_not_run_is_not_done(executor, what, batch):
-    """W4: the worker stops and says what came back; no record is complete, or blamed."""
+def test_returned_coroutine_or_generator_stops_the_worker(executor, what, batch):
+    """No record is complete, and none is blamed."""
     with bench(executor, fitting(executor, Returning(what)), batch=batch) as made:
         made.admit(6)
         wait_for(lambda: made.decisions.fatal, "the end to be told")

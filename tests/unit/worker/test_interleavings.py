@@ -248,7 +248,7 @@ def _met(order, a, b, at):
 @pytest.mark.parametrize("order", [Order.KEY, Order.UNORDERED])
 @pytest.mark.parametrize("name", sorted({a.name for a, _ in PAIRS}))
 @pytest.mark.parametrize("places", [1, pytest.param(12, marks=pytest.mark.nightly)])
-def test_steps_may_meet_anywhere(order, name, places):
+def test_any_two_steps_may_interleave_at_any_place(order, name, places):
     """One is interrupted at so many places, by chance, and another one comes in between."""
     wrong = []
     for a, b in PAIRS:
@@ -271,7 +271,7 @@ class Leaving(list):
         return found
 
 
-def test_a_coroutine_that_is_cancelled_while_the_event_is_set_breaks_nothing():
+def test_waiter_cancelled_while_the_event_is_set_breaks_nothing():
     loop = asyncio.new_event_loop()
     revoked = Revocation()
     revoked._waiting = Leaving([loop.create_future()])

@@ -423,8 +423,8 @@ def test_coroutine_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
     assert asyncio.run(play()) == "goes on"
 
 
-def test_what_is_shown_of_an_error_is_cut():
-    """The beginning of a message, both ends of a chain, the end of a stack."""
+def test_text_of_an_error_is_shortened():
+    """A message keeps its beginning, a chain both ends, and a stack its end."""
     with pytest.raises(ValueError, match="\u20ac") as raised:
         raise ValueError("\u20ac" * 100_000)
     error = raised.value
@@ -434,8 +434,8 @@ def test_what_is_shown_of_an_error_is_cut():
     assert len(stack(error).encode()) <= 4_096
 
 
-def test_a_stack_is_told_where_python_cannot_format_it(monkeypatch):
-    """Several handlers that raise at once can make it fail, before Python 3.13."""
+def test_stack_is_shown_if_python_cannot_format_it(monkeypatch):
+    """Before Python 3.13 formatting can fail where several handlers raise at once."""
 
     def confused(*_, **__):
         message = "AST constructor recursion depth mismatch"
@@ -445,7 +445,7 @@ def test_a_stack_is_told_where_python_cannot_format_it(monkeypatch):
         int("bad")
     monkeypatch.setattr("traceback.format_tb", confused)
     monkeypatch.setattr("traceback.format_exception", confused)
-    where = f"in {test_a_stack_is_told_where_python_cannot_format_it.__name__}"
+    where = f"in {test_stack_is_shown_if_python_cannot_format_it.__name__}"
     assert stack(raised.value).endswith(where)
     assert where in chain(raised.value)
     assert "ValueError" in chain(raised.value)

@@ -116,8 +116,8 @@ class Play:
 @pytest.mark.parametrize(
     "seeds", [range(40), pytest.param(range(40, 1000), marks=pytest.mark.nightly)]
 )
-def test_none_of_a_lane_overtakes_another_or_runs_beside_it(order, seeds):
-    """W3, W4: none is lost either, in whatever order tasks come back."""
+def test_records_of_a_lane_are_handled_in_order_and_one_at_a_time(order, seeds):
+    """No record is lost, in whatever order tasks come back."""
     for seed in seeds:
         play = Play(seed, order)
         for _ in range(300):
@@ -137,8 +137,7 @@ def test_none_of_a_lane_overtakes_another_or_runs_beside_it(order, seeds):
         assert desk.kept.watermarks()[TP].offset == RECORDS, seed
 
 
-def test_one_module_changes_the_state_of_a_lane():
-    """Whoever asks why a lane is where it is has one file to read."""
+def test_only_the_queue_changes_the_state_of_a_lane():
     assigning = set()
     for path in Path(worker.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -32,8 +32,7 @@ from tests.harness.worker.desk import KINDS, TP, Desk, done_by
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 @pytest.mark.parametrize("error", [RetryLater(2.0), ValueError("all")])
-def test_all_of_a_batch_that_comes_again_are_told_of(order, error):
-    """By one event: together, or one by one since none is to blame yet."""
+def test_one_event_reports_all_records_of_a_batch_that_come_again(order, error):
     desk = Desk(order, is_batch=True, quantum=4, records=6)
     task = desk.decisions.queue.claim()[0]
     desk.decisions.complete([batch_failed(task, error, 0.0)])
@@ -43,8 +42,8 @@ def test_all_of_a_batch_that_comes_again_are_told_of(order, error):
     assert desk.decisions.retries == 4
 
 
-def test_a_delay_is_told_as_it_is_left():
-    """Of a record behind another of its batch, which has waited first."""
+def test_reported_delay_is_the_rest_of_the_wait():
+    """A record behind another one of its batch has waited already."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     _partly(desk, {0: RetryLater(6.0), 1: RetryLater(10.0)})
     desk.pass_time(6.0)
@@ -58,8 +57,7 @@ def _partly(desk, errors):
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_each_answer_of_a_batch_is_heeded(order):
-    """W7: what is rejected is not handled again, what asks for later comes no sooner."""
+def test_each_record_of_a_batch_gets_its_own_answer(order):
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     _partly(
         desk,
@@ -83,8 +81,7 @@ def test_each_answer_of_a_batch_is_heeded(order):
     assert not desk.epoch.failed
 
 
-def test_an_error_for_some_of_a_batch_is_about_these_alone():
-    """W7: those that a pump's program has answered for already are not among them."""
+def test_error_for_part_of_a_batch_concerns_that_part_alone():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     (task,) = desk.decisions.queue.claim()
     task.finish(0)
@@ -99,8 +96,8 @@ def test_an_error_for_some_of_a_batch_is_about_these_alone():
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_a_batch_that_rejects_does_not_say_which(order):
-    """W7: its records come one by one, and only the one that is meant has failed."""
+def test_reject_of_a_batch_is_tried_record_by_record(order):
+    """Only the record that the handler means has failed."""
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     while tasks := desk.decisions.queue.claim():
         for task in tasks:
@@ -116,16 +113,14 @@ def test_a_batch_that_rejects_does_not_say_which(order):
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order):
-    """At once, and the record comes again after the restart."""
+def test_any_record_of_a_batch_may_stop_the_worker(order):
     desk = Desk(order, is_batch=True, quantum=4, records=4)
     _partly(desk, {0: RetryLater(5.0), 3: StopWorker()})
     assert desk.decisions.is_stop_asked
     assert desk.kept.records == 2
 
 
-def test_letters_of_one_batch_go_in_order():
-    """W3: the second once the first is acknowledged."""
+def test_dead_letters_of_one_batch_go_in_order():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, sink=print, records=4)
     _partly(desk, {1: Reject("planted"), 2: Reject("planted")})
     for offset in (1, 2):
@@ -151,7 +146,6 @@ in_both_orders = pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDE
 
 @in_both_orders
 def test_a_batch_has_records_of_several_polls(order):
-    """Each of them is done, failed or left where it came from."""
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=8, on_exhausted="skip")
     for _ in range(3):
         desk.admit(2)
@@ -169,8 +163,8 @@ def test_a_batch_has_records_of_several_polls(order):
 
 
 @in_both_orders
-def test_a_batch_waits_for_more_so_long_and_no_longer(order):
-    """Counted from its first record; a full one does not wait."""
+def test_batch_waits_for_more_records_up_to_its_time(order):
+    """The time counts from the first record; a full batch does not wait."""
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.pass_time(1.5)
@@ -197,8 +191,7 @@ def test_a_batch_waits_for_more_so_long_and_no_longer(order):
         (Order.UNORDERED, RetryLater(1.0)),
     ],
 )
-def test_what_failed_waits_for_no_batch(order, error):
-    """W7: its time has come, and it comes by itself."""
+def test_failed_record_waits_for_no_batch(order, error):
     desk = Desk(order, is_batch=True, quantum=6, within=60.0, records=6)
     _partly(desk, {0: error})
     desk.pass_time(1.0)
@@ -206,7 +199,6 @@ def test_what_failed_waits_for_no_batch(order, error):
 
 
 def test_a_batch_does_not_wait_for_records_that_cannot_be_read():
-    """They may not come for long, and its handler would be idle."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.epoch.unreadable = object()
@@ -215,8 +207,7 @@ def test_a_batch_does_not_wait_for_records_that_cannot_be_read():
 
 
 @pytest.mark.contract("W6")
-def test_a_batch_that_waits_for_more_goes_with_its_partition():
-    """W6: and nothing of it is begun, then or later."""
+def test_waiting_batch_is_dropped_with_its_partition():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.decisions.queue.drop_queued([desk.epoch])
@@ -229,8 +220,7 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition():
     assert sorted(desk.work()) == [0, 1]
 
 
-def test_what_waits_for_its_retry_goes_with_its_partition():
-    """W6: a batch's record too, whose time comes while the revocation waits for others."""
+def test_waiting_retry_is_dropped_with_its_partition():
     desk = Desk(Order.KEY, quantum=1, records=3)
     bad, running, _ = (desk.decisions.queue.claim()[0] for _ in range(3))
     desk.decisions.complete([batch_failed(bad, ValueError("planted"), 0.0)])
@@ -241,8 +231,7 @@ def test_what_waits_for_its_retry_goes_with_its_partition():
     assert desk.decisions.queue.claim() == []
 
 
-def test_what_waits_for_an_earlier_ownership_goes_with_its_own():
-    """W6: once that one's task comes back, though something else has failed."""
+def test_record_behind_an_earlier_ownership_is_dropped_with_its_partition():
     desk = Desk(Order.KEY, quantum=1, records=1)
     (left_behind,) = desk.decisions.queue.claim()
     desk.regain()
@@ -258,10 +247,10 @@ def test_what_waits_for_an_earlier_ownership_goes_with_its_own():
 
 
 @pytest.mark.parametrize(("order", "is_batch"), KINDS)
-def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
+def test_dead_letter_acknowledged_during_a_revocation_completes_its_record(
     order, is_batch
 ):
-    """W5: it was waited for, so nobody handles the record and writes the letter again."""
+    """Otherwise the next owner would handle the record and write the letter again."""
     desk = Desk(
         order,
         is_batch=is_batch,
@@ -305,7 +294,6 @@ def _leave(_desk):
 @pytest.mark.parametrize(("order", "is_batch"), KINDS)
 @pytest.mark.parametrize("step", [_ask_for_later, _fail_for_good, _hang, _leave])
 def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
-    """W1: no limit counts them any more, and what waits may wait for ever."""
     settings = {"is_batch": is_batch, "quantum": 2}
     desk = Desk(order, on_exhausted="block", **settings)
     before = []
@@ -324,8 +312,7 @@ def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
 
 
 @pytest.mark.parametrize("is_full", [True, False])
-def test_a_batch_that_is_held_waits_in_its_place(*, is_full):
-    """W10: also one whose time comes meanwhile."""
+def test_held_batch_waits_in_its_place(*, is_full):
     desk = Desk(
         Order.PARTITION,
         is_batch=True,
@@ -341,7 +328,7 @@ def test_a_batch_that_is_held_waits_in_its_place(*, is_full):
 
 
 def test_only_lanes_within_the_span_are_woken():
-    """One record completed lets one more begin, however many wait."""
+    """One completed record lets one more begin, however many wait."""
     desk = Desk(
         Order.KEY, key=lambda record: record.offset, span=10, quantum=1, records=1000
     )
@@ -357,8 +344,7 @@ def test_only_lanes_within_the_span_are_woken():
     assert len(desk.work()) == 990
 
 
-def test_what_is_put_back_within_the_span_begins():
-    """Although what stands behind it in its lane does not."""
+def test_record_put_back_within_the_span_begins():
     desk = Desk(Order.UNORDERED, span=4, quantum=2)
     desk.epoch.pace = 1e-6
     desk.admit(8)
@@ -370,7 +356,7 @@ def test_what_is_put_back_within_the_span_begins():
 
 
 def test_records_that_failed_together_are_handed_out_one_by_one():
-    """W5: together they would fail again, and nothing would say which is to blame."""
+    """Together they would fail again, and the cause would stay unknown."""
     desk = Desk(Order.PARTITION, quantum=4, records=5, is_batch=True)
     (task,) = desk.decisions.queue.claim()
     assert list(task.indexes) == [0, 1, 2, 3]
@@ -388,8 +374,8 @@ def test_records_that_failed_together_are_handed_out_one_by_one():
 
 @pytest.mark.parametrize("error", [RetryLater(60.0), ValueError()])
 @pytest.mark.parametrize("order", list(Order))
-def test_what_was_begun_is_kept_with_all_before_it(order, error):
-    """One that waits for its time, and one that has failed, whoever needs the room."""
+def test_begun_record_is_kept_with_all_before_it(order, error):
+    """A record that waits, or has failed, counts as begun."""
     desk = Desk(order, quantum=1, records=10)
     *_, last = [task for _ in range(3) for task in desk.decisions.queue.claim()]
     record = last.record(0)
@@ -403,8 +389,8 @@ def test_what_was_begun_is_kept_with_all_before_it(order, error):
     assert desk.epoch.progress.next_offset == offset
 
 
-def test_what_waits_for_a_handler_of_before_is_not_begun():
-    """A regained partition waits for one that hangs: all of it can be fetched again."""
+def test_record_behind_an_earlier_ownership_counts_as_not_begun():
+    """It can be given back and fetched again."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=20, records=1)
     assert desk.decisions.queue.claim()
     desk.regain()
@@ -414,8 +400,7 @@ def test_what_waits_for_a_handler_of_before_is_not_begun():
     assert desk.kept.give_back(desk.epoch, Load(5, 10**9), 20) == 5
 
 
-def test_a_partition_whose_shared_lane_is_empty_still_works():
-    """Unordered, while others of its tasks are out: it does not starve."""
+def test_partition_with_an_empty_shared_lane_and_running_tasks_does_not_starve():
     desk = Desk(Order.UNORDERED, quantum=1, records=3)
     (one,), _, _ = (desk.decisions.queue.claim() for _ in range(3))
     desk.decisions.complete([all_done(one, 0.001)])
@@ -423,10 +408,10 @@ def test_a_partition_whose_shared_lane_is_empty_still_works():
 
 
 @pytest.mark.parametrize("order", list(Order))
-def test_records_that_came_back_and_are_forgotten_are_handed_out_when_fetched_again(
+def test_records_given_back_and_fetched_again_are_handed_out(
     order,
 ):
-    """They were handed out under a hold, say, and nothing of them was begun."""
+    """A hold, for example, had sent them back before any was begun."""
     desk = Desk(order, quantum=4, records=10)
     tasks = desk.decisions.queue.claim()
     desk.decisions.complete([Outcome(task=one, left=one.indexes) for one in tasks])
@@ -455,8 +440,8 @@ class Watched(Slot):
 
 
 @pytest.mark.parametrize("is_batch", [False, True], ids=["one by one", "batch"])
-def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(*, is_batch):
-    """W8: another thread looks at the task first, and at index and time for it."""
+def test_stalled_slot_is_never_seen_with_the_time_of_its_last_record(*, is_batch):
+    """Another thread reads the task first, and then index and time."""
     desk = Desk(Order.PARTITION, records=3)
     (task,) = desk.decisions.queue.claim()
     slot, context = Watched(), context_of(task, lambda: None)
@@ -472,8 +457,7 @@ def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(*, is_batch)
 @pytest.mark.parametrize(
     "error", [RetryLater(2.0), ValueError(), BatchFailure({1: RetryLater(2.0)})]
 )
-def test_a_batch_that_fails_counts_once_for_each_of_its_records(error):
-    """With their mean, also where only one of them has failed."""
+def test_failed_batch_adds_one_duration_for_each_record(error):
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     (task,) = desk.decisions.queue.claim()
     desk.decisions.complete([batch_failed(task, error, 2.0)])
@@ -483,8 +467,8 @@ def test_a_batch_that_fails_counts_once_for_each_of_its_records(error):
     assert {bound: n for bound, n in counted.items() if n} == {0.5: 4}
 
 
-def test_records_of_one_partition_ask_about_no_other(monkeypatch):
-    """With a thousand of them, each poll would ask a million times."""
+def test_records_of_one_partition_look_up_the_holds_of_no_other(monkeypatch):
+    """With a thousand partitions each poll would ask a million times."""
     desk = Desk(Order.PARTITION)
     others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
     assign_to(desk.ledger, [TP, *others])
@@ -502,8 +486,7 @@ def test_records_of_one_partition_ask_about_no_other(monkeypatch):
     assert asked == [TP]
 
 
-def test_only_the_record_that_a_handler_is_at_is_said_to_run():
-    """What was handed over behind it waits."""
+def test_only_the_record_in_the_handler_counts_as_running():
     desk = Desk(Order.PARTITION, lane_seconds=1.0, records=4)
     (task,) = desk.decisions.queue.claim()
     slot = Slot()

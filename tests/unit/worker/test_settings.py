@@ -150,8 +150,8 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
         ({"max_poll_interval_ms": 20_000}, {}, "less than half"),
     ],
 )
-def test_what_is_impossible_is_refused(config, settings, said):
-    """At construction, with what would do; no thread is left."""
+def test_impossible_worker_is_refused(config, settings, said):
+    """No thread is left behind."""
     with offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer:
         before = set(threading.enumerate())
         with pytest.raises(WorkerSettingError, match=said):
@@ -172,8 +172,8 @@ def test_what_is_impossible_is_refused(config, settings, said):
         {"dead_letter": Mock()},
     ],
 )
-def test_what_may_work_is_taken(settings):
-    """What a decorator's result takes nobody knows; some functions do not say it."""
+def test_unknown_signature_is_accepted(settings):
+    """The arguments of a decorated function, and of some built-ins, are not known."""
     with offline(SafeConsumer, "orders", **CONFIG) as consumer:
         Worker(consumer, **{"handle": handle, **settings})
 
@@ -189,7 +189,7 @@ def test_what_may_work_is_taken(settings):
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
     ],
 )
-def test_a_pump_refuses_the_same(config, settings, said):
+def test_impossible_pump_is_refused(config, settings, said):
     with (
         offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer,
         pytest.raises(WorkerSettingError, match=said),
@@ -239,8 +239,7 @@ def test_impossible_options_are_refused(kind, settings):
         kind(**settings)
 
 
-def test_all_options_are_shown_with_their_defaults():
-    """To ``help()`` and editors, though each stands in one place only."""
+def test_all_options_are_in_the_signature_with_their_defaults():
     worker, pump, run = map(inspect.signature, (Worker, Pump, run_worker))
     assert [*worker.parameters][:2] == ["consumer", "handle"]
     assert [*run.parameters][:2] == ["handler", "records"]
@@ -250,8 +249,7 @@ def test_all_options_are_shown_with_their_defaults():
     assert pump.parameters["order"].default == "unordered"
 
 
-def test_stocks_consumer_is_refused_in_words():
-    """And so is the class instead of a consumer."""
+def test_consumer_of_kafka_python_is_refused():
     from kafka import KafkaConsumer  # noqa: PLC0415
 
     with offline(KafkaConsumer, "orders", **CONFIG) as consumer:
@@ -288,8 +286,7 @@ def test_a_batch_failure_takes_exceptions_by_their_records(errors):
         BatchFailure(errors)
 
 
-def test_kinds_that_do_not_fit_are_refused():
-    """At construction, with what would do."""
+def test_lifespan_of_a_wrong_kind_is_refused():
     for wrong in (handle_and_yield, handle_async_and_yield):
         with pytest.raises(WorkerSettingError, match="decorate it"):
             check_lifespan(wrong, "thread")
@@ -380,8 +377,7 @@ def test_a_lifespan_that_cannot_be_entered_is_refused(lifespan, executor, match)
         (Mock(), "thread"),
     ],
 )
-def test_a_lifespan_that_may_be_entered_is_taken(lifespan, executor):
-    """Where it is not known what a call makes, run() says so."""
+def test_lifespan_that_may_be_entered_is_accepted(lifespan, executor):
     check_lifespan(lifespan, executor)
 
 
@@ -392,7 +388,7 @@ def test_a_lifespan_that_may_be_entered_is_taken(lifespan, executor):
         (7, "it made 7, which is not a context manager"),
     ],
 )
-def test_what_a_lifespan_makes_is_refused_where_it_is_entered(made, match):
+def test_object_that_is_no_context_manager_is_refused_at_entry(made, match):
     with (
         contextlib.ExitStack() as stack,
         pytest.raises(LifespanError, match=match),
