@@ -32,7 +32,7 @@ def _note_child() -> None:
 run_in_child(_note_child)
 
 
-def leaving(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def exiting_in_child(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """
     Return a function that calls another one; a process that is forked in it ends with it.
 
@@ -63,18 +63,18 @@ class _ParentsOnly:
 
     def __enter__(self) -> None:
         if _process[0] != self.parent:
-            leave(_returned())
+            leave(_returned_error())
 
     def __exit__(self, _kind: object, error: BaseException | None, _: object) -> None:
         if _process[0] != self.parent:
-            leave(_returned() if error is None else error)
+            leave(_returned_error() if error is None else error)
 
 
 def leave(error: BaseException) -> NoReturn:
     """End this process as the exception would end it if nothing caught it."""
     status = 1
     try:
-        status = _told(error)
+        status = _exit_status(error)
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(BaseException):
@@ -82,7 +82,7 @@ def leave(error: BaseException) -> NoReturn:
         os._exit(status)
 
 
-def _told(error: BaseException) -> int:
+def _exit_status(error: BaseException) -> int:
     # Returns the exit status, and prints what Python would print.
     if not isinstance(error, SystemExit):
         traceback.print_exception(error)
@@ -93,7 +93,7 @@ def _told(error: BaseException) -> int:
     return 1
 
 
-def _returned() -> ForkedConsumerError:
+def _returned_error() -> ForkedConsumerError:
     return ForkedConsumerError(
         "a process that a handler forked returned from the handler, and a worker goes on "
         "in its parent only: let the child end itself, by os._exit() or sys.exit()"

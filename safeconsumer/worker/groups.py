@@ -32,7 +32,7 @@ Kinds = type[BaseException] | tuple[type[BaseException], ...]
 _SCOPES = ("key", "partition", "topic", "all")  # the widest last
 
 
-def meant(error: BaseException) -> BaseException:
+def deciding_error(error: BaseException) -> BaseException:
     """Return the exception that a group stands for; the group if it is a failure."""
     if not isinstance(error, BaseExceptionGroup):
         return error

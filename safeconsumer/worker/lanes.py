@@ -3,9 +3,9 @@ Defines lanes: the records of one are handled one after the other.
 
 Every ownership has a main lane, with its records as they come. By partition that is
 all: one task of it is out at a time. By key, and without an order, the main lane is
-*shared*: it goes on while tasks of it are out, and what must wait goes to a lane of its
-own. That is a record that has failed, and by key all records of a key that is busy, or
-has such a lane. A lane of its own is forgotten when it is empty.
+*shared*: it goes on while tasks of it are out, and a record that must wait goes to a lane
+of its own: a record that has failed, and by key each record of a key that is busy or has
+such a lane. A lane of its own is removed when it is empty.
 """
 
 import enum
@@ -22,31 +22,31 @@ class Order(enum.Enum):
     """Says which records are handled one after the other."""
 
     PARTITION = "partition"
-    """Those of one partition are."""
+    """Records of one partition are handled one after the other."""
 
     KEY = "key"
-    """Those of one key within a partition are."""
+    """Records of one key within a partition are handled one after the other."""
 
     UNORDERED = "unordered"
-    """None are."""
+    """Records are handled in any order."""
 
 
 class LaneState(enum.Enum):
     """
-    Says what a lane waits for. Only :class:`~safeconsumer.worker.queue.Queue` changes it.
+    The reason for which a lane waits; only ``Queue`` changes it.
 
     ========= ========================================== ==========================
-    state     what it waits for                          who moves it on
+    state     waits for                                  is moved on by
     ========= ========================================== ==========================
     IDLE      records: it has none                       ``Queue.admit``, and
                                                          ``Queue.put_back``
     READY     its turn; meanwhile a hold or a breaker    ``Queue.claim``
               may set aside its partition, with all      ``Queue.claim_letter``
               lanes that are ready
-    FILLING   more records for a batch                   ``Queue.look_again``
-    AHEAD     the watermark: its first record is         ``Queue.look_again``, and
+    FILLING   more records for a batch                   ``Queue.resume_main``
+    AHEAD     the watermark: its first record is         ``Queue.resume_main``, and
               ``Limits.span`` beyond it                  ``Queue.put_back``
-    RUNNING   a task with records of its key, or of      ``Queue.line_up``, once
+    RUNNING   a task with records of its key, or of      ``Queue.requeue``, once
               its partition; it may be one of an         that task is back
               ownership that has ended
     FAILED    its first record's next time; or for ever,  ``Queue.turn``
@@ -71,10 +71,10 @@ class Lane:
 
     Attributes:
         epoch: the ownership that they belong to.
-        key: by which its epoch knows it; of no meaning for a main lane.
-        again: those that were handed out, or looked at, and came back; in front.
-        fresh: those behind, which nobody has looked at; only a main lane has any.
-        state: what it waits for.
+        key: its key in ``Epoch.lanes``; a main lane has no meaningful key.
+        again: the ordinals of records that were taken and put back; they come first.
+        fresh: the ordinals of records that were never taken; only a main lane has any.
+        state: the reason for which it waits.
     """
 
     __slots__ = ("again", "epoch", "fresh", "key", "state")

@@ -22,14 +22,14 @@ FIRST_PACE = 0.02
 
 
 @define(eq=False)
-class Failed:
+class FailedRecord:
     """
-    What is known of a record that has failed, or may have.
+    The history of a record that has failed, or may have.
 
     Attributes:
         count: how many of its attempts have failed.
-        answer: what a batch reported of it, until the record before it is through: the
-            task, its index there, the error, and when that was.
+        answer: the error that a batch reported for it, kept until the record before it is
+            dealt with: the task, its index there, the error, and when it was raised.
         blocks_since: since when it blocks its lane, as it failed for good; None: not.
         letter: why it is a dead letter, which is its last step; None: call the handler.
         tries: how often the taker of dead letters has failed with it.
@@ -67,10 +67,10 @@ class Epoch:
 
     Attributes:
         tp: the partition.
-        ownership: what the ownership is known by.
+        ownership: the object that identifies the ownership.
         number: its number, for people and journals.
         losses: how often the membership was lost before it.
-        progress: what is complete.
+        progress: which of its records are complete.
         load: incomplete records and their bytes, in ``records`` and ``bytes``.
         running: how many of them are handed over to handlers.
         tasks: the tasks that have these.
@@ -83,7 +83,7 @@ class Epoch:
         ready: the lanes that may be handed out, in their order.
         allowed: the first ordinal that must not be started yet.
         failed: by offset, records that have failed, or may have.
-        unreadable: what comes next, if that cannot be read.
+        unreadable: the next batch, if it cannot be read.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
         is_held: whether none of its records may begin: a hold that is not a worker's
@@ -109,7 +109,7 @@ class Epoch:
     busy: set[object] = field(factory=set)
     ready: deque[Lane] = field(factory=deque)
     allowed: int = 0
-    failed: dict[int, Failed] = field(factory=dict)
+    failed: dict[int, FailedRecord] = field(factory=dict)
     unreadable: UnreadableBatch | None = None
     revoked: Revocation = field(factory=Revocation)
     is_closed: bool = False
@@ -134,9 +134,9 @@ class Epoch:
 
     # ------------------------------------------------------------ failures
 
-    def fail(self, offset: int) -> Failed:
-        """Return what is known of a record that has failed; from now on it runs alone."""
-        return self.failed.setdefault(offset, Failed())
+    def fail(self, offset: int) -> FailedRecord:
+        """Return the history of a record that has failed; from now on it runs alone."""
+        return self.failed.setdefault(offset, FailedRecord())
 
     def holds_back(self, offset: int) -> bool:
         """Tell whether a record could be worked on now, were there no hold."""
@@ -161,8 +161,8 @@ class Epoch:
         for lane in self.all_lanes():
             lane.drop()
 
-    def let_go(self) -> None:
-        """Drop all records: threads that still have a lane of it may keep it for long."""
+    def forget_all(self) -> None:
+        """Drop all records: a thread that still has one of its lanes may keep it for long."""
         self.drop_queued()
         self.records = self.bytes = self.running = 0
         self.progress = Progress(self.watermark().offset)
@@ -171,7 +171,7 @@ class Epoch:
         self.ready.clear()
         self.failed.clear()
 
-    def unbegun(self, at_once: int) -> int:
+    def first_unbegun(self, at_once: int) -> int:
         """
         Return the ordinal from which on no record was begun.
 
@@ -180,7 +180,7 @@ class Epoch:
         """
         queued: set[int] = set()
         for lane in self.all_lanes():
-            # What waits for its time, or forever, was begun before.
+            # The first records of a lane that waits after a failure were begun before.
             kept = at_once if lane.state is LaneState.FAILED else 0
             if kept and lane.is_tried:
                 kept = 1  # it comes again by itself

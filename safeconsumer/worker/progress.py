@@ -41,7 +41,7 @@ class Progress:
     Each is known by its ordinal: how many were admitted before it. A record is released
     when its task comes back. Until then its handler marks it complete in the task
     itself, on any thread and without a lock; all that is here is read and changed under
-    the lock of ``Kept``.
+    the lock of ``KeptRecords``.
 
     Args:
         start: the offset from which the ownership reads.

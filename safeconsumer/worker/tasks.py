@@ -1,4 +1,4 @@
-"""Defines what travels between a queue and its handlers: tasks and outcomes."""
+"""Defines tasks and outcomes, which travel between a queue and its handlers."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -25,7 +25,7 @@ class Task:
         ordinals: the records, as the ownership knows them.
         records: the records themselves; None where one is complete. The caller that has
             the task marks it so, on any thread and without a lock.
-        keys: what nobody else may work on meanwhile, as the keys of a mapping.
+        keys: the keys on which no other task may work meanwhile, as a mapping's keys.
         attempt: the number of this attempt, from 1.
         tried: the offset of its only record, if that has failed before, or may have.
         letter: the sink is called with its only record, and not the handler; None for

@@ -13,7 +13,7 @@ class Turns:
 
     One that is set aside keeps its lanes, and is not in line.
 
-    Thread rules: under the lock of ``Kept``.
+    Thread rules: under the lock of ``KeptRecords``.
     """
 
     __slots__ = ("_line",)

@@ -9,11 +9,11 @@ from safeconsumer.worker.calls import (
     Calls,
     Slot,
     StackOf,
-    broken,
     call_batch,
     call_each,
     context_of,
     end_slot,
+    executor_failed,
 )
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.decisions import Decisions
@@ -80,7 +80,7 @@ class Threads:
             return self._run(task, slot)
         except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
             slot.task = None
-            return broken(task, error)
+            return executor_failed(task, error)
 
     def _stack_of(self, _slot: Slot) -> StackOf:
         return functools.partial(tracebacks.of_thread, threading.get_ident())

@@ -135,7 +135,7 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
         assert (failed(made), made.decisions.retries) == ({}, 0)
         assert [*made.runner._children.values()] == [child]
         os.kill(child.process.pid, signal.SIGKILL)
-        wait_for(lambda: child.has_spoken(0.0), "its end")
+        wait_for(lambda: child.has_message(0.0), "its end")
         epoch = made.kept.open(OTHER, 1, 0, 0)
         made.kept.admit(epoch, [Record(*OTHER, 3)])
         made.decisions.queue.admit(epoch)

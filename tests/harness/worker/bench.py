@@ -125,8 +125,8 @@ class Bench(Desk):
             kept=self.kept,
             polled_at=math.inf,
             poll_timeout=0.0,
-            why_nothing=None,
-            brakes=SimpleNamespace(stands_since=lambda: None),
+            idle_reason=None,
+            brakes=SimpleNamespace(stalled_since=lambda: None),
         )
         return health.examine(engine, self.runner.slots, 60.0).reasons
 

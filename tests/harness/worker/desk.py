@@ -8,7 +8,7 @@ from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Retry
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.decisions import Decisions
-from safeconsumer.worker.kept import Kept
+from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.tasks import Outcome
@@ -56,7 +56,7 @@ class Desk:
 
     def __init__(self, order, key=None, breaker=None, records=0, clock=None, **policy):
         self.clock = clock or Clock()
-        self.kept = Kept(self.clock)
+        self.kept = KeptRecords(self.clock)
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
         assign_to(self.ledger, [TP])
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}

@@ -6,7 +6,7 @@ import pytest
 from kafka.errors import KafkaError
 
 from safeconsumer.worker import Commit
-from safeconsumer.worker.kept import Kept
+from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Progress
@@ -28,7 +28,7 @@ def client():
 @pytest.fixture
 def commits(client, clock):
     """Make the commits of a client, which hold nothing yet."""
-    return Commits(client, Kept(clock), Commit(), lambda *_, **__: None, clock)
+    return Commits(client, KeptRecords(clock), Commit(), lambda *_, **__: None, clock)
 
 
 class Forgets(Epoch):

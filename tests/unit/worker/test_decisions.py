@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from safeconsumer.worker.durations import BOUNDS, Durations
 from safeconsumer.worker.progress import OVERHEAD_BYTES, Progress, Watermark, sizes_of
-from safeconsumer.worker.retry import Failing, Retry
+from safeconsumer.worker.retry import FailureRatio, Retry
 from safeconsumer.worker.watermarks import Limits, Load, credit, marks
 from tests.unit.holds.strategies import quick
 
@@ -83,11 +83,11 @@ def test_the_watermark_is_the_first_incomplete_record(gaps, draw):
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=9))
 def test_record_is_found_by_its_ordinal_after_others_are_released(polls):
     progress = Progress(0)
-    for now, (count, freed) in enumerate(polls):
+    for now, (count, waiting_lanes) in enumerate(polls):
         first = progress.admitted
         admit(progress, *range(first, first + count), now=now)
         floor = progress.floor()
-        ordinals = range(floor, min(progress.admitted, floor + freed))
+        ordinals = range(floor, min(progress.admitted, floor + waiting_lanes))
         assert progress.release(ordinals) == len(ordinals) * SIZE
         for ordinal in range(progress.floor(), progress.admitted):
             assert progress.record(ordinal).offset == ordinal
@@ -180,7 +180,7 @@ def test_durations_are_counted_by_their_mean():
 
 def test_ratio_of_dead_letters_is_exceeded_above_the_limit():
     """A ratio of few records says nothing."""
-    failing = Failing()
+    failing = FailureRatio()
     for _ in range(3):
         failing = failing.failed()
     assert failing.exceeds(0.1) is None
@@ -192,14 +192,14 @@ def test_ratio_of_dead_letters_is_exceeded_above_the_limit():
 
 
 def test_a_smaller_sample_counts_sooner():
-    failing = Failing(sample=10).succeeded(8).failed()
+    failing = FailureRatio(sample=10).succeeded(8).failed()
     assert failing.exceeds(0.05) is None
     why = failing.failed().exceeds(0.05) or ""
     assert "2 of the last 10 records failed for good" in why
 
 
 def test_six_letters_and_no_success_are_enough():
-    failing = Failing()
+    failing = FailureRatio()
     for _ in range(5):
         failing = failing.failed()
     assert failing.exceeds(0.1) is None
@@ -220,7 +220,7 @@ def test_six_letters_and_no_success_are_enough():
 def test_a_steady_rate_below_the_limit_never_trips(sample, limit, share, phase):
     """In a sample an evenly spread rate is off by two records at most."""
     rate = share * max(0.0, limit - 2 / sample)
-    failing = Failing(sample)
+    failing = FailureRatio(sample)
     for number in range(35 * sample):
         is_bad = int((number + 1) * rate + phase) > int(number * rate + phase)
         failing = failing.failed() if is_bad else failing.succeeded(1)
@@ -229,7 +229,7 @@ def test_a_steady_rate_below_the_limit_never_trips(sample, limit, share, phase):
 
 def test_ratio_of_dead_letters_forgets_old_records():
     """Twenty thousand good records long ago excuse no failures today."""
-    failing = Failing().succeeded(20_000)
+    failing = FailureRatio().succeeded(20_000)
     letters = 0
     while failing.exceeds(0.1) is None:
         failing, letters = failing.failed().succeeded(1), letters + 1

@@ -266,7 +266,7 @@ HANGS_WITH_A_TABLE = MadeBy(tuple, (HANGS, bytes(1_000_000)))
 )
 def test_process_that_hangs_in_its_import_ends_the_worker(handle, monkeypatch):
     """No record is blamed, and none is passed over."""
-    first_word = processes.Processes._first_word
+    first_word = processes.Processes._first_message
 
     def soon(runner, child):
         # It has started: what a busy machine takes for that is bounded elsewhere.
@@ -432,7 +432,7 @@ def test_answer_left_in_the_pipe_is_not_read_as_the_next(tmp_path, monkeypatch):
     """The process is ended together with the wait for its answer."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, retry=Retry(first=0.01)) as made:
-        wait, first = processes._Child.has_spoken, []
+        wait, first = processes._Child.has_message, []
 
         def end(child, seconds):
             if seconds is None and not first:

@@ -21,7 +21,7 @@ from safeconsumer.errors import (
     HandlersCannotRunError,
 )
 from safeconsumer.worker.batches import Batch, Ticket
-from safeconsumer.worker.calls import blamed, spared
+from safeconsumer.worker.calls import done_places, failure_of
 from safeconsumer.worker.executors.serving import packed
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import is_for_error
@@ -74,7 +74,7 @@ def changed(error, **fields):
     ],
 )
 def test_one_exception_of_a_group_counts(counts, raised):
-    assert blamed(raised) is counts
+    assert failure_of(raised) is counts
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,16 @@ def test_one_exception_of_a_group_counts(counts, raised):
     ids=["failures", "batch-failure", "two-batches"],
 )
 def test_group_without_control_exceptions_is_a_failure(raised):
-    assert blamed(raised) is raised
+    assert failure_of(raised) is raised
     assert isinstance(raised, Exception)
 
 
 def test_a_cancellation_in_a_group_does_not_stop_the_worker():
     raised = group(asyncio.CancelledError(), WRONG)
-    counts = blamed(raised)
+    counts = failure_of(raised)
     assert isinstance(counts, HandlerCancelledError)
     assert counts.__cause__ is raised
-    assert blamed(group(asyncio.CancelledError(), TOPIC)) is TOPIC
+    assert failure_of(group(asyncio.CancelledError(), TOPIC)) is TOPIC
 
 
 def test_group_of_one_kind_counts_for_never_and_on():
@@ -111,8 +111,8 @@ def test_group_of_one_kind_counts_for_never_and_on():
 
 def test_batch_failure_in_a_group_spares_the_other_records():
     """The journal and the spans read the raised exception."""
-    assert list(spared(group(OF_BATCH), 3)) == [1, 2]
-    assert list(spared(group(OF_BATCH, WRONG), 3)) == []
+    assert list(done_places(group(OF_BATCH), 3)) == [1, 2]
+    assert list(done_places(group(OF_BATCH, WRONG), 3)) == []
 
 
 class NotSentError(ConnectionError):

@@ -7,7 +7,7 @@ import pytest
 
 from safeconsumer.errors import HandlersCannotRunError
 from safeconsumer.worker import BatchFailure, Pause, RetryLater, StopWorker
-from safeconsumer.worker.calls import Slot, broken, call_each, context_of
+from safeconsumer.worker.calls import Slot, call_each, context_of, executor_failed
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import threads
 from safeconsumer.worker.lanes import Order
@@ -169,7 +169,7 @@ def test_call_interrupted_at_any_line_keeps_each_record_done_or_left():
         try:
             outcome = thrower.call(lambda _r, _c: None, task, Slot(), context, 1.0)
         except _ThrownError as error:
-            outcome = broken(task, error)
+            outcome = executor_failed(task, error)
         is_over = thrower.lines < at
         undone = [*(index for index, _ in outcome.failed), *outcome.left]
         assert sorted([*outcome.finished, *undone]) == [0, 1, 2], at

@@ -205,7 +205,7 @@ def _check(made):
         is_ours = all(one.is_routine for one in desk.ledger.view().holds)
         if len(made.out) > before and not is_ours:
             yield "a held record was handed out"
-    if desk.decisions.queue._is_over:
+    if desk.decisions.queue._has_ended:
         return
     made.finish()
     if desk.kept.records or desk.kept.running:

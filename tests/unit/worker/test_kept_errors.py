@@ -277,7 +277,7 @@ def test_call_that_goes_on_keeps_its_locals_and_loses_them_at_its_end(collect):
 
     _goes_on_after(report)
     assert len(alive(collect)) == 1
-    kept.look()
+    kept.sweep()
     assert alive(collect) == []
     assert "in _fails" in chain(errors[0])
 

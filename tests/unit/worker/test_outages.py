@@ -296,7 +296,7 @@ def test_open_breaker_holds_the_topic_with_its_reason():
     assert opened == worker_events.BreakerOpened(
         topic="orders", tries=0, seconds=10.0, reason=hold.reason
     )
-    (line,) = desk.decisions.outages.broken()
+    (line,) = desk.decisions.outages.problems()
     assert line.startswith(f"orders: stopped by a breaker: {hold.reason}; ")
     assert line.endswith("; held for 10.0 s")
     desk.pass_time(9.9)
@@ -330,7 +330,7 @@ def test_lifted_hold_closes_the_breaker_before_the_next_result(is_well):
     desk = broken()
     desk.pass_time(1.0)
     desk.ledger.remove([(Topic("orders"), BREAKER)])
-    assert desk.decisions.outages.broken() == []
+    assert desk.decisions.outages.problems() == []
     late = claim(desk)
     desk.pass_time(60.0)
     closed = [e for e in desk.events if isinstance(e, worker_events.BreakerClosed)]

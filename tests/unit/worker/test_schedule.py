@@ -22,7 +22,7 @@ from safeconsumer.worker.calls import (
     context_of,
 )
 from safeconsumer.worker.durations import BOUNDS
-from safeconsumer.worker.health import at_work, place
+from safeconsumer.worker.health import place, running_offsets
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.tasks import Outcome
 from safeconsumer.worker.watermarks import Load
@@ -308,7 +308,7 @@ def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
     collect()
     assert not [one for one in before if one() is not None]
     assert not queue.ready
-    assert not queue._asleep
+    assert not queue._delayed
 
 
 @pytest.mark.parametrize("is_full", [True, False])
@@ -491,5 +491,5 @@ def test_only_the_record_in_the_handler_counts_as_running():
     (task,) = desk.decisions.queue.claim()
     slot = Slot()
     slot.task, slot.index = task, 1
-    assert at_work([slot], is_batch=False) == {TP: [1]}
+    assert running_offsets([slot], is_batch=False) == {TP: [1]}
     assert place(task, 2) == "orders:0 offset 2"
