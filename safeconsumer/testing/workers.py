@@ -49,6 +49,7 @@ from safeconsumer.worker.handlers import (
     is_async,
 )
 from safeconsumer.worker.options import Options, OrderName, Runtime
+from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
     Commit,
@@ -59,7 +60,6 @@ from safeconsumer.worker.settings import (
     Tracing,
     check_callable,
 )
-from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.worker import Worker
 
 _GROUP = "run_worker"

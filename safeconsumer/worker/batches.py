@@ -16,7 +16,7 @@ from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure
-from safeconsumer.worker.tasks import Indexes, Outcome, Task
+from safeconsumer.worker.partition import Indexes, Outcome, Task
 
 
 class Ticket:
@@ -315,7 +315,7 @@ class HandOut:
                 elif not self._is_over:
                     self._has_letter.wait()
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
-            end_slot(slot, self._decisions, error)
+            end_slot(slot, self._decisions.fail, error)
 
     # ------------------------------------------------------------ for who asks
 

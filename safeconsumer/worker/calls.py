@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -28,13 +28,8 @@ from safeconsumer.worker.handlers import (
     are_errors,
     is_async,
 )
-from safeconsumer.worker.tasks import Indexes, Outcome, Task
+from safeconsumer.worker.partition import Indexes, Outcome, Task
 from safeconsumer.worker.tracebacks import shorten_tracebacks, shown
-
-if TYPE_CHECKING:
-    from safeconsumer.worker.decisions import Decisions
-    from safeconsumer.worker.journal import HandlerJournal
-    from safeconsumer.worker.tracing import Tracer
 
 # Seconds for ending a handler at its limit, before its stall is reported.
 _GRACE = 1.0
@@ -51,6 +46,22 @@ Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[Any]]
 """
 Makes the block around a call with these records and this context; it lends the records.
 """
+
+
+class MakesBlocks(Protocol):
+    """Surrounds each call of a handler with a block, as a journal of handlers does."""
+
+    def block(self, given: Any, context: Context) -> AbstractContextManager[Any]:  # noqa: ANN401 - records
+        """Return the block around a call with these records."""
+
+
+class MakesSpans(MakesBlocks, Protocol):
+    """Surrounds each call of a handler with a span."""
+
+    def carrier(self) -> dict[str, str]:
+        """Return the context of the span here, to be sent to another process."""
+
+
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 
 
@@ -83,12 +94,14 @@ class Slot:
     doing: str = "its handler has run"
 
 
-def end_slot(slot: Slot, decisions: "Decisions", error: BaseException) -> None:
-    """Note that a slot runs nothing any more, and stop the worker for that reason."""
+def end_slot(
+    slot: Slot, fail: Callable[[BaseException], None], error: BaseException
+) -> None:
+    """Note that a slot runs nothing any more, and stop the worker by ``fail``."""
     slot.task, slot.ended = None, error
     wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error
-    decisions.fail(wrong)
+    fail(wrong)
 
 
 def context_of(
@@ -165,9 +178,9 @@ class Calls:
     timeout: float | None = None
     lifespan: MakeLifespan | None = None
     start_seconds: float = START_SECONDS
-    trace: "Tracer | None" = None
+    trace: MakesSpans | None = None
 
-    def called(self, journal: "HandlerJournal | None") -> Handler:
+    def called(self, journal: MakesBlocks | None) -> Handler:
         """
         Return the function that an executor calls in this process.
 

@@ -19,8 +19,8 @@ from safeconsumer.worker import forks
 from safeconsumer.worker.calls import Slot, failure_of, refuse_unfinished
 from safeconsumer.worker.handlers import Failure, Reject, is_async
 from safeconsumer.worker.letters_format import letter_parts
+from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
-from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 Sink: TypeAlias = Callable[[Any, Failure], object]

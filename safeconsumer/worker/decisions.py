@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import evolve
 
@@ -18,21 +18,17 @@ from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import is_final, is_too_large
 from safeconsumer.worker.durations import Durations
 from safeconsumer.worker.handlers import Failure, Pause, Reject, RetryLater, StopWorker
-from safeconsumer.worker.lanes import Lane, LaneState, Order
+from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.outages import (
     OutageFailure,
     Outages,
     PlaceHold,
     scope_of,
 )
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, Lane, LaneState, Order, Outcome, Task
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.retry import FailureRatio
-from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import KeptErrors, chain, shown
-
-if TYPE_CHECKING:
-    from safeconsumer.worker.journal import HandlerJournal
 
 Blame: TypeAlias = "partial[Any]"
 PendingEvent: TypeAlias = tuple[Any, dict[str, object]]

@@ -14,7 +14,7 @@ from safeconsumer.worker.client import UNREADABLE
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.durations import Histogram
 from safeconsumer.worker.loop import Engine
-from safeconsumer.worker.tasks import Task
+from safeconsumer.worker.partition import Task
 from safeconsumer.worker.tracebacks import shown
 
 

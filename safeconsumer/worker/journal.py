@@ -12,7 +12,7 @@ from safeconsumer.errors.base import HandlersCannotRunError, JournalError
 from safeconsumer.journal.format import tp_text
 from safeconsumer.worker.calls import done_places
 from safeconsumer.worker.handlers import Context
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 
 if TYPE_CHECKING:
     from safeconsumer.journal.recorder import Recorder

@@ -17,19 +17,15 @@ epochs, so it may read which ones there are without the lock.
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, Task
 from safeconsumer.worker.progress import Ordinals, Progress, Watermark, sizes_of
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.watermarks import Load
-
-if TYPE_CHECKING:
-    from safeconsumer.worker.tasks import Task
 
 
 @frozen
@@ -207,7 +203,7 @@ class KeptRecords:
             self.idle.set()
         return dropped
 
-    def task_returned(self, task: "Task") -> Epoch | None:
+    def task_returned(self, task: Task) -> Epoch | None:
         """
         Note that a task of a closed epoch is over. The lock is held.
 

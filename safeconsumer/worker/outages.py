@@ -13,8 +13,8 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, FailureRow
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import Pause, WorkerControl, is_for_error
+from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.queue import Queue
-from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]

@@ -2,14 +2,11 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 from attrs import frozen
 
 from safeconsumer.worker.records import AnyRecord
-
-if TYPE_CHECKING:
-    from safeconsumer.worker.tasks import Task
 
 Ordinals: TypeAlias = Sequence[int]
 """Records of an ownership, each by how many were admitted before it."""
@@ -18,6 +15,18 @@ Ordinals: TypeAlias = Sequence[int]
 # what Python adds to each object are 360 bytes (sys.getsizeof, 3.11), and what is kept
 # of it here is the rest.
 OVERHEAD_BYTES = 400
+
+
+class OpenTask(Protocol):
+    """A task that is out: some records of an ownership, None where one is complete."""
+
+    @property
+    def ordinals(self) -> Ordinals:
+        """The records, as the ownership knows them."""
+
+    @property
+    def records(self) -> Sequence[AnyRecord | None]:
+        """The records themselves."""
 
 
 @frozen
@@ -157,7 +166,7 @@ class Progress:
         at = self._done.find(0)
         return self._first + (len(self._done) if at < 0 else at)
 
-    def first_incomplete(self, tasks: Collection["Task"]) -> int:
+    def first_incomplete(self, tasks: Collection[OpenTask]) -> int:
         """
         Return the ordinal of the first record that is not complete.
 
@@ -172,7 +181,7 @@ class Progress:
         at = done.find(0)
         return self._first + (len(done) if at < 0 else at)
 
-    def watermark(self, tasks: Collection["Task"]) -> Watermark:
+    def watermark(self, tasks: Collection[OpenTask]) -> Watermark:
         """
         Return up to where everything is complete; at first, where the ownership began.
 

@@ -16,11 +16,9 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import View, covers
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.kept import KeptRecords
-from safeconsumer.worker.lanes import Lane, LaneState, Order
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, Indexes, Lane, LaneState, Order, Task
 from safeconsumer.worker.progress import Ordinals
 from safeconsumer.worker.retry import SAMPLE, Retry
-from safeconsumer.worker.tasks import Indexes, Task
 from safeconsumer.worker.turns import Turns
 
 # Seconds and records of one hand-over: about this long, and no more than these.

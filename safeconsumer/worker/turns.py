@@ -3,8 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from safeconsumer.worker.lanes import Lane
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, Lane
 
 
 class Turns:

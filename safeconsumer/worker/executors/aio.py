@@ -29,7 +29,7 @@ from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.lifespan import enter_async, not_left
 from safeconsumer.worker.handlers import Context
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.partition import Outcome, Task
 
 T = TypeVar("T")
 # The part of the time to end that handlers and the lifespan get before they are
@@ -193,7 +193,7 @@ class Coroutines:
     def _fail(self, error: BaseException) -> None:
         if not self._is_over:
             for slot in self.slots:
-                end_slot(slot, self._decisions, error)
+                end_slot(slot, self._decisions.fail, error)
 
     def _cancel(self) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this
@@ -262,7 +262,7 @@ class Coroutines:
         error = None if running.cancelled() else running.exception()
         if error is not None:
             if not self._is_over:
-                end_slot(slot, self._decisions, error)
+                end_slot(slot, self._decisions.fail, error)
             return
         if slot.task is task:  # it was cancelled before it had begun
             self._complete(Outcome(task=task, left=task.indexes), slot)
@@ -287,7 +287,7 @@ class Coroutines:
             # this frame, and would keep the sink's variables until the next collection.
             self._complete(self._outcome_of_sink(task, slot), slot)
         except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
-            end_slot(slot, self._decisions, error)
+            end_slot(slot, self._decisions.fail, error)
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._take_back, slot)

@@ -30,7 +30,7 @@ from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.serving import ENDS_LATE, serve
 from safeconsumer.worker.executors.threads import Threads
 from safeconsumer.worker.handlers import Context
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 # Seconds for a process to end after a signal, or after it has closed its pipe.

@@ -13,7 +13,7 @@ from safeconsumer.worker import Retry, health
 from safeconsumer.worker.calls import Calls
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import choose
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 from safeconsumer.worker.queue import QUANTUM
 from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for

@@ -9,9 +9,8 @@ from safeconsumer.worker import Retry
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.kept import KeptRecords
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order, Outcome
 from safeconsumer.worker.queue import Policy, Queue
-from safeconsumer.worker.tasks import Outcome
 from tests.harness.holds.lab import Clock, assign_to
 
 TP = TopicPartition("orders", 0)

@@ -21,7 +21,7 @@ from safeconsumer.worker import BatchFailure, Reject, Retry, RetryLater, calls
 from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.executors import aio, processes
 from safeconsumer.worker.executors.serving import packed
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 from safeconsumer.worker.tracebacks import CALLS
 from tests.harness.holds.lab import Clock
 from tests.harness.waiting import wait_for

@@ -25,7 +25,7 @@ from safeconsumer.worker.calls import done_places, failure_of
 from safeconsumer.worker.executors.serving import packed
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import is_for_error
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 from tests.harness.worker.desk import Desk
 
 STOP, REJECT, LATER, WRONG = StopWorker(), Reject(), RetryLater(1.0), ValueError()

@@ -10,7 +10,7 @@ from safeconsumer.worker import BatchFailure, Pause, RetryLater, StopWorker
 from safeconsumer.worker.calls import Slot, call_each, context_of, executor_failed
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import threads
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import EXECUTORS, TwoArgumentsError, bench, fitting
 from tests.harness.worker.desk import Desk

@@ -22,9 +22,8 @@ from safeconsumer.holds import ledger
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Topic
 from safeconsumer.worker import Breaker, Pause, Reject, RetryLater
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order, Outcome, Task
 from safeconsumer.worker.revocation import Revocation
-from safeconsumer.worker.tasks import Outcome, Task
 from tests.harness.signals import Places
 from tests.harness.worker.desk import TP, Desk, ended, incomplete
 from tests.sim.world import World

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import pytest
 
 from safeconsumer.worker import BatchFailure, Reject, Retry, partition
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 from safeconsumer.worker.tracebacks import (
     CALLS,
     CHAIN_BYTES,

@@ -8,8 +8,7 @@ import pytest
 
 from safeconsumer import worker
 from safeconsumer.worker import Reject, RetryLater
-from safeconsumer.worker.lanes import LaneState, Order
-from safeconsumer.worker.tasks import Outcome
+from safeconsumer.worker.partition import LaneState, Order, Outcome
 from tests.harness.worker.desk import TP, Desk, done_by
 
 RECORDS = 120

@@ -14,8 +14,7 @@ from safeconsumer.worker import BatchFailure, Reject
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import Slot, all_done, batch_failed
 from safeconsumer.worker.dead_letters import call_sink
-from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.tasks import Outcome
+from safeconsumer.worker.partition import Order, Outcome
 from tests.harness.worker.desk import Desk, done_by
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)

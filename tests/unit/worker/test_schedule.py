@@ -23,8 +23,7 @@ from safeconsumer.worker.calls import (
 )
 from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.health import place, running_offsets
-from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.tasks import Outcome
+from safeconsumer.worker.partition import Order, Outcome
 from safeconsumer.worker.watermarks import Load
 from tests.harness.holds.lab import assign_to
 from tests.harness.worker.desk import KINDS, TP, Desk, done_by
