@@ -1,4 +1,4 @@
-"""What a worker promises, on a real broker, in threads, coroutines and processes."""
+"""The promises of a worker on a real broker, in threads, coroutines and processes."""
 
 import asyncio
 import os
@@ -83,7 +83,7 @@ def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     at = {
         "thread": "time.sleep(seconds)",
         "asyncio": "await asyncio.sleep(seconds)",
-        "process": place,  # nobody sees into it
+        "process": place,  # its stack cannot be read from here
     }[executor]
 
     def is_named():
@@ -92,12 +92,12 @@ def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
 
     wait_for(is_named, f"it to be found at {at}")
 
-    def told():
+    def reported():
         events = running.events
         return [one for one in events if type(one) is worker_events.HandlerStalled]
 
-    wait_for(told, "its event")
-    assert bool(told()[0].stack) is (executor != "process")
+    wait_for(reported, "its event")
+    assert bool(reported()[0].stack) is (executor != "process")
     (recording.folder / "go").touch()
 
 

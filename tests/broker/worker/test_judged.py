@@ -1,4 +1,4 @@
-"""Workers whose consumers keep journals, judged by the audit: with handlers in processes."""
+"""The audit judges workers with journals, whose handlers run in processes."""
 
 from collections import Counter
 
@@ -28,7 +28,7 @@ class Journals:
         lab.new_topic(partitions=2)
 
     def run(self, handle, *, protocol="eager", **settings):
-        """Run a worker whose journal nobody but itself writes."""
+        """Run a worker with a journal of its own."""
         consumer = self._lab.consumer(
             journal=self.folder,
             max_poll_records=20,
@@ -44,8 +44,8 @@ class Journals:
         count = self._lab.produce({0: values, 1: values}, key=_key)
         producer = JournalWriter(self.folder, member="producer")
         for number in (0, 1):
-            said = {"tp": f"{self._lab.topic}:{number}", "first": 0}
-            producer.write("acked", {**said, "last": len(values) - 1})
+            place = {"tp": f"{self._lab.topic}:{number}", "first": 0}
+            producer.write("acked", {**place, "last": len(values) - 1})
         return count
 
     def ending(self, policy):
@@ -90,9 +90,9 @@ def test_audit_finds_nothing_in_processes_under_holds(lab, journals, tmp_path, p
     running.end()
     assert lab.committed() == {0: 80, 1: 80}
     assert journals.broken() == set()
-    said = Counter(entry.event for entry in journals.entries())
-    assert said["completed"] == 2 * count // 5
-    assert said["handle"] == said["handled"]
+    counts = Counter(entry.event for entry in journals.entries())
+    assert counts["completed"] == 2 * count // 5
+    assert counts["handle"] == counts["handled"]
 
 
 @pytest.mark.contract("W4", "W6", "W7")

@@ -1,4 +1,4 @@
-"""Handlers in processes: what only a real process can show."""
+"""Handlers in real processes, with signals, forks and lifespans."""
 
 import contextlib
 import fcntl
@@ -431,7 +431,7 @@ def test_killed_process_is_noticed_although_its_fork_lives(tmp_path):
 
 @frozen
 class LargeRecord(Record):
-    """More than a pipe takes while nobody reads from it."""
+    """A record larger than a pipe that is not read."""
 
     load: bytes = bytes(4_000_000)
 

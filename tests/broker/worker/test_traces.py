@@ -1,4 +1,4 @@
-"""Spans of a worker's attempts: what they say, where they live, and what carries them on."""
+"""Spans of the attempts of a worker."""
 
 import asyncio
 import contextvars
@@ -244,9 +244,9 @@ def test_span_reports_the_outcome_of_its_attempt(spans, error, asked, kind):
     is_error = spans.one.status.status_code is StatusCode.ERROR
     assert is_error is bool(kind) is (error_attributes.ERROR_TYPE in attributes)
     for event in spans.one.events:
-        said = event.attributes or {}
-        assert len(str(said["exception.message"])) <= MESSAGE_BYTES
-        assert len(str(said["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
+        fields = event.attributes or {}
+        assert len(str(fields["exception.message"])) <= MESSAGE_BYTES
+        assert len(str(fields["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
 
 
 def test_batch_is_one_span_with_links(lab, spans):
@@ -282,9 +282,9 @@ def test_each_attempt_is_a_span(lab, spans, place):
     how = {"executor": place, "concurrency": 1, "trace": spans.tracing()}
     headers = {"bad": LINKED, "later": LINKED}
     handled(lab, handler_for(place), headers, **how, retry=TWICE)
-    said = [dict(span.attributes or {}) for span in spans.all]
-    assert [one["messaging.kafka.offset"] for one in said] == [0, 0, 1, 1]
-    assert [one["safeconsumer.attempt"] for one in said] == [1, 2, 1, 1]
+    attributes = [dict(span.attributes or {}) for span in spans.all]
+    assert [one["messaging.kafka.offset"] for one in attributes] == [0, 0, 1, 1]
+    assert [one["safeconsumer.attempt"] for one in attributes] == [1, 2, 1, 1]
     for span in spans.all[:2]:
         assert span.status.status_code is StatusCode.ERROR
         assert span.status.description == "planted"
@@ -295,7 +295,10 @@ def test_each_attempt_is_a_span(lab, spans, place):
     for span in spans.all[2:]:
         assert span.status.status_code is StatusCode.UNSET
         assert error_attributes.ERROR_TYPE not in (span.attributes or {})
-    assert [one.get("safeconsumer.asked") for one in said[2:]] == ["RetryLater", None]
+    assert [one.get("safeconsumer.asked") for one in attributes[2:]] == [
+        "RetryLater",
+        None,
+    ]
     assert all(len(span.links) == 1 for span in spans.all)
     assert len({span.context.trace_id for span in spans.all}) == 4
 
@@ -344,10 +347,10 @@ def tell(record, _context):
 async def tell_async(record, context):
     """As ``tell``, in a task that the handler made."""
 
-    async def told():
+    async def reported():
         tell(record, context)
 
-    await asyncio.create_task(told())
+    await asyncio.create_task(reported())
 
 
 def test_span_is_current_in_the_handler(lab, spans, place):
@@ -426,9 +429,12 @@ def test_dead_letter_keeps_the_context_of_its_record(lab, spans, has_sdk):
     assert contexts_of(letter, "baggage") == ["a=b"]
     place = dict(letter.headers)
     for span in spans.all:
-        said = span.attributes or {}
-        assert place["dead-letter-topic"].decode() == said["messaging.destination.name"]
-        assert int(place["dead-letter-offset"]) == said["messaging.kafka.offset"]
+        attributes = span.attributes or {}
+        assert (
+            place["dead-letter-topic"].decode()
+            == attributes["messaging.destination.name"]
+        )
+        assert int(place["dead-letter-offset"]) == attributes["messaging.kafka.offset"]
     assert len(spans.all) == has_sdk
 
 
@@ -453,7 +459,7 @@ def test_span_processor_that_raises_fails_no_record(lab):
 
 
 class House(TextMapPropagator):
-    """A house's own: it brings baggage that nobody can write, and fails to write its own."""
+    """A propagator that reads baggage that cannot be written, and cannot write."""
 
     fields = {"house"}  # noqa: RUF012 - a property there
 

@@ -1,4 +1,4 @@
-"""An executor with a queue before it, and neither a consumer nor a broker."""
+"""An executor with a queue, without a consumer and without a broker."""
 
 import math
 import multiprocessing
@@ -48,7 +48,7 @@ def fitting(executor, handle):
     return Awaiting(handle) if executor == "asyncio" else handle
 
 
-class TellingDecisions(Decisions):
+class CountingDecisions(Decisions):
     """
     Decisions that know how many results are being taken over.
 
@@ -80,7 +80,7 @@ class Bench(Desk):
         runner: what runs them.
     """
 
-    make_decisions = TellingDecisions
+    make_decisions = CountingDecisions
 
     def __init__(self, order, **policy):
         super().__init__(order, clock=time.monotonic, **policy)
@@ -92,7 +92,7 @@ class Bench(Desk):
         self.regain()
         return super().admit(count)
 
-    def wait(self, is_so, what):
+    def wait(self, condition, what):
         """
         Turn until it is so, and until all events of it are there.
 
@@ -103,7 +103,7 @@ class Bench(Desk):
         def turned():
             self.decisions.turn()
             fatal = self.decisions.fatal  # first: it may be what is waited for
-            if is_so():
+            if condition():
                 return not self.decisions.under_way
             if fatal is not None:
                 raise fatal

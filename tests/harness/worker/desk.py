@@ -1,4 +1,4 @@
-"""A queue and its decisions on a desk: no broker, no threads, and time stands still."""
+"""A queue and its decisions, without a broker and threads; time stands still."""
 
 from attrs import field, frozen
 from kafka.structs import TopicPartition
@@ -47,7 +47,7 @@ class Desk:
     A queue and its decisions for one partition, and the clock it looks at.
 
     Attributes:
-        told: the kinds of all events, in their order.
+        kinds: the kinds of all events, in their order.
         events: the events.
     """
 
@@ -59,7 +59,7 @@ class Desk:
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
         assign_to(self.ledger, [TP])
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
-        self.told = []
+        self.kinds = []
         self.events = []
         self.decisions = self.make_decisions(
             Queue(
@@ -81,7 +81,7 @@ class Desk:
             self.admit(records)
 
     def emit(self, kind, **fields):
-        self.told.append(kind)
+        self.kinds.append(kind)
         self.events.append(kind(**fields))
 
     def place(self, scope, owner, reason, seconds):

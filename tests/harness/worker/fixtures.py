@@ -1,4 +1,4 @@
-"""The fixture of workers, on whichever broker there is: a conftest imports it."""
+"""The fixture of workers on the broker of the run; a conftest imports it."""
 
 import pytest
 

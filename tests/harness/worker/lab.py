@@ -1,4 +1,4 @@
-"""What the tests of workers share: running them, and waiting for what they do."""
+"""Runs workers on the broker of the run, and waits for their results."""
 
 import threading
 
@@ -10,7 +10,7 @@ from tests.harness.waiting import LIMIT, wait_for
 
 PATIENT = {"session_timeout_ms": 15_000}
 """
-How long a member is silent before it is taken for dead: a slow machine evicts nobody.
+The session timeout of members, so long that a slow machine evicts none.
 
 A test that waits for a member to expire gives a short time of its own.
 """

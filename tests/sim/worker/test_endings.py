@@ -1,4 +1,4 @@
-"""W8: however a worker ends, it is soon, it has committed what it could, and says so."""
+"""W8: every end of a worker is bounded, commits, and is reported."""
 
 import asyncio
 import contextlib
@@ -307,7 +307,7 @@ def test_drain_is_counted_from_the_request_to_stop(lab):
     lab.sleep(0.5)
     at = lab.now
     run.stop()
-    (drained,) = run.told(events.WorkDrained)
+    (drained,) = run.of_kind(events.WorkDrained)
     assert drained.seconds < 0.5
     assert lab.now - at < 5
     assert run.report.given_up == 1
@@ -501,17 +501,17 @@ def test_a_consumer_has_one_worker(lab):
 
 def test_handler_can_read_its_deadline_during_a_drain(lab):
     filled(lab, 1, "obeys", "")
-    told = []
+    reported = []
 
     def obeys(_record, context):
         while context.deadline is None:
             lab.sleep(0.1)
-        told.append(round(context.deadline - lab.world.monotonic(), 1))
+        reported.append(round(context.deadline - lab.world.monotonic(), 1))
 
     run = Working(lab, Handler(lab, obeys=obeys), drain=Drain(shutdown=9.0))
     lab.until(lambda: run.worker.stats().running)
     assert ending(lab, run) < 1
-    assert 8.8 <= told[0] <= 9.0
+    assert 8.8 <= reported[0] <= 9.0
     assert run.report.done == 1
 
 

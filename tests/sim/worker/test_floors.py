@@ -134,7 +134,7 @@ def test_drain_without_a_commit_names_the_partitions_without_a_floor(lab, protoc
     at, losses = lab.now, first.consumer._coordinator.losses
     second.owns(1)
     assert 3.0 <= lab.now - at < 5.5
-    (drained,) = first.told(events.WorkDrained)
+    (drained,) = first.of_kind(events.WorkDrained)
     kept = first.consumer.assignment() if protocol == "cooperative" else set()
     assert {*drained.floorless} == {*lab.partitions("t")} - kept
     assert drained.uncommitted == drained.floorless

@@ -1,4 +1,4 @@
-"""W10, W11: what is held is not begun; handlers, breakers and rates may hold, too."""
+"""W10, W11: held records are not begun; handlers, breakers and rates place holds."""
 
 import asyncio
 from collections import deque
@@ -234,7 +234,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
     stats = run.worker.stats()
     assert (stats.breaker_open, stats.breaker_opened, stats.skipped) == (0, 1, 0)
     assert run.worker.healthy()
-    assert [one.tries for one in run.told(events.BreakerClosed)] == [2]
+    assert [one.tries for one in run.of_kind(events.BreakerClosed)] == [2]
     assert max(c.attempt for c in handler.calls) <= 4
     run.stop()
     assert committed(lab) == [10, 10]
@@ -251,7 +251,7 @@ def test_breaker_goes_on_after_a_loss_of_all_records(lab):
     )
     lab.until(lambda: run.worker.stats().breaker_open)
     expel(lab)
-    lab.until(lambda: run.told(events.WorkDropped))
+    lab.until(lambda: run.of_kind(events.WorkDropped))
     before = len(handler.calls)
     lab.sleep(3.1)
     assert 2 <= len(handler.calls) - before <= 3
@@ -325,7 +325,7 @@ def test_batch_over_its_limit_is_tried_record_by_record(lab):
     )
     run.done(4)
     assert sorted(calls) == [0, 0, 1, 1, 2, 2, 3]
-    gone = {one.offset: one.error for one in run.told(events.RecordExhausted)}
+    gone = {one.offset: one.error for one in run.of_kind(events.RecordExhausted)}
     assert "HandlerTimeoutError" in gone[2]
     assert gone[3] == "TimeoutError()"
     run.stop()
@@ -448,7 +448,7 @@ def test_the_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
     assert all(b - a >= 1.99 for a, b in zip(times, times[5:], strict=False))
     assert times[-1] - times[0] < 17
     assert calls < 3 * 40
-    assert run.told(events.WorkPaused)
+    assert run.of_kind(events.WorkPaused)
     assert {one.severity for one in run.events} <= {"debug", "info"}
     run.stop()
 
@@ -476,7 +476,7 @@ def test_pause_is_a_warning_only_if_it_has_a_cause(lab, executor):
 
     run = Working(lab, handle, executor=executor)
     run.done(4)
-    told = run.told(events.WorkPaused)
-    assert [one.severity for one in told] == ["info", "warning", "warning", "info"]
+    reported = run.of_kind(events.WorkPaused)
+    assert [one.severity for one in reported] == ["info", "warning", "warning", "info"]
     assert run.worker.stats().alarms["work_paused"] == 2
     run.stop()

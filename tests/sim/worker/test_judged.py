@@ -1,4 +1,4 @@
-"""Workers whose consumers keep journals, judged by the audit: clean, or caught."""
+"""The audit judges workers with journals: clean ones, and planted breaches."""
 
 from collections import Counter
 from contextlib import contextmanager
@@ -77,13 +77,13 @@ def first_time_only(error):
     return once
 
 
-def told_to(lab):
+def obeying(lab):
     return Handler(
         lab,
         slow=0.05,
         bad=fails,
-        reject=Reject("told to"),
-        once=first_time_only(ValueError("told to")),
+        reject=Reject("planted"),
+        once=first_time_only(ValueError("planted")),
         later=first_time_only(RetryLater(0.1)),
         pause=first_time_only(Pause(0.3, scope="partition")),
         alone=first_time_only(Pause(0.3, scope="key")),
@@ -123,7 +123,7 @@ def test_audit_finds_nothing_in_the_journal_of_a_worker(
         put(lab, tp, *ALL)
     how = {"executor": executor, "order": order, "batch": batch, "on_exhausted": "skip"}
     settings = {**TEXT, "max_poll_records": 7}
-    run = journaled(lab, tmp_path, told_to(lab), settings, **how)
+    run = journaled(lab, tmp_path, obeying(lab), settings, **how)
     for _ in range(3):
         with run.consumer.held("t"):
             lab.sleep(0.2)
@@ -132,8 +132,8 @@ def test_audit_finds_nothing_in_the_journal_of_a_worker(
     report = run.stop()
     assert (report.skipped, committed(lab)) == (12, [30, 30])
     assert broken(tmp_path) == set()
-    said = Counter(one.event for one in entries(tmp_path, "handle", "handled"))
-    assert said["handle"] == said["handled"] > (60 if batch is None else 15)
+    counts = Counter(one.event for one in entries(tmp_path, "handle", "handled"))
+    assert counts["handle"] == counts["handled"] > (60 if batch is None else 15)
     lanes = {one["lane"] for one in entries(tmp_path, "handle")}
     if order == "key":
         assert lanes == {"b'a'", "b'b'", "b'c'", "None"}
@@ -168,25 +168,26 @@ def test_completed_record_is_in_the_journal_before_its_event(
 
     def tell(event):
         if isinstance(event, events.RecordExhausted):
-            writer.write("heard", {"tp": event.partition, "offset": event.offset})
+            writer.write("reported", {"tp": event.partition, "offset": event.offset})
 
     options = {"executor": executor, "on_event": tell, **options}
-    run = journaled(lab, writer, told_to(lab), **options)
+    run = journaled(lab, writer, obeying(lab), **options)
     runs.append(run)
     run.done(40)
     run.stop()
     assert committed(lab) == [20, 20]
     assert broken(tmp_path) == set()
-    said = entries(tmp_path, "completed")
-    assert len(said) == 20
-    assert {one["why"] for one in said} == {
+    written = entries(tmp_path, "completed")
+    assert len(written) == 20
+    assert {one["why"] for one in written} == {
         "skipped" if policy == "skip" else "dead-letter"
     }
     if policy == "skip":
-        heard = {
-            (one["tp"], one["offset"]): one.number for one in entries(tmp_path, "heard")
+        results = {
+            (one["tp"], one["offset"]): one.number
+            for one in entries(tmp_path, "reported")
         }
-        assert all(one.number < heard[one["tp"], one["offset"]] for one in said)
+        assert all(one.number < results[one["tp"], one["offset"]] for one in written)
 
 
 @pytest.mark.contract("W4", "W6", "W7", "W10")
@@ -209,9 +210,9 @@ def test_audit_finds_nothing_in_workers_that_come_and_go(
     if how_it_ends == "dead_letter":
         letters = DeadLetter(producer(lab), "dead", max_ratio=None)
         options = {**options, "dead_letter": letters}
-    first = Working(lab, told_to(lab), name="first", **options)
+    first = Working(lab, obeying(lab), name="first", **options)
     first.done(12)
-    second = Working(lab, told_to(lab), name="second", **options)
+    second = Working(lab, obeying(lab), name="second", **options)
     settled(lab, first, second)
     with second.consumer.held("t"):
         lab.sleep(1.0)

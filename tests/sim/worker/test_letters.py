@@ -1,4 +1,4 @@
-"""W7: poison ends by the policy; a letter is there before its record is done."""
+"""W7: a record that failed for good becomes a dead letter, or goes to the policy."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ def letters(lab):
 def working(lab, dead_letter, *values, **options):
     """Start a worker on one partition with these values; ``bad`` ones fail."""
     filled(lab, 1, *values)
-    handler = Handler(lab, bad=fails, reject=Reject("told to"))
+    handler = Handler(lab, bad=fails, reject=Reject("planted"))
     options = {"retry": ONCE, **options}
     return Working(lab, handler, dead_letter=dead_letter, **options)
 
@@ -83,7 +83,7 @@ def working(lab, dead_letter, *values, **options):
 @in_both
 def test_acknowledged_dead_letter_completes_its_record(lab, executor):
     filled(lab, 2, "", "bad", "reject", "", keys="ab")
-    handler = Handler(lab, bad=fails, reject=Reject("told to"))
+    handler = Handler(lab, bad=fails, reject=Reject("planted"))
     run = Working(
         lab,
         handler,
@@ -105,7 +105,7 @@ def test_acknowledged_dead_letter_completes_its_record(lab, executor):
         (b"a", b"reject"),
     ]
     headers = dict(found[0].headers)
-    said = {
+    expected = {
         "topic": b"t",
         "offset": b"1",
         "group": b"g",
@@ -113,11 +113,11 @@ def test_acknowledged_dead_letter_completes_its_record(lab, executor):
         "exception": b"builtins.ValueError",
         "message": b"the effect",
     }
-    assert {name: headers[f"dead-letter-{name}"] for name in said} == said
+    assert {name: headers[f"dead-letter-{name}"] for name in expected} == expected
     assert b"in fails" in headers["dead-letter-stack"]
-    told = next(iter(run.told(events.RecordExhausted)))
+    reported = next(iter(run.of_kind(events.RecordExhausted)))
     for part in ("KeyError: 'the cause'", "ValueError: the effect", "in fails"):
-        assert part in told.traceback
+        assert part in reported.traceback
 
 
 @pytest.mark.contract("W7")
@@ -181,7 +181,7 @@ def test_too_large_dead_letter_is_shortened_or_goes_to_the_policy(lab, then):
     elif then == "block":
         lab.sleep(3)
         run.stop()
-        (failed,) = run.told(events.DeadLetterFailed)
+        (failed,) = run.of_kind(events.DeadLetterFailed)
         assert (failed.then, failed.attempt) == (then, 2)
     else:
         run.done(2)
@@ -213,7 +213,7 @@ def test_dead_letter_that_can_never_be_sent_goes_to_the_policy(lab, then, error)
         lab.sleep(10)
         assert run.stop().skipped == (then == "skip")
     assert committed(lab) == [3 if then == "skip" else 1]
-    (failed,) = run.told(events.DeadLetterFailed)
+    (failed,) = run.of_kind(events.DeadLetterFailed)
     assert (failed.attempt, failed.delay, failed.then) == (1, None, then)
     assert letters(lab) == []
 
@@ -242,7 +242,7 @@ def test_missing_topic_of_dead_letters_ends_nothing(lab, then, error, executor):
     run.done(1)
     lab.sleep(30)
     assert run.error is None
-    failed = run.told(events.DeadLetterFailed)
+    failed = run.of_kind(events.DeadLetterFailed)
     assert len(failed) > 9
     assert [(one.attempt, one.delay) for one in failed[:3]] == [(1, 1), (2, 2), (3, 2)]
     assert {one.then for one in failed} == {"retry"}
@@ -272,7 +272,7 @@ def test_dead_letter_waiting_under_a_hold_is_healthy(lab, order):
         retry=ONCE,
         limits=Limits(age=10.0),
     )
-    lab.until(lambda: run.told(events.RecordExhausted))
+    lab.until(lambda: run.of_kind(events.RecordExhausted))
     lab.sleep(25)
     assert run.worker.healthy()
     run.consumer.resume("t", owner="ops")
@@ -293,7 +293,7 @@ def test_record_without_a_dead_letter_blocks_under_a_hold_too(lab):
         on_exhausted="block",
         limits=Limits(age=10.0),
     )
-    lab.until(lambda: run.told(events.DeadLetterFailed))
+    lab.until(lambda: run.of_kind(events.DeadLetterFailed))
     run.consumer.pause(tp, owner="ops")
     lab.sleep(15)
     assert "offset 0 failed for good" in str(run.worker.healthy().reasons)
@@ -332,7 +332,7 @@ def test_dead_letter_without_an_answer_is_not_sent_twice(lab, *, fails):
 
     run = working(lab, DeadLetter(Slow(), "dead"), "bad")
     lab.sleep(12)
-    (slow,) = run.told(events.HandlerStalled)
+    (slow,) = run.of_kind(events.HandlerStalled)
     assert (round(slow.seconds), slow.is_letter) == (5, True)
     (first,) = futures
     assert committed(lab) == [0]
@@ -341,7 +341,7 @@ def test_dead_letter_without_an_answer_is_not_sent_twice(lab, *, fails):
     if fails:
         assert committed(lab) == [0]
         lab.sleep(6)
-        assert len(run.told(events.HandlerStalled)) == 2
+        assert len(run.of_kind(events.HandlerStalled)) == 2
         futures[1].set_result(None)
     run.done(1)
     assert run.stop().dead_letters == 1
@@ -355,7 +355,9 @@ def test_dead_letters_in_flight_are_part_of_the_drain(lab, executor, *, answers)
     answer = Future()
     options = {"executor": executor, "drain": Drain(shutdown=3.0)}
     run = working(lab, lambda *_: answer, "bad", **options)
-    lab.until(lambda: run.told(events.RecordExhausted) and run.worker.stats().running)
+    lab.until(
+        lambda: run.of_kind(events.RecordExhausted) and run.worker.stats().running
+    )
     lab.world.call_later(1.0, lambda: answers and answer.set_result(None))
     at = lab.now
     report = run.stop()
@@ -371,7 +373,7 @@ def test_waiting_dead_letter_does_not_delay_the_end(lab):
 
     slow = Retry(attempts=1, first=60.0, most=60.0)
     run = working(lab, sink, "bad", retry=slow)
-    lab.until(lambda: run.told(events.DeadLetterFailed))
+    lab.until(lambda: run.of_kind(events.DeadLetterFailed))
     at = lab.now
     report = run.stop()
     assert (report.dead_letters, report.dropped) == (0, 1)
@@ -386,11 +388,11 @@ def raising(error):
 
 
 async def sent_later():
-    """Be awaited by nobody."""
+    """Never run, as no code awaits it."""
 
 
 class PoolsResult:
-    """What a pool of processes gives: it is asked, and tells nobody."""
+    """The result of a pool of processes, which calls no callback."""
 
     def ready(self):
         return False
@@ -474,9 +476,9 @@ def test_dead_letter_survives_a_cancellation_left_by_a_handler(lab):
 def test_slow_sink_is_reported_once(lab, executor):
     run = working(lab, lambda *_: lab.sleep(12), "bad", executor=executor)
     run.done(1)
-    (told,) = run.told(events.HandlerStalled)
-    assert told.is_letter
-    assert 5 <= told.seconds < 6
+    (reported,) = run.of_kind(events.HandlerStalled)
+    assert reported.is_letter
+    assert 5 <= reported.seconds < 6
     assert run.stop().dead_letters == 1
 
 
@@ -621,7 +623,7 @@ def test_topic_of_bad_records_is_passed_after_some_starts(lab):
     for number in range(3):
         run = Working(
             lab,
-            Handler(lab, bad=Reject("told to")),
+            Handler(lab, bad=Reject("planted")),
             name=f"w{number}",
             dead_letter=DeadLetter(letters, "dead"),
         )

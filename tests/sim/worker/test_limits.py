@@ -1,4 +1,4 @@
-"""W1: memory is bounded, whatever handlers do; who may be worked on waits for nobody."""
+"""W1: memory is bounded, and a partition that flows waits for no other."""
 
 import threading
 from itertools import pairwise
@@ -451,26 +451,26 @@ def test_handler_that_hangs_is_reported_while_the_loop_is_alive(lab, executor):
     assert health.is_alive
     assert "t:0 offset 0" in str(health.reasons)
     lab.sleep(2)
-    (told,) = run.told(events.HandlerStalled)
-    assert (told.partition, told.offset) == ("t:0", 0)
-    assert 3.0 <= told.seconds < 4.0
+    (reported,) = run.of_kind(events.HandlerStalled)
+    assert (reported.partition, reported.offset) == ("t:0", 0)
+    assert 3.0 <= reported.seconds < 4.0
 
 
 def test_handler_that_goes_on_is_reported_at_its_late_record(lab):
     _, second = filled(lab, 2, "slow")
     handler = Handler(lab, slow=9.0)
-    told = []
+    reported = []
 
     def hook(event):
         if isinstance(event, events.HandlerStalled):
-            told.append((event.partition, event.offset))
+            reported.append((event.partition, event.offset))
             lab.sleep(3)
 
     run = Working(lab, handler, on_event=hook, limits=Limits(age=8.0), concurrency=2)
     lab.until(lambda: len(handler.calls) == 2)
     put(lab, second, *[""] * 5, "slow", *[""] * 30)
     run.done(38)
-    assert told == [("t:0", 0), ("t:1", 6)]
+    assert reported == [("t:0", 0), ("t:1", 6)]
     assert run.stop().committed
 
 

@@ -1,4 +1,4 @@
-"""Other calls of a consumer that a worker or a pump has: refused by name, or harmless."""
+"""Other calls of a worker's or a pump's consumer are refused by name, or harmless."""
 
 import itertools
 from contextlib import contextmanager, suppress

@@ -1,4 +1,4 @@
-"""What a pump promises to a loop that is somebody's own."""
+"""A pump hands out batches to a loop of the program."""
 
 import gc
 import json
@@ -198,7 +198,7 @@ def test_final_failure_goes_to_the_policy(lab, order, then):
 
 @pytest.mark.contract("W5", "W7")
 def test_slow_sink_delays_no_batch(lab):
-    letters, told, fails = [], [], [OSError()]
+    letters, reported, fails = [], [], [OSError()]
 
     def sink(record, _failure):
         if fails:
@@ -206,7 +206,7 @@ def test_slow_sink_delays_no_batch(lab):
         lab.sleep(8)
         letters.append(record.offset)
 
-    options = {"dead_letter": sink, "on_event": told.append}
+    options = {"dead_letter": sink, "on_event": reported.append}
     with pumping(lab, 8, order="unordered", **options) as pump:
         first, second = taken(lab, pump, 8)
         first.fail(Reject("planted"), 1)
@@ -219,7 +219,7 @@ def test_slow_sink_delays_no_batch(lab):
         assert lab.now - at < 2
         again.done()
         lab.sleep(6)
-        (slow,) = (one for one in told if isinstance(one, events.HandlerStalled))
+        (slow,) = (one for one in reported if isinstance(one, events.HandlerStalled))
         assert (slow.offset, slow.is_letter, letters) == (1, True, [])
     assert (letters, committed(lab)) == ([1], [8])
 
@@ -291,11 +291,11 @@ def test_batch_dropped_without_an_answer_ends_the_pump(lab, order):
 @ORDERS
 def test_batch_without_an_answer_for_long_is_named(lab, order):
     """Each answer restarts the time."""
-    told = []
-    options = {"order": order, "on_event": told.append, "limits": Limits(age=10.0)}
+    reported = []
+    options = {"order": order, "on_event": reported.append, "limits": Limits(age=10.0)}
 
     def named():
-        found = [one for one in told if isinstance(one, events.HandlerStalled)]
+        found = [one for one in reported if isinstance(one, events.HandlerStalled)]
         return [(one.partition, one.offset, one.is_letter, one.stack) for one in found]
 
     with pumping(lab, 4, **options) as pump:

@@ -1,4 +1,4 @@
-"""W4, W6, W12: the group changes under workers; nothing is lost, or passed over, or stuck."""
+"""W4, W6, W12: the group changes under workers, and no record is lost."""
 
 import asyncio
 import itertools
@@ -33,11 +33,11 @@ def settled(lab, *runs):
     """Wait until the workers share all partitions of the topic."""
     total = len(lab.partitions("t"))
 
-    def is_so():
+    def condition():
         owned = [run.consumer.assignment() for run in runs]
         return all(owned) and sum(map(len, owned)) == total == len(set().union(*owned))
 
-    lab.until(is_so, what="they share the topic")
+    lab.until(condition, what="they share the topic")
 
 
 def commit_at(lab, tp, offset):
@@ -94,7 +94,7 @@ def test_eager_join_waits_for_running_handlers(lab):
     assert first.stop().done + second.stop().done == 80
     assert set(times(handler).values()) == {1}
     drained = [
-        one for one in first.told(events.WorkDrained) if one.reason == "rebalance"
+        one for one in first.of_kind(events.WorkDrained) if one.reason == "rebalance"
     ]
     assert drained
     assert all(one.running == 0 and one.seconds < 1 for one in drained)
@@ -115,7 +115,7 @@ def test_drain_ends_at_its_deadline(lab):
     at = lab.now
     settled(lab, first, second)
     assert 2.0 <= lab.now - at < 3.0
-    (drained,) = first.told(events.WorkDrained)
+    (drained,) = first.of_kind(events.WorkDrained)
     assert (drained.running, drained.reason) == (1, "rebalance")
     lab.until(lambda: committed(lab) == [5, 5])
 
@@ -131,8 +131,8 @@ def test_lost_membership_in_a_drain_names_uncommitted_partitions(lab, protocol):
     Working(lab, Handler(lab), name="b", settings=settings)
     lab.until(lambda: run.worker._engine.departures.deadline)
     expel(lab)
-    lab.until(lambda: run.told(events.WorkDropped))
-    (drained,) = run.told(events.WorkDrained)
+    lab.until(lambda: run.of_kind(events.WorkDropped))
+    (drained,) = run.of_kind(events.WorkDrained)
     assert (drained.running, drained.reason) == (2, "rebalance")
     assert drained.uncommitted == tuple(both)
     assert (drained.floorless, drained.severity) == ((), "warning")
@@ -150,7 +150,7 @@ def test_cooperative_revocation_waits_one_second(lab):
     )
     lab.until(lambda: run.worker.stats().running == 2)
     Working(lab, Handler(lab), name="b", settings=quick("cooperative"))
-    (drained,) = lab.until(lambda: run.told(events.WorkDrained))
+    (drained,) = lab.until(lambda: run.of_kind(events.WorkDrained))
     assert (drained.reason, drained.seconds < 2) == ("revoked", True)
 
 
@@ -217,8 +217,8 @@ def test_records_done_after_a_loss_are_not_committed(lab, order):
     run = Working(lab, handler, order=order, commit=OFTEN, settings=quick())
     lab.until(lambda: handler.calls)
     expel(lab)
-    lab.until(lambda: run.told(events.WorkDropped))
-    (dropped,) = {one.reason for one in run.told(events.WorkDropped)}
+    lab.until(lambda: run.of_kind(events.WorkDropped))
+    (dropped,) = {one.reason for one in run.of_kind(events.WorkDropped)}
     assert dropped == "lost"
     lab.sleep(2)
     assert committed(lab) == [0, 0]
@@ -287,7 +287,7 @@ def test_idle_ownership_is_committed(lab, protocol):
     latest = quick(protocol, auto_offset_reset="latest", session_timeout_ms=6000)
     first = Working(lab, Handler(lab), settings=latest)
     lab.until(lambda: committed(lab) == [4, 2, 0])
-    started = first.told(events.PartitionStarted)
+    started = first.of_kind(events.PartitionStarted)
     found = {(one.partition, one.offset, one.is_committed) for one in started}
     assert found == {("t:0", 4, False), ("t:1", 2, False), ("t:2", 0, False)}
     lab.kill(first.process)
@@ -297,7 +297,9 @@ def test_idle_ownership_is_committed(lab, protocol):
     second = Working(lab, handler, name="b", settings=latest)
     second.done(6)
     assert [handler.offsets(n) for n in range(3)] == [[4, 5], [2, 3], [0, 1]]
-    assert {one.is_committed for one in second.told(events.PartitionStarted)} == {True}
+    assert {one.is_committed for one in second.of_kind(events.PartitionStarted)} == {
+        True
+    }
 
 
 @pytest.mark.contract("W12")
@@ -369,7 +371,7 @@ def test_floor_out_of_range_is_committed_again(lab):
     lab.until(lambda: lab.committed(tp) == 3)
     put(lab, tp, "waits", "")
     run.done(2)
-    last = run.told(events.PartitionStarted)[-1]
+    last = run.of_kind(events.PartitionStarted)[-1]
     assert (last.offset, last.is_committed, last.is_reset) == (3, False, True)
     run.stop()
     assert (floors, committed(lab)) == ([3], [5])
@@ -425,7 +427,7 @@ def test_rest_of_a_cut_log_is_done(lab, start):
     first = max(5, start)
     assert {*handler.offsets(0)} - {5} == {*range(first, 9)} - {5}
     assert (handler.offsets(0)[0], run.worker.stats().gone) == (5, first - 5)
-    begun = [one.offset for one in run.told(events.PartitionStarted)]
+    begun = [one.offset for one in run.of_kind(events.PartitionStarted)]
     assert min(begun) == 5
 
 
@@ -482,7 +484,7 @@ def test_no_record_is_handed_out_before_its_floor_is_committed(lab, kind):
     health = run.worker.healthy()
     assert health.is_alive
     assert health.reasons[0].startswith("no commit has succeeded for ")
-    assert run.told(events.CommitRejected)
+    assert run.of_kind(events.CommitRejected)
     refuses.end()
     run.done(10)
     assert run.worker.healthy()
@@ -522,9 +524,9 @@ def test_idle_worker_is_healthy_and_one_without_topics_is_not(lab):
     lab.until(lambda: sorted(len(one.consumer.assignment()) for one in runs) == [0, 1])
     lab.sleep(3)
     assert [bool(one.worker.healthy()) for one in runs] == [True, True]
-    assert not any(one.told(events.NothingConsumed) for one in runs)
+    assert not any(one.of_kind(events.NothingConsumed) for one in runs)
     alone = Working(lab, Handler(lab), name="c", given=consumer(lab))
-    lab.until(lambda: alone.told(events.NothingConsumed))
+    lab.until(lambda: alone.of_kind(events.NothingConsumed))
     health = alone.worker.healthy()
     assert health.is_alive
     assert "no topic is subscribed to" in health.reasons[0]
@@ -584,16 +586,16 @@ def test_cancelled_wait_for_the_revocation_leaves_no_waiter(lab):
 
 def test_thread_waits_for_the_revocation(lab):
     filled(lab, 1, "v")
-    heard = []
+    results = []
 
     def wait(_record, context):
-        if not heard:
-            heard.append(context.revoked.wait(1.0))
-            heard.append(context.revoked.wait(100.0))
+        if not results:
+            results.append(context.revoked.wait(1.0))
+            results.append(context.revoked.wait(100.0))
         return 0.0
 
     run = Working(lab, Handler(lab, v=wait))
     lab.sleep(5)
     expel(lab)
     run.done(1)
-    assert heard == [False, True]
+    assert results == [False, True]

@@ -45,8 +45,8 @@ def test_worker_begins_at_the_first_record_of_a_recreated_topic(  # noqa: PLR091
     """The journal has the topics' ids, so the audit judges each topic by itself."""
     lab.topic("t", 1)
     handler = Handler(lab)
-    told = []
-    settings = {"auto_offset_reset": reset, "hooks": [told.append]}
+    reported = []
+    settings = {"auto_offset_reset": reset, "hooks": [reported.append]}
     settings["journal"] = tmp_path
     run = Working(lab, handler, settings=quick(protocol, **settings))
     run.owns(1)
@@ -67,7 +67,7 @@ def test_worker_begins_at_the_first_record_of_a_recreated_topic(  # noqa: PLR091
     lab.until(lambda: committed(lab) == [count])
     run.stop()
     assert values(handler) == [*range(count)]
-    (one,) = (one for one in told if isinstance(one, TopicRecreated))
+    (one,) = (one for one in reported if isinstance(one, TopicRecreated))
     assert one.begins == "earliest"
     (path,) = tmp_path.glob("*.journal")
     audit = check([read(path)], Settings(is_drained=True, patience=60))
@@ -96,7 +96,7 @@ def test_work_on_the_old_topic_commits_nothing_to_the_new_one(lab, executor, ord
     assert committed(lab) in ([None], [0], *([number] for number in range(26)))
     lab.until(lambda: committed(lab) == [25], 100.0)
     run.stop()
-    assert run.told(events.WorkDropped)
+    assert run.of_kind(events.WorkDropped)
     new = values(handler)
     assert sorted(set(new)) == [*range(25)]
     assert len(new) == 25

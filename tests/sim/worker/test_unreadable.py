@@ -1,4 +1,4 @@
-"""W7: batches that cannot be read end by the policy; deserializers are not called at once."""
+"""W7: unreadable batches go to the policy; deserializers get one thread at a time."""
 
 import pytest
 from kafka.errors import CorruptRecordError
@@ -53,11 +53,11 @@ def test_records_before_an_unreadable_batch_are_done_and_the_worker_stops(
         assert isinstance(error.__cause__, CorruptBatchError)
         assert "t:0 offset 2 cannot be read" in str(error)
         assert handler.offsets() == ([] if starts else [0, 1])
-        told = [
+        reported = [
             (one.partition, one.offset, one.then)
-            for one in run.told(events.BatchUnreadable)
+            for one in run.of_kind(events.BatchUnreadable)
         ]
-        assert told == [("t:0", 2, "retry"), ("t:0", 2, "stop")]
+        assert reported == [("t:0", 2, "retry"), ("t:0", 2, "stop")]
     assert committed(lab)[0] == 2
 
 
@@ -73,10 +73,13 @@ def test_unreadable_batch_is_skipped(lab, tmp_path, executor):
     assert handler.offsets(1) == [*range(7)]
     report = run.stop()
     assert (report.done, report.skipped) == (14, 3)
-    assert [one.then for one in run.told(events.BatchUnreadable)] == ["retry", "skip"]
+    assert [one.then for one in run.of_kind(events.BatchUnreadable)] == [
+        "retry",
+        "skip",
+    ]
     assert committed(lab) == [7, 7]
-    said = [(one["offset"], one["why"]) for one in entries(tmp_path, "completed")]
-    assert said == [(2, "skipped"), (3, "skipped"), (4, "skipped")]
+    completed = [(one["offset"], one["why"]) for one in entries(tmp_path, "completed")]
+    assert completed == [(2, "skipped"), (3, "skipped"), (4, "skipped")]
     assert broken(tmp_path) - {"A2"} == set()
 
 
@@ -129,8 +132,8 @@ def test_batch_that_the_broker_cannot_read_is_fetched_again(lab, answers):
     run = Working(lab, handler, on_exhausted="skip", **TWICE)
     if answers == "all":
         lab.sleep(10)
-        told = [one.then for one in run.told(events.BatchUnreadable)]
-        assert told == ["retry", "block"]
+        reported = [one.then for one in run.of_kind(events.BatchUnreadable)]
+        assert reported == ["retry", "block"]
         away.end()
     run.done(5)
     assert handler.offsets() == [*range(5)]
@@ -147,8 +150,8 @@ def test_next_unreadable_batch_is_tried_from_the_beginning(lab):
     handler = Handler(lab)
     run = Working(lab, handler, on_exhausted="skip", **TWICE)
     run.done(9)
-    told = [(one.offset, one.then) for one in run.told(events.BatchUnreadable)]
-    assert told == [(2, "retry"), (2, "skip"), (5, "retry"), (5, "skip")]
+    reported = [(one.offset, one.then) for one in run.of_kind(events.BatchUnreadable)]
+    assert reported == [(2, "retry"), (2, "skip"), (5, "retry"), (5, "skip")]
     assert (handler.offsets(), run.stop().skipped) == ([0, 1, 7, 8], 5)
 
 

@@ -1,4 +1,4 @@
-"""What a worker does with each record: once, in order, again, and committed."""
+"""A worker handles each record in order, tries it again, and commits it."""
 
 import asyncio
 from contextvars import ContextVar
@@ -71,7 +71,7 @@ def test_failed_record_comes_again_after_its_waits(lab, executor):
     assert [(round(at - begin), n) for at, n in seen] == [(0, 1), (4, 1), (8, 1)]
     report = run.stop()
     assert (report.done, report.skipped, committed(lab)) == (4, 1, [4])
-    delays = [one.delay for one in run.told(events.RecordRetried)]
+    delays = [one.delay for one in run.of_kind(events.RecordRetried)]
     assert delays == [1.0, 2.0, 4.0, 4.0]
 
 
@@ -88,9 +88,9 @@ def test_record_that_failed_for_good_stops_the_worker(lab, executor):
     assert "t:0 offset 2" in str(error)
     assert str(error.__cause__) == "planted"
     assert committed(lab) == [2]
-    (told,) = run.told(events.RecordExhausted)
-    assert (told.partition, told.offset, told.attempt) == ("t:0", 2, 3)
-    assert "ValueError: planted" in told.traceback
+    (reported,) = run.of_kind(events.RecordExhausted)
+    assert (reported.partition, reported.offset, reported.attempt) == ("t:0", 2, 3)
+    assert "ValueError: planted" in reported.traceback
     assert lab.running() == []
 
 
@@ -211,8 +211,8 @@ def test_finished_record_counts_as_done_while_its_hand_over_runs(lab, executor, 
     assert (stats.done, stats.running + stats.queued, stats.lag) == (100, 201, 201)
     report = run.stop()
     assert (report.done, report.dropped) == (100, 201)
-    (drained,) = run.told(events.WorkDrained)
-    (dropped,) = run.told(events.WorkDropped)
+    (drained,) = run.of_kind(events.WorkDrained)
+    (dropped,) = run.of_kind(events.WorkDropped)
     assert drained.running == dropped.running == stats.running
     assert dropped.severity == "warning"
 
@@ -222,7 +222,7 @@ def test_ordinary_stop_logs_no_warning_for_queued_records(lab):
     run = Working(lab, Handler(lab, slow=2.0), concurrency=1)
     lab.sleep(1.0)
     assert run.stop().given_up == 0
-    (dropped,) = run.told(events.WorkDropped)
+    (dropped,) = run.of_kind(events.WorkDropped)
     assert (dropped.running, dropped.severity) == (0, "info")
 
 
@@ -232,8 +232,8 @@ def test_finished_record_of_a_lost_partition_does_not_count_as_running(lab):
     run = Working(lab, Handler(lab, slow=60.0), concurrency=1, settings=settings)
     lab.sleep(2.0)
     expel(lab)
-    lab.until(lambda: run.told(events.WorkDropped))
-    (dropped,) = run.told(events.WorkDropped)
+    lab.until(lambda: run.of_kind(events.WorkDropped))
+    (dropped,) = run.of_kind(events.WorkDropped)
     stats = run.worker.stats()
     assert (stats.done, stats.running) == (100, dropped.running)
     run.stop(drain=False)

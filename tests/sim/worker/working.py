@@ -1,4 +1,4 @@
-"""Workers and pumps in virtual time: what a test starts, and what its handlers do."""
+"""Workers and pumps in virtual time, and handlers that follow a table."""
 
 import asyncio
 import inspect
@@ -229,7 +229,7 @@ class Working:
         what = f"it owns {count}"
         self.lab.until(lambda: len(self.consumer.assignment()) == count, what=what)
 
-    def told(self, kind):
+    def of_kind(self, kind):
         return [one for one in self.events if type(one) is kind]
 
     def ends(self):

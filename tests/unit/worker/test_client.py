@@ -1,4 +1,4 @@
-"""W9: a worker's own holds are as it wants them, whatever became of them meanwhile."""
+"""W9: a turn leaves the worker's own holds as it wants them."""
 
 import pytest
 from kafka.structs import TopicPartition
@@ -66,9 +66,9 @@ def test_hold_interrupted_while_placed_is_settled_by_the_next_turn(
     client.hold(OWNERS, {})
     place = consumer.pause
 
-    def interrupted(*targets, **wish):
+    def interrupted(*targets, **options):
         if stands:
-            place(*targets, **wish)
+            place(*targets, **options)
         raise KeyboardInterrupt
 
     for wanted in ({(DRAIN, None): "planted"}, {}):

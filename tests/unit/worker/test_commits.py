@@ -1,4 +1,4 @@
-"""What a worker knows of its commits: how far they are behind, and whether they fail."""
+"""The lag of commits, and the time since the first refusal."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The locks under which a worker's deserializers are called."""
+"""A worker's deserializers: their locks, and batches with unreadable records."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""What each executor does about the odd things that handlers, and what runs them, do."""
+"""Each executor with handlers that cancel, hang, fork, exit or raise odd errors."""
 
 import asyncio
 import contextlib
@@ -464,10 +464,10 @@ class StartsAProcess:
         done = subprocess.run(  # noqa: S603 - our own code
             [sys.executable, "-c", program], check=True, capture_output=True, text=True
         )
-        ready, told = os.pipe()
+        ready, reported = os.pipe()
         forked = os.fork()
         if forked == 0:
-            os.write(told, b".")
+            os.write(reported, b".")
             signal.pause()
             os._exit(0)
         os.read(ready, 1)  # until then it may stand before what resets its signals
@@ -476,7 +476,7 @@ class StartsAProcess:
         os.kill(os.getpid(), signal.SIGTERM)  # which is for the worker, not for this
         os.kill(os.getpid(), signal.SIGINT)
         text = f"{done.stdout.strip()} {os.WTERMSIG(status)}"
-        (self.folder / "said").write_text(text)
+        (self.folder / "result").write_text(text)
 
 
 def test_programs_started_by_a_handler_take_signals_as_usual(tmp_path):
@@ -484,7 +484,7 @@ def test_programs_started_by_a_handler_take_signals_as_usual(tmp_path):
     with bench("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
         made.finish(1)
         assert exhausted(made) == []
-    assert (tmp_path / "said").read_text() == "True True 15"
+    assert (tmp_path / "result").read_text() == "True True 15"
 
 
 class TwoRejectedError(Reject):

@@ -1,4 +1,4 @@
-"""A process that a handler forks ends with the handler's call, and handles nothing else."""
+"""A process that a handler forks ends with the handler's call."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""W7: which exception of an ExceptionGroup counts."""
+"""W7: one exception of an ExceptionGroup decides."""
 
 import asyncio
 import pickle
@@ -148,7 +148,7 @@ def test_group_passed_to_fail_means_the_same_as_a_raised_one():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     (task,) = desk.decisions.queue.claim()
     read = [(0, SimpleNamespace()), (1, SimpleNamespace())]
-    batch = Batch(Ticket(desk.decisions, task, set()), read, desk.told)
+    batch = Batch(Ticket(desk.decisions, task, set()), read, desk.kinds)
     with pytest.raises(TypeError, match="not ExceptionGroup"):
         batch.fail(group(OF_BATCH))
     batch.fail(group(WRONG, STOP))

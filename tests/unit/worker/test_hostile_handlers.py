@@ -1,4 +1,4 @@
-"""Nothing that a handler raises or returns ends what runs it."""
+"""An executor goes on, whatever a handler raises or returns."""
 
 import sys
 from concurrent.futures import Future

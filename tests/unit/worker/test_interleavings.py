@@ -186,10 +186,10 @@ PAIRS = [
 def _recount(kept, out):
     open_ = sum(len(incomplete(one.progress)) for one in kept.epochs.values())
     if kept.records != open_:
-        yield f"{kept.records} are said to be held, {open_} are"
+        yield f"{kept.records} are counted, {open_} are kept"
     running = sum(len(task.indexes) for task in out if not task.epoch.is_closed)
     if kept.running != running:
-        yield f"{kept.running} are said to run, {running} do"
+        yield f"{kept.running} are counted as running, {running} run"
     taken = [(id(t.epoch), ordinal) for t in out for ordinal in t.ordinals]
     if len(set(taken)) != len(taken):
         yield "a record was handed out twice"

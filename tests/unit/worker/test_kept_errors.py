@@ -1,4 +1,4 @@
-"""Errors that a worker keeps do not keep the local variables of the handler."""
+"""Errors that a worker keeps hold no local variables, and are shown as short texts."""
 
 import asyncio
 import gc
@@ -85,7 +85,7 @@ def alive_of(records, collect):
 def holding(letters):
     def sink(_record, failure):
         letters.append(failure)
-        return Future()  # nobody answers
+        return Future()  # it never ends
 
     return sink
 

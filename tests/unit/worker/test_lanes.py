@@ -1,4 +1,4 @@
-"""Lanes: what waits for what, whoever comes back first."""
+"""W3: records of a lane keep their order, in whatever order tasks come back."""
 
 import ast
 import random

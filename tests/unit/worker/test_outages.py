@@ -1,4 +1,4 @@
-"""W11: a handler pauses what it says, a breaker holds a topic; what failed comes first."""
+"""W11: pauses of handlers, and breakers, hold topics."""
 
 import math
 from datetime import timedelta
@@ -135,7 +135,7 @@ def test_pause_that_cannot_be_placed_fails_its_record():
     desk.decisions.outages._place = _refusing
     desk.admit(2)
     fail(desk, Pause(60.0))
-    assert desk.told == [worker_events.RecordRetried]
+    assert desk.kinds == [worker_events.RecordRetried]
     desk.pass_time(1.0)
     assert desk.work() == [0, 1]
 
@@ -171,9 +171,9 @@ def test_call_of_an_earlier_ownership_decides_nothing(order, error):
     else:
         fail(desk, error, old)
     assert owners(desk) == set()
-    assert worker_events.BreakerClosed not in desk.told
+    assert worker_events.BreakerClosed not in desk.kinds
     assert desk.work() == [0, 1, 2]
-    assert worker_events.BreakerClosed in desk.told
+    assert worker_events.BreakerClosed in desk.kinds
 
 
 @pytest.mark.contract("W10")
@@ -214,9 +214,9 @@ def test_acknowledged_dead_letter_does_not_close_the_breaker():
     letter = claim(desk)
     assert letter.letter is not None
     assert done_by(desk.decisions, [letter]) == [0]
-    assert worker_events.BreakerClosed not in desk.told
+    assert worker_events.BreakerClosed not in desk.kinds
     assert len(desk.work()) == 2
-    assert worker_events.BreakerClosed in desk.told
+    assert worker_events.BreakerClosed in desk.kinds
 
 
 # ------------------------------------------------------------ pauses of batches
@@ -346,7 +346,7 @@ def test_lifted_hold_closes_the_breaker_before_the_next_result(is_well):
         fail(desk, DOWN, late)
         (hold,) = desk.ledger.view().holds
         assert hold.expires_at == desk.clock.now + 10.0
-    assert desk.told.count(worker_events.BreakerClosed) == 1
+    assert desk.kinds.count(worker_events.BreakerClosed) == 1
 
 
 def test_default_attempts_reach_the_default_failures_of_a_breaker():
@@ -358,9 +358,9 @@ def test_hold_lifted_by_a_signal_handler_closes_the_breaker_at_the_next_turn():
     desk = broken()
     with desk.kept.lock:
         desk.ledger.remove([(Topic("orders"), BREAKER)])
-        assert worker_events.BreakerClosed not in desk.told
+        assert worker_events.BreakerClosed not in desk.kinds
     desk.pass_time(0.0)
-    assert desk.told[-1] is worker_events.BreakerClosed
+    assert desk.kinds[-1] is worker_events.BreakerClosed
 
 
 def test_result_of_a_call_from_before_the_hold_changes_nothing():
@@ -374,7 +374,7 @@ def test_result_of_a_call_from_before_the_hold_changes_nothing():
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 10.0
     assert desk.failures == {0: 1}
-    assert worker_events.BreakerClosed not in desk.told
+    assert worker_events.BreakerClosed not in desk.kinds
     desk.pass_time(10.0)
     assert desk.work() == [0, 1, 2, 4, 5]
 
@@ -388,9 +388,9 @@ def test_other_errors_neither_open_nor_close_the_breaker():
     assert owners(desk) == {BREAKER}
     desk.pass_time(10.0)
     fail(desk, ValueError())
-    assert worker_events.BreakerClosed not in desk.told
+    assert worker_events.BreakerClosed not in desk.kinds
     succeed(desk, claim(desk))
-    assert worker_events.BreakerClosed in desk.told
+    assert worker_events.BreakerClosed in desk.kinds
 
 
 def test_first_failure_after_a_hold_renews_it_once():
@@ -475,7 +475,7 @@ def test_failure_while_the_hold_is_placed_opens_the_breaker_once():
     fail(desk, DOWN)
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 10.0
-    assert desk.told.count(worker_events.BreakerOpened) == 1
+    assert desk.kinds.count(worker_events.BreakerOpened) == 1
     assert late.indexes[0] not in desk.failures
     desk.pass_time(10.0)
     assert desk.work() == [0, 1, 2, 3, 4, 5]
@@ -513,7 +513,7 @@ def test_reason_of_a_breaker_is_always_printable():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "match"),
     [
         ({"on": ()}, "tuple of at least one exception class"),
         ({"on": ConnectionError}, "tuple of exception classes"),
@@ -526,6 +526,6 @@ def test_reason_of_a_breaker_is_always_printable():
         ({"most": float("inf")}, "finite"),
     ],
 )
-def test_impossible_breakers_are_refused(settings, said):
-    with pytest.raises(WorkerSettingError, match=said):
+def test_impossible_breakers_are_refused(settings, match):
+    with pytest.raises(WorkerSettingError, match=match):
         Breaker(**{"on": (OSError,), **settings})

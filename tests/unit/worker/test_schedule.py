@@ -1,4 +1,4 @@
-"""What a queue hands out next, decided without a broker and while time stands still."""
+"""A queue decides which records it hands out next; time stands still."""
 
 import weakref
 

@@ -1,4 +1,4 @@
-"""What a worker refuses, before anything is started."""
+"""Impossible settings of workers are refused before anything is started."""
 
 import contextlib
 import functools
@@ -97,7 +97,7 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
 
 @pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("config", "settings", "said"),
+    ("config", "settings", "match"),
     [
         ({"enable_auto_commit": True}, {}, "enable_auto_commit=False"),
         ({"group_id": None}, {}, "group_id"),
@@ -150,11 +150,11 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
         ({"max_poll_interval_ms": 20_000}, {}, "less than half"),
     ],
 )
-def test_impossible_worker_is_refused(config, settings, said):
+def test_impossible_worker_is_refused(config, settings, match):
     """No thread is left behind."""
     with offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer:
         before = set(threading.enumerate())
-        with pytest.raises(WorkerSettingError, match=said):
+        with pytest.raises(WorkerSettingError, match=match):
             Worker(consumer, **{"handle": handle, **settings})
         assert set(threading.enumerate()) <= before
 
@@ -180,7 +180,7 @@ def test_unknown_signature_is_accepted(settings):
 
 @pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("config", "settings", "said"),
+    ("config", "settings", "match"),
     [
         ({"enable_auto_commit": True}, {}, "enable_auto_commit"),
         ({}, {"retry": 3}, "retry must be a Retry"),
@@ -189,10 +189,10 @@ def test_unknown_signature_is_accepted(settings):
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
     ],
 )
-def test_impossible_pump_is_refused(config, settings, said):
+def test_impossible_pump_is_refused(config, settings, match):
     with (
         offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer,
-        pytest.raises(WorkerSettingError, match=said),
+        pytest.raises(WorkerSettingError, match=match),
     ):
         Pump(consumer, **settings)
 
