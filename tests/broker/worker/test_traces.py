@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 from kafka import TopicPartition
 from opentelemetry import baggage, propagate, trace
-from opentelemetry import context as contexts
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -74,8 +73,11 @@ class Spans:
         """Make an attempt without a worker; return its span's context and attributes."""
         config = {"group_id": "g", "client_id": "c"}
         tracer = Tracer(self.tracing(parent=parent), config)
-        record = SimpleNamespace(headers=[*headers.items()], offset=0, value=None)
-        given = record if batch is None else batch * [record]
+        records = [
+            SimpleNamespace(headers=[*headers.items()], offset=offset, value=None)
+            for offset in range(batch or 1)
+        ]
+        given = records[0] if batch is None else records
         context = Context(TopicPartition("t", 0), 1, Revocation(), lambda: None)
 
         def call():
@@ -249,30 +251,20 @@ def test_span_reports_the_outcome_of_its_attempt(spans, error, asked, kind):
         assert len(str(fields["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
 
 
-def test_batch_is_one_span_with_links(lab, spans):
-    calls = []
-
-    def handle(records, _context):
-        here = trace.get_current_span().get_span_context()
-        calls.append((len(records), here.span_id, baggage.get_all()))
-
-    headers = {
-        "one": {**LINKED, "baggage": "a=b"},
-        "two": {},
-        "three": {"traceparent": NOT_SAMPLED},
-    }
-    how = {"batch": 3, "batch_within": 10.0, "trace": spans.tracing(parent=True)}
-    handled(lab, handle, headers, **how)
-    span = spans.one
-    assert calls == [(3, span.context.span_id, {})]
-    attributes = span.attributes or {}
+def test_batch_is_one_span_with_links(spans):
+    here, attributes = spans.attempt(parent=True, batch=3, traceparent=SENT.encode())
+    assert here.span_id == spans.one.context.span_id
     assert attributes[names.MESSAGING_BATCH_MESSAGE_COUNT] == 3
     assert names.MESSAGING_KAFKA_OFFSET not in attributes
-    assert span.parent is None
-    assert [dict(link.attributes or {}) for link in span.links] == [
-        {names.MESSAGING_KAFKA_OFFSET: 0},
-        {names.MESSAGING_KAFKA_OFFSET: 2},
+    assert spans.one.parent is None
+    assert [dict(link.attributes or {}) for link in spans.one.links] == [
+        {names.MESSAGING_KAFKA_OFFSET: offset} for offset in range(3)
     ]
+
+
+def test_record_of_a_batch_without_context_has_no_link(spans):
+    spans.attempt(batch=2)
+    assert spans.one.links == ()
 
 
 # ------------------------------------------------------------ one for each attempt
@@ -371,37 +363,15 @@ def test_span_is_current_in_the_handler(lab, spans, place):
     ]
 
 
-def test_caller_of_serve_is_no_parent(lab, spans):
-    """``serve()`` has its caller's context for days."""
-    lab.new_topic(partitions=1)
-    send(lab, "one", {})
-    seen = []
-    done = asyncio.Event()
-
-    async def handle(_record, _context):
-        seen.append(contexts.get_value("mine"))
-        done.set()
-        await asyncio.sleep(0)
-
-    worker = Worker(
-        lab.consumer(), handle, executor="asyncio", trace=spans.tracing(parent=True)
-    )
-
-    async def live():
-        tracer = spans.provider.get_tracer("theirs")
-        contexts.attach(contexts.set_value("mine", 1))
-        with tracer.start_as_current_span("days"):
-            serving = asyncio.create_task(worker.serve())
-            await asyncio.wait_for(done.wait(), 30)
-            worker.stop()
-            await serving
-
-    asyncio.run(live())
+def test_current_span_of_the_caller_is_no_parent(spans):
+    """With ``serve()`` handlers have the context of its caller, for days."""
+    theirs = spans.provider.get_tracer("theirs")
+    with theirs.start_as_current_span("days"):
+        here, _ = spans.attempt(parent=True)
     first, days = spans.all
     assert days.name == "days"
     assert first.parent is None
-    assert first.context.trace_id != days.context.trace_id
-    assert seen == [1]
+    assert here.trace_id == first.context.trace_id != days.context.trace_id
 
 
 # ------------------------------------------------------------ dead letters

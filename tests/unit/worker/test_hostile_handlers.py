@@ -1,16 +1,16 @@
 """An executor goes on, whatever a handler raises or returns."""
 
-import sys
 from concurrent.futures import Future
 
 import pytest
 
 from safeconsumer.errors import HandlersCannotRunError
-from safeconsumer.worker import BatchFailure, Pause, RetryLater, StopWorker
-from safeconsumer.worker.calls import Slot, call_each, context_of, executor_failed
+from safeconsumer.worker import BatchFailure, Pause, RetryLater, StopWorker, calls
+from safeconsumer.worker.calls import Slot, context_of, executor_failed
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import threads
 from safeconsumer.worker.partition import Order
+from tests.harness.signals import Places
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import EXECUTORS, TwoArgumentsError, bench, fitting
 from tests.harness.worker.desk import Desk
@@ -110,70 +110,51 @@ def test_ended_executor_is_reported_with_its_cause(executor, monkeypatch):
 
 def test_error_in_the_executor_blames_no_record(monkeypatch):
     """The worker stops for the error, and the thread goes on."""
-    calls = []
+    made_contexts = []
 
     def context_of(*_):
-        calls.append(None)
+        made_contexts.append(None)
         raise _ThrownError
 
     monkeypatch.setattr(threads, "context_of", context_of)
     with bench("thread", Raising("two arguments")) as made:
         made.admit(2)
         wait_for(
-            lambda: len(calls) == 2 and not made.kept.running, "both to be given back"
+            lambda: len(made_contexts) == 2 and not made.kept.running,
+            "both to be given back",
         )
         assert isinstance(made.decisions.fatal, HandlersCannotRunError)
         assert (made.kept.records, made.kept.running) == (2, 0)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
 
 
-class _Thrower:
-    """Raises at the so-many-th line of a function, as what is thrown in from outside."""
-
-    def __init__(self, function, at):
-        self.code = function.__code__
-        self.at = at
-        self.lines = 0
-
-    def __call__(self, frame, event, _arg):
-        if frame.f_code is not self.code:
-            return None
-        if event == "line":
-            self.lines += 1
-            if self.lines == self.at:
-                sys.settrace(None)
-                raise _ThrownError
-        return self
-
-    def call(self, *args):
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            outcome = call_each(*args)
-        finally:
-            sys.settrace(before)
-        return outcome
-
-
-def test_call_interrupted_at_any_line_keeps_each_record_done_or_left():
+def test_call_interrupted_at_any_place_keeps_each_record_done_or_left():
     """A record that is neither could never be worked on again."""
-    at, is_over = 0, False
+    places, at, is_over = Places((calls.__file__,)), 0, False
+
+    def throw():
+        raise _ThrownError
+
     while not is_over:
-        at += 1
         desk = Desk(Order.PARTITION, quantum=3)
         desk.epoch.pace = 1e-6
         desk.admit(3)
         (task,) = desk.decisions.queue.claim()
-        thrower = _Thrower(call_each, at)
-        context = context_of(task, lambda: None)
+        given = task, Slot(), context_of(task, lambda: None), 1.0
+        outcomes = []
+
+        def call(given=given, outcomes=outcomes):
+            outcomes.append(calls.call_each(lambda *_: None, *given))
+
         try:
-            outcome = thrower.call(lambda _r, _c: None, task, Slot(), context, 1.0)
+            is_over = not places.reach(at, call, throw)
         except _ThrownError as error:
-            outcome = executor_failed(task, error)
-        is_over = thrower.lines < at
+            outcomes = [executor_failed(task, error)]
+        (outcome,) = outcomes
         undone = [*(index for index, _ in outcome.failed), *outcome.left]
-        assert sorted([*outcome.finished, *undone]) == [0, 1, 2], at
-        assert undone == [at for at, one in enumerate(task.records) if one], at
+        assert sorted([*outcome.finished, *undone]) == [0, 1, 2], places.place
+        assert undone == [n for n, one in enumerate(task.records) if one], places.place
+        at += 1
     assert at > 10
 
 
