@@ -101,7 +101,7 @@ def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     (recording.folder / "go").touch()
 
 
-# What the rest of the promises needs a broker for: the simulated world has the details.
+# One real proof of the other promises; the simulated world has the details.
 
 
 class Gate:

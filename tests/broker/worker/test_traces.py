@@ -50,7 +50,7 @@ ONCE = Retry(attempts=1, first=0.05, most=0.05)
 
 
 class Spans:
-    """What was recorded, by a provider of our own."""
+    """The spans that a provider of the test has recorded."""
 
     def __init__(self):
         self._exporter = InMemorySpanExporter()
@@ -337,7 +337,7 @@ def tell(record, _context):
 
 
 async def tell_async(record, context):
-    """As ``tell``, in a task that the handler made."""
+    """Do the same in a task that the handler made."""
 
     async def reported():
         tell(record, context)

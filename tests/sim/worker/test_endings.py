@@ -208,7 +208,7 @@ def test_handlers_of_a_lost_ownership_are_waited_for(lab, seconds):
 
 
 class PlantedError(Exception):
-    """What is planted."""
+    """An error that only these tests raise."""
 
 
 def planted(*_, **__):
@@ -515,7 +515,7 @@ def test_handler_can_read_its_deadline_during_a_drain(lab):
     assert run.report.done == 1
 
 
-# What stands around the handlers
+# Lifespans of workers
 
 
 @in_both

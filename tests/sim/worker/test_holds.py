@@ -264,7 +264,7 @@ def test_breaker_goes_on_after_a_loss_of_all_records(lab):
 
 @pytest.mark.contract("W7")
 def test_only_the_coroutine_over_its_limit_is_cancelled(lab):
-    """Its ``finally`` blocks run, and other records are handled once."""
+    """The coroutine may tidy up, and other records are handled once."""
     letters = []
     filled(lab, 2, "", "hangs", "", "")
     handler = Handler(lab, hangs=60)
@@ -333,7 +333,7 @@ def test_batch_over_its_limit_is_tried_record_by_record(lab):
 
 @in_both
 def test_handler_that_cannot_be_cancelled_is_reported(lab, executor):
-    """It may still succeed afterwards."""
+    """The handler may still succeed afterwards."""
     filled(lab, 1, "blocks")
 
     def blocks(*_):

@@ -482,7 +482,7 @@ def test_slow_sink_is_reported_once(lab, executor):
     assert run.stop().dead_letters == 1
 
 
-# What cannot be deserialized
+# Records that cannot be deserialized
 
 
 def as_json(data):

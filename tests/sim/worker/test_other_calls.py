@@ -237,8 +237,8 @@ VALUES = ["busy", "decoder", "hook_failures", "DEFAULT_CONFIG"]
 VALUES += ["DEFAULT_SESSION_TIMEOUT_MS_PRE_KIP_735"]
 QUESTIONS = ["assignment", "bootstrap_connected", "holds", "metrics", "paused", "quiet"]
 QUESTIONS += ["subscription", "resume_all", "wakeup"]
-# By name: the call, and what it raises in a handler and in a listener. None: it is
-# harmless, all records are handled and committed afterwards.
+# By name: the call, and the error that it raises in a handler and in a listener. None:
+# the call is harmless, and all records are handled and committed afterwards.
 CALLS = {
     **{name: (attrgetter(name), None, None) for name in VALUES},
     **{name: (methodcaller(name), None, None) for name in QUESTIONS},
@@ -334,8 +334,8 @@ def worked(lab, reading, handler, executor):
 OFTEN = Commit(every=0.2)
 
 
-# Where it is called, by what reads, and whether by day: all are called by a handler, and
-# what somebody refuses in two places more.
+# The place of the call, the reader, and whether the case is played by day. By day all
+# calls are made by a handler, and those that are refused in two more places.
 PLACES = [
     ("a handler", "thread", lambda _: True),
     ("a handler", "pump", lambda refusals: refusals[0]),

@@ -407,7 +407,7 @@ def cut_back(lab, **does):
 
 
 def elect_without_the_last_two(lab):
-    """As an unclean election does: the broker that leads now never had them."""
+    """Elect a leader that never had the last two records."""
     log = lab.cluster.log("t", 0)
     log.batches = log.batches[:-1]
     log._end = 8

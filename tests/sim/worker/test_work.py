@@ -252,7 +252,7 @@ def test_topic_not_looked_up_yet_is_not_reported_missing(lab):
     reading.close(autocommit=False)
 
 
-# What an ExceptionGroup of a handler means, as asyncio's TaskGroup raises it
+# Handlers that raise an ExceptionGroup, as asyncio's TaskGroup does
 
 
 def raising_once(*errors, executor):

@@ -36,7 +36,7 @@ class Forgets(Epoch):
 
     @property
     def committed(self):
-        """What is committed, the first time."""
+        """Return the committed offset once, and -1 afterwards."""
         found, self.__dict__["floor"] = self.__dict__["floor"], -1
         return int(found)
 

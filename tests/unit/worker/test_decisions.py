@@ -13,7 +13,7 @@ from tests.unit.holds.strategies import quick
 
 @frozen
 class FakeRecord:
-    """What progress asks of a record."""
+    """The attributes of a record that progress reads."""
 
     offset: int
     leader_epoch: int | None = 3
@@ -24,7 +24,7 @@ class FakeRecord:
 
 @frozen
 class Out:
-    """What progress asks of a task."""
+    """The attributes of a task that progress reads."""
 
     ordinals: list[int]
     records: list[None]

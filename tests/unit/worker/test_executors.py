@@ -37,7 +37,7 @@ def exhausted(made):
 
 
 def names_none(_records, _context):
-    """Do as code that collects failures and always raises."""
+    """Raise without failures, as code that collects them and always raises."""
     raise BatchFailure({})
 
 
@@ -142,7 +142,7 @@ def test_handler_that_cancels_its_task_and_returns_is_done():
 
 
 def test_a_late_cancellation_by_an_earlier_handler_fails_no_other_record():
-    """It arrives during the next record, which is given back and handled again."""
+    """The next record is given back, and handled again."""
     begun = []
 
     async def handle(record, _context):
@@ -257,7 +257,7 @@ class MadeBy:
 
 
 HANGS = MadeBy(signal.pause)
-# What is sent of this is more than a pipe takes.
+# A handler that is larger than its pipe when it is sent.
 HANGS_WITH_A_TABLE = MadeBy(tuple, (HANGS, bytes(1_000_000)))
 
 
@@ -269,7 +269,7 @@ def test_process_that_hangs_in_its_import_ends_the_worker(handle, monkeypatch):
     first_word = processes.Processes._first_message
 
     def soon(runner, child):
-        # It has started: what a busy machine takes for that is bounded elsewhere.
+        # The process has started: its start is not limited here, as the machine may be busy.
         runner._calls = evolve(runner._calls, start_seconds=0.5)
         return first_word(runner, child)
 
@@ -384,7 +384,7 @@ def cannot_be_left():
 
 
 def test_process_that_leaves_when_asked_is_replaced(tmp_path, monkeypatch):
-    """Its end is the record's failure; the error of its lifespan is not."""
+    """The end of the process fails its record; the error of its lifespan does not."""
     handle = NotesItsAttempt(tmp_path)
     asked = []
 
@@ -495,7 +495,7 @@ class TwoRejectedError(Reject):
 
 
 class SoonError(RetryLater):
-    """As it, with a wait of its own, and something that cannot be pickled."""
+    """A delay with another constructor, and an attribute that cannot be pickled."""
 
     def __init__(self, _why, _who):
         super().__init__(7.0)
@@ -525,7 +525,7 @@ _LocalError.__qualname__ = "of_nowhere._LocalError"
     ],
 )
 def test_error_keeps_its_class_on_the_way_from_a_process(error, kind, args):
-    """So ``never=`` and ``except`` mean the same as in threads."""
+    """``never=`` and ``except`` therefore mean the same as in threads."""
     batch = BatchFailure({0: error, 1: KeyError("other")})
     sent = pickle.dumps([packed(error), packed(batch)])
     came, came_as_batch = pickle.loads(sent)  # noqa: S301 - ours

@@ -262,7 +262,7 @@ def test_any_two_steps_may_interleave_at_any_place(order, name, places):
 
 
 class Leaving(list):
-    """Those that wait, of whom each removes itself once somebody has looked for them."""
+    """A list of waiters, each of which removes itself once the list was read."""
 
     def __bool__(self):
         found = len(self) > 0

@@ -202,7 +202,7 @@ def test_letter_under_way_keeps_no_other_record_of_its_hand_over(
 
 
 def _raises(kind):
-    # It keeps no error in a variable: that alone would be a cycle.
+    # No variable keeps the error: that alone would be a cycle.
     mine = Big()
     LOCALS.append(weakref.ref(mine))
     raise kind
@@ -361,7 +361,7 @@ def test_error_that_is_raised_again_and_again_has_a_bounded_traceback(
     with bench(executor, handle, **options) as made:
         made.finish(2 * CALLS)
     assert len(lengths) == 2 * CALLS
-    # It is raised once more, or by two handlers at once, before it is shortened again.
+    # Two handlers may raise the error once more before its traceback is shortened again.
     assert CALLS // 2 < length(SHARED) <= CALLS + 16
     assert max(lengths) <= CALLS + 16
 

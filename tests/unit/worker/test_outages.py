@@ -325,7 +325,7 @@ def test_lifted_hold_of_a_breaker_uses_up_no_attempt():
 
 @pytest.mark.parametrize("is_well", [False, True])
 def test_lifted_hold_closes_the_breaker_before_the_next_result(is_well):
-    """It does so even if that result comes after the hold's expiry."""
+    """The next result may come after the hold would have expired."""
     desk = broken()
     desk.pass_time(1.0)
     desk.ledger.remove([(Topic("orders"), BREAKER)])

@@ -389,7 +389,7 @@ def test_begun_record_is_kept_with_all_before_it(order, error):
 
 
 def test_record_behind_an_earlier_ownership_counts_as_not_begun():
-    """It can be given back and fetched again."""
+    """So the record can be given back and fetched again."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=20, records=1)
     assert desk.decisions.queue.claim()
     desk.regain()
