@@ -20,8 +20,8 @@ from safeconsumer.worker import Drain, Retry
 from safeconsumer.worker.executors.serving import ENDS_LATE
 from tests.harness.processes import forked
 from tests.harness.waiting import wait_for
-from tests.harness.worker.bench import OTHER, bench
 from tests.harness.worker.desk import Record
+from tests.harness.worker.executing import OTHER, executing
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -62,7 +62,7 @@ def stops(_record, _context):
 )
 def test_no_handler_outlives_its_limit(handler, has_stack):
     """If the signal does not end its process, it is killed a second later."""
-    with bench("process", handler, count=1, timeout=0.3, **QUICK_ONCE) as made:
+    with executing("process", handler, count=1, timeout=0.3, **QUICK_ONCE) as made:
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
         assert (f" in {handler.__name__}" in stack_of(made)) is has_stack
@@ -83,7 +83,7 @@ def goes_deep(_record, _context):
 
 
 def test_stack_larger_than_its_pipe_keeps_no_process_alive():
-    with bench("process", goes_deep, count=1, timeout=1.0, **QUICK_ONCE) as made:
+    with executing("process", goes_deep, count=1, timeout=1.0, **QUICK_ONCE) as made:
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
         assert " in goes_deep" in stack_of(made) or " in wait" in stack_of(made)
@@ -124,7 +124,7 @@ def kill_the_fork_server():
 def test_a_killed_fork_server_ends_no_process(tmp_path):
     """The record in a living process is finished there."""
     handle = KeepsALock(tmp_path)
-    with bench("process", handle, count=1, **QUICK_ONCE) as made:
+    with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(3)
         wait_for(handle.calls, "the first call")
         (child,) = made.runner._children.values()
@@ -147,7 +147,7 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
 def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
     """``multiprocessing`` reports this process as ended."""
     handle = KeepsALock(tmp_path)
-    with bench("process", handle, count=1, **QUICK_ONCE) as made:
+    with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
         wait_for(handle.calls, "the first call")
         (child,) = made.runner._children.values()
@@ -196,7 +196,7 @@ class NotingHandler:
 def test_each_process_has_its_own_lifespan(tmp_path):
     lifespan = Noting(tmp_path)
     handle = NotingHandler(lifespan)
-    with bench("process", handle, count=1, lifespan=lifespan) as made:
+    with executing("process", handle, count=1, lifespan=lifespan) as made:
         made.finish(1)
         first = int(lifespan.notes()[0].split()[1])
         os.kill(first, signal.SIGKILL)
@@ -365,10 +365,10 @@ def test_sigterm_to_all_processes_drains_the_worker(lab, recording):
 EXIT = """
 from pathlib import Path
 from tests.broker.worker.handlers import Recording
-from tests.harness.worker.bench import bench
+from tests.harness.worker.executing import executing
 
 if __name__ == "__main__":
-    running = bench("process", Recording(Path()))
+    running = executing("process", Recording(Path()))
     running.__enter__().runner._make_ready()
 """
 
@@ -390,7 +390,7 @@ def test_processes_keep_no_program_from_its_end(tmp_path):
 def test_ending_fork_of_the_program_kills_no_process(tmp_path):
     """A fork runs the exit handlers that it has inherited."""
     handle = KeepsALock(tmp_path)
-    with bench("process", handle, count=1, **QUICK_ONCE) as made:
+    with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
         wait_for(handle.calls, "the call")
         assert forked(made.runner._kill) == 0
@@ -420,7 +420,7 @@ class LeavesAFork:
 def test_killed_process_is_noticed_although_its_fork_lives(tmp_path):
     """The fork keeps the ends of its pipes open."""
     try:
-        with bench("process", LeavesAFork(tmp_path), count=1, **QUICK_ONCE) as made:
+        with executing("process", LeavesAFork(tmp_path), count=1, **QUICK_ONCE) as made:
             made.finish(3)
             assert [*failed(made)] == [1]
             assert "ProcessDiedError" in failed(made)[1]
@@ -439,7 +439,7 @@ class LargeRecord(Record):
 def test_killed_idle_process_is_noticed_although_its_fork_lives(tmp_path):
     handler = LeavesAFork(tmp_path, dies=False)
     try:
-        with bench("process", handler, count=1) as made:
+        with executing("process", handler, count=1) as made:
             made.finish(2)
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
             epoch = made.kept.open(OTHER, 1, 0, 0)

@@ -25,7 +25,12 @@ from safeconsumer.worker.partition import Order
 from safeconsumer.worker.tracebacks import CALLS
 from tests.harness.holds.lab import Clock
 from tests.harness.waiting import wait_for
-from tests.harness.worker.bench import EXECUTORS, TwoArgumentsError, bench, fitting
+from tests.harness.worker.executing import (
+    EXECUTORS,
+    TwoArgumentsError,
+    executing,
+    fitting,
+)
 
 ONCE = {"retry": Retry(attempts=1)}
 FROM_OUTSIDE = "from outside"
@@ -53,7 +58,7 @@ async def _names_none():
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_batch_failure_without_records_completes_the_batch(executor):
     handle = names_none_in_a_group if executor == "asyncio" else names_none
-    with bench(executor, handle, count=1, batch=4, retry=Retry(attempts=2)) as made:
+    with executing(executor, handle, count=1, batch=4, retry=Retry(attempts=2)) as made:
         made.finish(5)
         assert (made.kept.done, made.decisions.retries, made.events) == (5, 0, [])
 
@@ -70,7 +75,7 @@ def test_failed_call_adds_no_time_to_other_records(monkeypatch, executor):
             raise ValueError
 
     how = {"order": Order.PARTITION, "lane_seconds": 1.0, **ONCE}
-    with bench(executor, fitting(executor, handle), count=1, **how) as made:
+    with executing(executor, fitting(executor, handle), count=1, **how) as made:
         made.finish(5)
         taken = made.decisions.durations.histogram()
     counted = dict(zip(BOUNDS, taken.counts, strict=False))
@@ -123,7 +128,7 @@ def a_batch_with_a_cancelled_record(records, _context):
     ],
 )
 def test_cancelled_handler_fails_its_record(executor, handle, batch):
-    with bench(executor, handle, batch=batch, **ONCE) as made:
+    with executing(executor, handle, batch=batch, **ONCE) as made:
         made.finish(4)
         assert made.decisions.fatal is None
         assert exhausted(made) == [1]
@@ -135,7 +140,7 @@ def test_handler_that_cancels_its_task_and_returns_is_done():
         await asyncio.sleep(0)
         asyncio.current_task().cancel()
 
-    with bench("asyncio", handle, count=1, **ONCE) as made:
+    with executing("asyncio", handle, count=1, **ONCE) as made:
         made.finish(4)
         assert (made.decisions.fatal, exhausted(made)) == (None, [])
         assert [slot.ended for slot in made.runner.slots] == [None]
@@ -154,7 +159,7 @@ def test_a_late_cancellation_by_an_earlier_handler_fails_no_other_record():
             await asyncio.sleep(0)
 
     together = {"order": Order.PARTITION, "lane_seconds": 1e6, **ONCE}
-    with bench("asyncio", handle, count=1, **together) as made:
+    with executing("asyncio", handle, count=1, **together) as made:
         made.finish(4)
         assert (made.decisions.fatal, exhausted(made)) == (None, [])
     assert begun == [0, 1, 1, 2, 3]
@@ -176,7 +181,7 @@ def test_tasks_left_by_handlers_are_cancelled_and_awaited():
         left.add(asyncio.create_task(linger(record.offset)))
         await asyncio.sleep(0)
 
-    with bench("asyncio", handle) as made:
+    with executing("asyncio", handle) as made:
         made.finish(21)
     assert sorted(ended) == [*range(21)]
 
@@ -205,7 +210,7 @@ def test_any_awaitable_is_awaited(then):
         loop.call_soon(getattr(waits_for, then), *[None] * (then == "set_result"))
         return _Bare(waits_for)
 
-    with bench("asyncio", handle, **ONCE) as made:
+    with executing("asyncio", handle, **ONCE) as made:
         made.finish(2)
         gone = [one for one in made.events if one.name == "record_exhausted"]
     failed = ["HandlerCancelledError"] * 2 if then == "cancel" else []
@@ -230,7 +235,7 @@ def test_stack_of_a_sink_is_shown(executor):
         raise Reject
 
     called = wait if executor == "asyncio" else handle
-    with bench(executor, called, count=1, sink=sink) as made:
+    with executing(executor, called, count=1, sink=sink) as made:
         made.admit(1)
         made.wait(begun.is_set, "a call of the sink")
         (slot,) = made.runner.slots
@@ -273,9 +278,9 @@ def test_process_that_hangs_in_its_import_ends_the_worker(handle, monkeypatch):
         runner._calls = evolve(runner._calls, start_seconds=0.5)
         return first_word(runner, child)
 
-    monkeypatch.setattr(processes.Processes, "_first_word", soon)
+    monkeypatch.setattr(processes.Processes, "_first_message", soon)
     before = set(multiprocessing.active_children())
-    with bench("process", handle, **ONCE) as made:
+    with executing("process", handle, **ONCE) as made:
         made.admit(2)
         made.wait(lambda: made.decisions.fatal, "it to be given up")
         assert isinstance(made.decisions.fatal, HandlersCannotRunError)
@@ -292,7 +297,7 @@ def test_process_that_cannot_be_started_delays_no_stop(start_seconds, monkeypatc
     """A process that starts after all is killed."""
     begun, go_on, started = threading.Event(), threading.Event(), []
     how = {"count": 1, "start_seconds": start_seconds, **ONCE}
-    with bench("process", HANGS, **how) as made:
+    with executing("process", HANGS, **how) as made:
         runner = made.runner
         make = runner._context.Process
 
@@ -329,9 +334,9 @@ def test_process_that_cannot_be_started_delays_no_stop(start_seconds, monkeypatc
 
 def test_process_that_ends_in_its_import_during_a_stop_is_no_failure(monkeypatch):
     """A Ctrl-C is for all processes, and reaches the worker a moment later."""
-    monkeypatch.setattr(processes, "_TOLD_SECONDS", 30.0)
+    monkeypatch.setattr(processes, "_RECALL_SECONDS", 30.0)
     ends = MadeBy(os._exit, 1)  # as by a Ctrl-C that is for all processes
-    with bench("process", ends, count=1, **ONCE) as made:
+    with executing("process", ends, count=1, **ONCE) as made:
         made.admit(1)
         runner = made.runner
         wait_for(lambda: runner._children, "a process")
@@ -363,7 +368,7 @@ class NotesItsAttempt:
 def test_killed_idle_process_blames_no_record(tmp_path):
     """Another process handles the next record, as its first attempt."""
     handle = NotesItsAttempt(tmp_path)
-    with bench("process", handle, count=1, **ONCE) as made:
+    with executing("process", handle, count=1, **ONCE) as made:
         made.finish(1)
         os.kill(handle.calls()[0][2], signal.SIGKILL)
         runner = made.runner
@@ -394,7 +399,7 @@ def test_process_that_leaves_when_asked_is_replaced(tmp_path, monkeypatch):
         return pickle.dumps(None if len(asked) == 1 else question)
 
     monkeypatch.setattr(processes, "pickle", SimpleNamespace(dumps=end_the_first))
-    with bench(
+    with executing(
         "process", handle, count=1, order=Order.PARTITION, lifespan=cannot_be_left
     ) as made:
         made.finish(2)
@@ -405,7 +410,7 @@ def test_process_that_leaves_when_asked_is_replaced(tmp_path, monkeypatch):
     assert [call[:2] for call in handle.calls()] == [[0, 2], [1, 1]]
 
 
-@pytest.mark.parametrize("where", ["_start_child", "_first_word"])
+@pytest.mark.parametrize("where", ["_start_child", "_first_message"])
 def test_failure_to_start_a_process_blames_no_record(where):
     """Examples are too many open files, or a first message that cannot be read."""
 
@@ -415,7 +420,7 @@ def test_failure_to_start_a_process_blames_no_record(where):
     before = set(multiprocessing.active_children())
     # One place and one record: for another one the next process may be starting when
     # the first is given up.
-    with bench("process", HANGS, count=1, **ONCE) as made:
+    with executing("process", HANGS, count=1, **ONCE) as made:
         setattr(made.runner, where, fail)
         made.admit(1)
         made.wait(lambda: made.decisions.fatal, "it to be given up")
@@ -431,7 +436,7 @@ def test_failure_to_start_a_process_blames_no_record(where):
 def test_answer_left_in_the_pipe_is_not_read_as_the_next(tmp_path, monkeypatch):
     """The process is ended together with the wait for its answer."""
     handle = NotesItsAttempt(tmp_path)
-    with bench("process", handle, count=1, retry=Retry(first=0.01)) as made:
+    with executing("process", handle, count=1, retry=Retry(first=0.01)) as made:
         wait, first = processes._Child.has_message, []
 
         def end(child, seconds):
@@ -440,7 +445,7 @@ def test_answer_left_in_the_pipe_is_not_read_as_the_next(tmp_path, monkeypatch):
                 raise RuntimeError(FROM_OUTSIDE)
             return wait(child, seconds)
 
-        monkeypatch.setattr(processes._Child, "has_spoken", end)
+        monkeypatch.setattr(processes._Child, "has_message", end)
         made.finish(3)
     assert sorted(call[0] for call in handle.calls() if call[2] not in first) == [
         0,
@@ -481,7 +486,7 @@ class StartsAProcess:
 
 def test_programs_started_by_a_handler_take_signals_as_usual(tmp_path):
     """The handler's process ignores both signals; its programs and forks do not."""
-    with bench("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
+    with executing("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
         made.finish(1)
         assert exhausted(made) == []
     assert (tmp_path / "result").read_text() == "True True 15"
@@ -582,7 +587,7 @@ def each_of_a_module_made_there(records, context):
 def test_error_known_to_its_process_alone_blames_its_record(handle, batch):
     """The records before it are done."""
     retry = Retry(attempts=3, first=0.01, never=(LookupError,))
-    with bench("process", handle, count=1, batch=batch, retry=retry) as made:
+    with executing("process", handle, count=1, batch=batch, retry=retry) as made:
         made.finish(20)
         (gone,) = (one for one in made.events if one.name == "record_exhausted")
         assert (gone.offset, gone.attempt) == (15, 1)
@@ -605,7 +610,7 @@ def test_task_that_ignores_cancellation_delays_no_stop():
     async def handle(_record, _context):
         left.add(asyncio.create_task(linger()))
 
-    with bench("asyncio", handle, count=1) as made:
+    with executing("asyncio", handle, count=1) as made:
         made.finish(1)
         made.runner.stop(0.05)
     for task in left:  # or its end is a warning

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from safeconsumer.worker.signals import taking
-from tests.harness.worker.bench import bench
+from tests.harness.worker.executing import executing
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -79,14 +79,14 @@ def test_child_of_handler_ends_with_call_and_handles_nothing(
 ):
     handle = Forking(tmp_path, in_child)
     called = handle.wait if executor == "asyncio" else handle
-    with bench(executor, called, count=2, batch=batch) as made:
+    with executing(executor, called, count=2, batch=batch) as made:
         made.finish(RECORDS)
     assert handle.status == status
     assert handle.handled() == [*range(RECORDS)]
 
 
 def test_traceback_of_child_is_printed(tmp_path, capfd):
-    with bench("thread", Forking(tmp_path, fails), count=1) as made:
+    with executing("thread", Forking(tmp_path, fails), count=1) as made:
         made.finish(RECORDS)
     assert "ValueError: planted" in capfd.readouterr().err
 
@@ -108,7 +108,7 @@ def test_processes_that_handler_starts_by_libraries_end_as_they_do_elsewhere():
             command = [sys.executable, "-c", "raise SystemExit(9)"]
             statuses.append(subprocess.run(command, check=False).returncode)  # noqa: S603 - ours
 
-    with bench("thread", handle, count=2) as made:
+    with executing("thread", handle, count=2) as made:
         made.finish(RECORDS)
     assert statuses == [7, 9]
 

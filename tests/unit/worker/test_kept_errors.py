@@ -20,7 +20,7 @@ from safeconsumer.worker.tracebacks import (
     shown,
     stack,
 )
-from tests.harness.worker.bench import bench
+from tests.harness.worker.executing import executing
 
 
 class Big:
@@ -140,7 +140,7 @@ async def in_a_task_group(_record, _context):
 def test_letter_under_way_keeps_no_local_of_handler(executor, handle, batch, collect):
     letters = []
     options = {"count": 1, "batch": batch, "sink": holding(letters)}
-    with bench(executor, handle, **options) as made:
+    with executing(executor, handle, **options) as made:
         made.admit(batch or 1)
         made.wait(lambda: letters, "its letter")
         assert LOCALS
@@ -194,7 +194,7 @@ def test_letter_under_way_keeps_no_other_record_of_its_hand_over(
     order, waiting = (Order.UNORDERED, [0]) if batch else (Order.KEY, [0, 3, 6])
     letters = []
     options = {"batch": batch, "order": order, "sink": holding(letters)}
-    with bench(executor, handle, **options) as made:
+    with executing(executor, handle, **options) as made:
         records = [weakref.ref(one) for one in made.admit(8)]
         made.wait(lambda: letters, "its letter")
         made.wait(lambda: made.kept.records == len(waiting), "the others to be done")
@@ -249,7 +249,7 @@ def test_error_of_a_call_that_is_over_waits_for_no_collector(
     collect()
     gc.disable()
     try:
-        with bench(executor, handle, **options) as made:
+        with executing(executor, handle, **options) as made:
             made.admit(4)
             made.wait(lambda: len(LOCALS) >= 50, "fifty errors")
             kept = [ref for ref in LOCALS[:50] if ref() is not None]
@@ -358,7 +358,7 @@ def test_error_that_is_raised_again_and_again_has_a_bounded_traceback(
 
     tried, lengths = {}, []
     options = {"batch": batch, "retry": retry, "sink": sink}
-    with bench(executor, handle, **options) as made:
+    with executing(executor, handle, **options) as made:
         made.finish(2 * CALLS)
     assert len(lengths) == 2 * CALLS
     # Two handlers may raise the error once more before its traceback is shortened again.

@@ -1,12 +1,9 @@
 """W3: records of a lane keep their order, in whatever order tasks come back."""
 
-import ast
 import random
-from pathlib import Path
 
 import pytest
 
-from safeconsumer import worker
 from safeconsumer.worker import Reject, RetryLater
 from safeconsumer.worker.partition import LaneState, Order, Outcome
 from tests.harness.worker.desk import TP, Desk, done_by
@@ -134,19 +131,3 @@ def test_records_of_a_lane_are_handled_in_order_and_one_at_a_time(order, seeds):
         assert not desk.kept.left_behind, seed
         assert desk.epoch.main.state is LaneState.IDLE, seed
         assert desk.kept.watermarks()[TP].offset == RECORDS, seed
-
-
-def test_only_the_queue_changes_the_state_of_a_lane():
-    assigning = set()
-    for path in Path(worker.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            assigning |= {
-                path.name
-                for target in targets
-                for one in ast.walk(target)
-                if isinstance(one, ast.Attribute)
-                and one.attr == "state"
-                and not (isinstance(one.value, ast.Name) and one.value.id == "self")
-            }
-    assert assigning == {"queue.py"}

@@ -72,7 +72,7 @@ class CountingDecisions(Decisions):
                 self.under_way -= 1
 
 
-class Bench(Desk):
+class ExecutorFixture(Desk):
     """
     A desk beside which handlers run as in a worker; somebody has to turn it.
 
@@ -132,7 +132,7 @@ class Bench(Desk):
 
 
 @contextmanager
-def bench(  # noqa: PLR0913 - what a worker takes
+def executing(  # noqa: PLR0913 - what a worker takes
     executor,
     handle,
     *,
@@ -157,7 +157,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
         **policy,
     }
     usual = Order.KEY if batch is None else Order.PARTITION
-    made = Bench(order or usual, **settings)
+    made = ExecutorFixture(order or usual, **settings)
     calls = Calls(
         handle=handle,
         deadline=lambda: None,
