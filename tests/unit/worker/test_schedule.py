@@ -130,6 +130,21 @@ def test_dead_letters_of_one_batch_go_in_order():
     assert (desk.decisions.dead_letters, desk.kept.records) == (2, 0)
 
 
+def test_record_handed_over_and_not_begun_is_left_after_a_loss():
+    desk = Desk(Order.PARTITION)
+    desk.epoch.pace = 1e-6
+    desk.admit(3)
+    (task,) = desk.decisions.queue.claim()
+    seen = []
+
+    def handle(record, _context):
+        seen.append(record.offset)
+        desk.regain()
+
+    outcome = call_each(handle, task, Slot(), context_of(task, lambda: None), 60.0)
+    assert (seen, list(outcome.left)) == ([0], [1, 2])
+
+
 def _sizes(desk):
     """Complete all that can be claimed, and return the offsets of each call."""
     found = []
