@@ -38,7 +38,7 @@ class ConcurrentPollError(SafeConsumerError, IllegalStateError):
 
 class ForkedConsumerError(SafeConsumerError, IllegalStateError):
     """
-    A child process polled, iterated or closed a consumer of its parent.
+    A child process polled, iterated or closed a consumer of its parent, or ran its worker.
 
     The consumer's threads are not in the child. Other calls are not refused there, and
     one that needs the network never returns. Make the consumer in the process that uses

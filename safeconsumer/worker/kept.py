@@ -16,11 +16,13 @@ epochs, so it may read which ones there are without the lock.
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 
 from attrs import frozen
 from kafka.structs import TopicPartition
 
+from safeconsumer._kafka.fork import run_in_child
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.worker.partition import Epoch, Task
 from safeconsumer.worker.progress import Ordinals, Progress, Watermark, sizes_of
@@ -85,6 +87,7 @@ class KeptRecords:
         # The last ownership of each partition, and how many it has had.
         self._numbered: dict[TopicPartition, tuple[object, int]] = {}
         self._clock = clock
+        _alive.add(self)
 
     @property
     def load(self) -> Load:
@@ -270,6 +273,18 @@ class KeptRecords:
                 for epoch in (self.epochs.values() if epochs is None else epochs)
                 if not epoch.is_closed
             }
+
+
+_alive: "weakref.WeakSet[KeptRecords]" = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    # In a forked child the thread that has a lock may be missing.
+    for kept in _alive:
+        kept.lock = threading.RLock()
+
+
+run_in_child(_renew_locks)
 
 
 def _nothing() -> None: ...

@@ -12,10 +12,11 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import WorkerStateError
+from safeconsumer.errors.faces import ForkedConsumerError
 from safeconsumer.events.dispatch import Hook, name_of
 from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker import health
+from safeconsumer.worker import forks, health
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import LONGEST
 from safeconsumer.worker.client import ConsumerClient
@@ -196,6 +197,7 @@ class Worker:
         self._emit, self._engine = parts.emit, parts.engine
         self._decisions, self._runner = parts.decisions, parts.runner
         self._tracer = parts.tracer
+        self._process = forks.process()
         self._state = State.NEW
         self._stops = 0
         self._given_up = 0
@@ -229,6 +231,7 @@ class Worker:
                 :class:`LifespanError` if the lifespan is the reason.
             WorkerSettingError: the topic of dead letters is consumed itself.
             WorkerStateError: it ran before, or another Worker or Pump has its consumer.
+            ForkedConsumerError: it was made before this process was forked.
             JournalError: the consumer keeps a journal, which cannot be written.
             BaseException: an exception of a handler that is no ``Exception``, such as
                 ``SystemExit``; also what ``poll`` raises. Running handlers are waited
@@ -296,7 +299,13 @@ class Worker:
             raise cancelled from ended.exception()
         return ended.result()
 
+    @property
+    def _is_in_child(self) -> bool:
+        return self._process != forks.process()
+
     def _check_new(self) -> None:
+        if self._is_in_child:
+            raise ForkedConsumerError(_FORKED)
         if self._state is not State.NEW:
             message = "a Worker runs once: make another one, with another consumer"
             raise WorkerStateError(message)
@@ -396,9 +405,12 @@ class Worker:
         It also tells whether its loop turns at all, and which hook has not returned for
         ``Limits.age``, on whichever thread.
 
-        Before :meth:`run` it is alive and not well; once closed it is neither.
+        Before :meth:`run` it is alive and not well; once closed it is neither, nor is it
+        in a process that was forked after the worker was made.
         """
         state = self._state
+        if self._is_in_child:
+            return health.Health(is_alive=False, reasons=(_FORKED,))
         if state is State.NEW:
             return health.Health(is_alive=True, reasons=("the worker has not begun",))
         if state is State.CLOSED:
@@ -628,6 +640,10 @@ class Worker:
 # this much each.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
+_FORKED = (
+    "this worker was made before this process was forked, and can run in its parent only: "
+    "make the consumer and the worker in the process that uses them"
+)
 # Seconds between two looks whether a worker that has not begun yet shall stop.
 _CHECK_SECONDS = 0.1
 

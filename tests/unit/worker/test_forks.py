@@ -5,10 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
+from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.signals import taking
+from tests.harness.holds.forking import is_true_in_child
 from tests.harness.worker.executing import executing
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -135,3 +139,20 @@ def test_handlers_from_before_are_back_with_second_signal():
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGUSR1)
     assert seen == [(1, False), (2, True)]
+
+
+def test_numbers_in_a_forked_child_wait_for_no_thread_of_the_parent():
+    kept = KeptRecords(time.monotonic)
+    has_lock, leave = threading.Event(), threading.Event()
+
+    def keep_lock():
+        with kept.lock:
+            has_lock.set()
+            leave.wait()
+
+    thread = threading.Thread(target=keep_lock)
+    thread.start()
+    has_lock.wait()
+    assert is_true_in_child(lambda: kept.finished() == 0)
+    leave.set()
+    thread.join()
