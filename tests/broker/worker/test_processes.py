@@ -63,10 +63,15 @@ def stops(_record, _context):
 def test_no_handler_outlives_its_limit(handler, has_stack):
     """If the signal does not end its process, it is killed a second later."""
     with executing("process", handler, count=1, timeout=0.3, **QUICK_ONCE) as made:
-        made.finish(1)
-        assert "HandlerTimeoutError" in failed(made)[0]
-        assert (f" in {handler.__name__}" in stack_of(made)) is has_stack
+        made.finish(2)
+        gone = [one for one in made.events if one.name == "record_exhausted"]
+        assert [one.offset for one in gone] == [0, 1]
+        for one in gone:
+            assert "HandlerTimeoutError" in one.error
+            assert (f" in {handler.__name__}" in one.traceback) is has_stack
         assert made.decisions.fatal is None
+        # A process that is killed at its limit has not died unexpectedly.
+        assert not [one for one in made.events if one.name == "worker_process_died"]
 
 
 def goes_deep(_record, _context):
