@@ -1,7 +1,5 @@
 """The promises of a worker on a real broker, in threads, coroutines and processes."""
 
-import asyncio
-import os
 import signal
 import threading
 from contextlib import closing
@@ -16,7 +14,7 @@ from safeconsumer.testing.polling import poll_until
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.brakes import BACKPRESSURE
 from tests.broker.worker.handlers import AsyncRecording, Recording
-from tests.harness.waiting import looks, wait_for
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker
 
@@ -171,27 +169,6 @@ def test_handler_slower_than_max_poll_interval_evicts_nobody(lab):
     assert membership.generation() == generation
     running.end()
     assert lab.committed() == {0: 1}
-
-
-def test_signal_drains_a_served_worker(lab):
-    lab.new_topic(partitions=1)
-    count = lab.produce({0: ["v"] * 3})
-    before = signal.getsignal(signal.SIGTERM)
-
-    async def handle(_record, _context): ...
-
-    async def main():
-        worker = Worker(lab.consumer(), handle, executor="asyncio")
-        serving = asyncio.create_task(worker.serve(signals=(signal.SIGTERM,)))
-        for _ in looks(lambda: worker.stats().done == count, "all to be done"):
-            await asyncio.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
-        report = await serving
-        assert (report.done, report.committed) == (count, True)
-
-    asyncio.run(main())
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert lab.committed() == {0: 3}
 
 
 def test_signal_handler_stops_a_waiting_pump(lab):

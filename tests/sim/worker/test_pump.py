@@ -408,6 +408,29 @@ def test_seek_in_the_block_stands_after_it(lab, target, held):
     assert reading.position(tp) == target
 
 
+@pytest.mark.parametrize("target", [1, 30])
+def test_seek_in_a_block_that_a_poll_ends_stands_after_it(lab, target):
+    reading = consumer(lab, "t", **FOUR)
+    (tp,) = lab.topic("t", 1, records=4)
+
+    def poll(**_):
+        reading.seek(tp, target)
+        message = "planted"
+        raise ZeroDivisionError(message)
+
+    def loop():
+        with Pump(reading, commit=OFTEN) as pump:
+            (batch,) = taken(lab, pump, 4)
+            batch.done()
+            lab.until(lambda: committed(lab) == [4])
+            reading.poll = poll
+            taken(lab, pump, 1)
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert reading.position(tp) == target
+
+
 @pytest.mark.contract("W5")
 @pytest.mark.parametrize("target", [1, 3, 30])
 def test_seek_in_the_block_passes_over_no_open_record(lab, target):
