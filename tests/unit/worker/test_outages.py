@@ -176,6 +176,18 @@ def test_call_of_an_earlier_ownership_decides_nothing(order, error):
     assert worker_events.BreakerClosed in desk.kinds
 
 
+def test_dead_letter_in_flight_completes_its_record_during_a_pause():
+    desk = Desk(Order.UNORDERED, quantum=1, sink=print, records=3)
+    fail(desk, Reject("planted"))
+    letter = desk.decisions.queue.claim()
+    fail(desk, Pause(60.0))
+    assert done_by(desk.decisions, letter) == [0]
+    assert desk.work() == []
+    assert desk.kept.done == 1
+    desk.pass_time(60.0)
+    assert desk.work() == [1, 2]
+
+
 @pytest.mark.contract("W10")
 @pytest.mark.parametrize("order", list(Order))
 def test_dead_letter_waits_for_the_end_of_a_pause(order):
@@ -407,21 +419,24 @@ def test_first_failure_after_a_hold_renews_it_once():
 
 
 def test_success_in_between_restarts_the_count():
-    """A success within the same hand-over counts, too."""
     desk = Desk(Order.PARTITION, breaker=BREAKS, records=6)
-    desk.epoch.pace = 0.0
     fail(desk, DOWN)
     desk.pass_time(1.0)
     succeed(desk, claim(desk))
+    fail(desk, DOWN)
+    assert not owners(desk)
+
+
+def test_success_within_a_hand_over_restarts_the_count():
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, records=6)
+    fail(desk, DOWN)
+    desk.epoch.pace = 0.0
     task = claim(desk)
-    task.finish(task.indexes[0])
-    failed = Outcome(
-        task=task,
-        finished=task.indexes[:1],
-        failed=[(task.indexes[1], DOWN)],
-        left=task.indexes[2:],
+    task.finish(0)
+    failed, left = [(1, DOWN)], task.indexes[2:]
+    desk.decisions.complete(
+        [Outcome(task=task, finished=[0], failed=failed, left=left)]
     )
-    desk.decisions.complete([failed])
     assert not owners(desk)
 
 

@@ -260,6 +260,17 @@ def test_record_behind_an_earlier_ownership_is_dropped_with_its_partition():
     desk.decisions.complete([all_done(running, 0.0)])
 
 
+def test_dead_letter_of_an_ended_ownership_completes_nothing():
+    desk = Desk(Order.PARTITION, sink=print, retry=Retry(attempts=1), records=2)
+    (bad,) = desk.decisions.queue.claim()
+    desk.decisions.complete([batch_failed(bad, ValueError("planted"), 0.0)])
+    letter = desk.decisions.queue.claim()
+    desk.regain()
+    desk.admit(2)
+    done_by(desk.decisions, letter)
+    assert (desk.decisions.dead_letters, desk.kept.records, desk.kept.done) == (0, 2, 0)
+
+
 @pytest.mark.parametrize(("order", "is_batch"), KINDS)
 def test_dead_letter_acknowledged_during_a_revocation_completes_its_record(
     order, is_batch
