@@ -23,7 +23,7 @@ class Ticket:
     """
     A task that is handed out, until each of its records has an answer. Any thread.
 
-    A record that is done may be committed at once; what failed is decided about when
+    A record that is done may be committed at once; failed records are decided about when
     all have an answer.
 
     Args:
@@ -242,15 +242,15 @@ class Batch:
 
 class HandOut:
     """
-    Hands out a worker's records as batches, in the place of what runs its handlers.
+    Hands out a worker's records as batches, in the place of an executor.
 
-    A batch is claimed when it is asked for: what waits can be held, revoked or given
+    A batch is claimed when it is asked for: queued records can be held, revoked or given
     back meanwhile. One thread asks. Dead letters, which that thread comes across, are
     claimed by another one, each when the sink is free.
 
     Args:
         decisions: takes the answers for the records that its queue hands out.
-        readers: the consumer's deserializers, called for what is asked for.
+        readers: the consumer's deserializers, called when a batch is taken.
 
     Attributes:
         ready: set when there may be something to hand out.
@@ -291,7 +291,7 @@ class HandOut:
         return True
 
     def recall(self) -> None:
-        """Do nothing: what was claimed is out."""
+        """Do nothing: claimed batches are out."""
 
     def stop(self, _seconds: float = 0.0) -> None:
         """Hand out nothing any more."""
@@ -317,7 +317,7 @@ class HandOut:
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             end_slot(slot, self._decisions.fail, error)
 
-    # ------------------------------------------------------------ for who asks
+    # ------------------------------------------------------------ as a program takes it
 
     def take(self, most: float) -> list[Batch]:
         """Return up to so many batches."""

@@ -163,9 +163,9 @@ class Brakes:
 
     def make_room(self) -> None:
         """
-        Forget what waits beyond its partition's share while another one has no record.
+        Forget queued records beyond a partition's share while another one has no record.
 
-        If there is no room. What is forgotten was not begun, and is fetched again.
+        If there is no room. Forgotten records were not begun, and are fetched again.
         """
         share = self._share
         if not self._is_throttled or share is None or not self._is_starving():

@@ -118,7 +118,7 @@ def with_block(handle: Handler, block: Block) -> Handler:
     """
     Return the handler, of either kind, with a block around each of its calls.
 
-    It gets what the block lends, and is not called if the block lends no record. It can
+    It gets the records that the block lends, and is not called if there are none. It can
     be pickled if the handler and the block can.
     """
     return (_WithBlockAsync if is_async(handle) else _WithBlock)(handle, block)

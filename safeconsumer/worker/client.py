@@ -66,7 +66,7 @@ class Emitter:
 
     @contextmanager
     def postponing(self) -> Iterator[None]:
-        """Hand on after the block what this thread emits in it."""
+        """Dispatch after the block the events that this thread emits in it."""
         events: list[Event] = []
         self._postponed = threading.get_ident(), events
         try:

@@ -1,4 +1,4 @@
-"""Decides what each handler's result means: complete, a retry, a dead letter or a stop."""
+"""Decides about each result of a handler: complete, a retry, a dead letter or a stop."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -94,7 +94,7 @@ class Decisions:
         self.outages.close_lifted()
 
     def end(self) -> None:
-        """Hand out nothing any more. Results of what is out are taken over as before."""
+        """Hand out nothing any more. Results of open tasks are taken over as before."""
         self.queue.end()
         self._kept_errors.close()
 

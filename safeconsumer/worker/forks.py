@@ -4,8 +4,8 @@ Ends a process that a handler has forked with the handler's call.
 Of the worker's threads a forked child has the one that forked, and it has a copy of the
 queue. In a plain loop ``sys.exit()`` ends such a child; here it would be a failure of the
 record, and the child would go on with records that its parent handles, too. So it leaves
-where the call of the application's code ends, before anything of ours is done with what
-the call returned or raised: no result, no span, no entry of a journal.
+where the call of the application's code ends, before our own code handles the result or
+the exception of the call: no result, no span, no entry of a journal.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def leave(error: BaseException) -> NoReturn:
 
 
 def _exit_status(error: BaseException) -> int:
-    # Returns the exit status, and prints what Python would print.
+    # Returns the exit status, and prints the exception as Python does.
     if not isinstance(error, SystemExit):
         traceback.print_exception(error)
         return 1

@@ -1,5 +1,5 @@
 """
-Works out what an ExceptionGroup of a handler means.
+Finds the exception that decides in an ExceptionGroup of a handler.
 
 ``asyncio.TaskGroup`` and anyio raise one even for a single error. A control exception
 in a group means what it means alone. If there are several, one of them counts, by the

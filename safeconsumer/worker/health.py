@@ -161,8 +161,8 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     """
     Return the numbers at this moment; changes nothing. Any thread.
 
-    It takes the worker's lock while it counts what is held, and none of the consumer's:
-    it reads what was applied last.
+    It takes the worker's lock while it counts records, and none of the consumer's: it
+    reads the holds that were applied last.
 
     Args:
         state: the worker's state.

@@ -1,4 +1,4 @@
-"""Commits what is complete, and waits for running work before partitions leave."""
+"""Commits complete records, and waits for running work before partitions leave."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -261,7 +261,7 @@ class JoinDeferred(SafeConsumerError):  # noqa: N818 - a signal, not an error
 @frozen
 class _Wait:
     """
-    A wait for handlers, and then for the commit of what they have completed.
+    A wait for handlers, and then for the commit of their completed records.
 
     Attributes:
         began: since when.
@@ -363,7 +363,7 @@ class Departures:
             raise JoinDeferred
 
     def settle(self) -> None:
-        """React to what a poll has changed in the assignment."""
+        """React to the changes of the assignment in a poll."""
         self._note_departed()
         # The member has joined, or the reason for the join ended before it began.
         is_over = not self._group.is_joining()
@@ -439,7 +439,7 @@ class Departures:
         self._wait(seconds, STOP)
 
     def turn(self) -> None:
-        """End a wait that is over: drop what is left, and let the join begin."""
+        """End a wait that is over: drop the other records, and let the join begin."""
         waiting = self._waiting
         if waiting is None or self._is_stopping:
             return
@@ -471,7 +471,7 @@ class Departures:
         self.report_wait(**self._commits.missing(leaving))
 
     def report_wait(self, **missing: Partitions) -> None:
-        """Emit how long the wait under way has taken, and what is not committed."""
+        """Report the length of the wait under way, and the uncommitted partitions."""
         waiting = self._waiting
         if waiting is None:
             return
@@ -484,7 +484,7 @@ class Departures:
         )
 
     def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[DroppedWork]:
-        """End epochs; return what they still held."""
+        """End epochs; return the records that they still held."""
         dropped = [self._kept.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
         records = sum(one.records for one in dropped)

@@ -73,11 +73,11 @@ def _failure_headers(record: Any, failure: Failure, group: str) -> dict[str, str
 @frozen(kw_only=True)
 class Letter:
     """
-    A record of a topic of dead letters, and what its headers tell.
+    A record of a topic of dead letters, and the values of its headers.
 
     Attributes:
         record: the record, its key and value as bytes.
-        why: why it is no letter; "" for a letter. What follows is known of letters only.
+        why: why it is no letter; "" for a letter. Only letters have the attributes below.
         topic: the topic in which the record failed.
         partition: the record's partition there.
         offset: the record's offset there.

@@ -41,14 +41,14 @@ class Engine:
     Attributes:
         kept: the records that are kept.
         brakes: places and lifts the holds of the limits.
-        commits: commits what is complete.
-        departures: waits for running work and drops what leaves.
+        commits: commits complete records.
+        departures: waits for running work, and drops partitions that leave.
         unreadable: decides about batches that cannot be read.
         due_in: seconds until the work wants the next turn.
         leaked: records that came for a partition that a hold of ours covered.
         gap: the longest time between two polls, in seconds, without drains.
         idle_reason: why no record can come; None if nothing is known to prevent it.
-        dropped_at_end: what it still kept of each partition at its end.
+        dropped_at_end: the records of each partition that were left at its end.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -145,7 +145,7 @@ class Engine:
 
     def conclude(self, seconds: float = math.inf) -> bool:
         """
-        Drop what is not complete, commit the rest, and lift every hold of the worker.
+        Drop incomplete records, commit the others, and lift every hold of the worker.
 
         The order matters: a record that ends during the commit comes again and is not
         done.
@@ -207,7 +207,7 @@ class Engine:
     # ------------------------------------------------------------ ownerships begin
 
     def _before_join(self) -> None:
-        self._begin({})  # what this very poll has learned of
+        self._begin({})  # ownerships that this very poll has learned of
         self.departures.before_join()
 
     def _begin(self, polled: Polled) -> bool:
@@ -268,7 +268,9 @@ class Engine:
             with self.kept.lock:
                 done = epoch.watermark().offset
             if start is not None and start < epoch.progress.next_offset:
-                if done < start:  # the log was cut back; what waits may be there still
+                if (
+                    done < start
+                ):  # the log was cut back; queued records may still be there
                     self._client.go_back(tp, done)
                     self.brakes.refetched += len(polled.pop(tp, ()))
                 first = min(done, start)

@@ -182,7 +182,7 @@ class Options:
         return self.batch is not None
 
 
-# ------------------------------------------------------------ what they make
+# ------------------------------------------------------------ the parts of a worker
 
 
 @frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""Keeps which records of one ownership are complete, and what may be committed."""
+"""Keeps which records of one ownership are complete, and the offset to commit."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
@@ -81,7 +81,7 @@ class Progress:
         self, records: Sequence[AnyRecord], sizes: Sequence[int], now: float = 0.0
     ) -> None:
         """
-        Append what a poll returned; offsets must be higher than those admitted before.
+        Append the records of a poll; offsets must be higher than those admitted before.
 
         Args:
             records: the records.
@@ -150,7 +150,7 @@ class Progress:
             self._came.pop()
         return record.offset
 
-    # ------------------------------------------------------------ what is complete
+    # ------------------------------------------------------------ completion
 
     def reach(self, offset: int, leader_epoch: int = -1) -> None:
         """
@@ -171,7 +171,7 @@ class Progress:
         Return the ordinal of the first record that is not complete.
 
         Args:
-            tasks: those that are out; what is marked complete in them counts.
+            tasks: those that are out; records that are marked complete in them count.
         """
         done = bytearray(self._done) if tasks else self._done
         for task in tasks:
@@ -188,7 +188,7 @@ class Progress:
         Offsets without a record, from compaction or transactions, count as complete.
 
         Args:
-            tasks: those that are out; what is marked complete in them counts.
+            tasks: those that are out; records that are marked complete in them count.
         """
         first = self.first_incomplete(tasks)
         if first == self.admitted:

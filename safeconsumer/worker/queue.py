@@ -103,7 +103,7 @@ class Queue:
         self._letters: deque[Lane] = deque()  # in turn, if they are claimed apart
         self._on_letter: Callable[[], None] | None = None
 
-    # ------------------------------------------------------------ what others hold
+    # ------------------------------------------------------------ holds of others
 
     def obey_if_changed(self) -> None:
         """Obey the holds of this moment. Any thread, under no lock of ours."""

@@ -119,7 +119,7 @@ class KeptErrors:
         self._is_closed = False
 
     def add(self, error: BaseException) -> None:
-        """Forget what it keeps, now and when its calls have ended."""
+        """Clear the frames of an error, now and when their calls have ended."""
         running = forget_locals(error)
         if not self._is_closed:
             self._running |= running

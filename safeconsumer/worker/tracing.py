@@ -174,7 +174,7 @@ class Tracer:
                 )
 
     def carrier(self) -> dict[str, str]:
-        """Return what can be sent of the context here, for :func:`within` elsewhere."""
+        """Return the context here in a form that :func:`within` takes elsewhere."""
         texts: dict[str, str] = {}
         try:
             _between.inject(texts)

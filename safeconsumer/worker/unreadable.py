@@ -31,8 +31,8 @@ class Unreadable:
     stops the worker once all before the batch is done. ``skip`` passes over its offsets
     one by one: how many there are only the batch's own header could say. ``block`` looks
     again every ``Retry.most`` seconds, and so it is whatever the policy but ``stop``
-    where the broker cannot read its log: what it cannot read now is not known to be
-    corrupt. Other partitions, and records before the batch, go on.
+    where the broker cannot read its log: such records are not known to be corrupt.
+    Other partitions, and records before the batch, go on.
     """
 
     _client: ConsumerClient

@@ -99,7 +99,7 @@ class Coroutines:
         """Do nothing: a coroutine begins at once with a record that it has claimed."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """Cancel what still runs, leave the lifespan, and end our own loop."""
+        """Cancel running handlers, leave the lifespan, and end our own loop."""
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True
@@ -385,7 +385,7 @@ def in_copied_context(
     coroutine: Coroutine[Any, Any, T],
 ) -> Generator[Any, Any, T]:
     """
-    Await a coroutine in a copy of the context: what it binds ends with it.
+    Await a coroutine in a copy of the context: variables that it sets end with it.
 
     A task for each would do the same, and costs four times as much as such a call.
     """

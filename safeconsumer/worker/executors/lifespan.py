@@ -24,7 +24,7 @@ from safeconsumer.worker.tracebacks import shown
 
 def refuse_no_maker(lifespan: object) -> None:
     """
-    Refuse what makes no context manager when it is called without arguments.
+    Refuse an object that makes no context manager when it is called without arguments.
 
     Raises:
         WorkerSettingError: it is a context manager itself, and makes none; it cannot be

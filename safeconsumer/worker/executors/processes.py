@@ -67,8 +67,8 @@ class _Child:
         Wait for a message; False if there is none by then.
 
         Raises:
-            EOFError: it has ended, and its end of the pipe lives on in what a handler
-                has forked. Where the pipe has ended, too, receiving raises it.
+            EOFError: it has ended, and its end of the pipe lives on in a process that a
+                handler has forked. Where the pipe has ended, too, receiving raises it.
         """
         looking = select.poll()
         for readable in self.readables():
@@ -129,7 +129,7 @@ class _Child:
 
 def check_picklable(what: str, thing: object) -> None:
     """
-    Refuse what cannot be sent to another process.
+    Refuse an object that cannot be sent to another process.
 
     Raises:
         WorkerSettingError: it cannot be sent.
@@ -252,7 +252,7 @@ class Processes(Threads):
         return outcome
 
     def _call_in_child(self, given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        """Have a handler called in the process of this thread; raise what it raises."""
+        """Call the handler in the process of this thread; raise its exception here."""
         tracer = self._calls.trace
         carrier = None if tracer is None else tracer.carrier()
         question = given, context.partition, context.attempt, carrier
