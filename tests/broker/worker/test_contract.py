@@ -51,26 +51,13 @@ def test_dead_letter_completes_its_record(lab, run, recording):
     report = running.end()
     assert (report.dead_letters, lab.committed()) == (2, {0: 4})
     assert recording.offsets()[0] == [0, 1, 1, 1, 2, 3]
-    letters = read_all(lab, dead, 2)
+    letters = lab.read(dead, 2)
     assert [one.value for one in letters] == [b"fail", b"reject"]
     headers = dict(letters[0].headers)
     assert headers["dead-letter-offset"] == b"1"
     assert headers["dead-letter-topic"] == lab.topic.encode()
     assert headers["dead-letter-attempts"] == b"3"
     assert headers["dead-letter-exception"] == b"builtins.ValueError"
-
-
-def read_all(lab, topic, count):
-    reader = lab._make_consumer(topic, group=f"g-{topic}")
-    got = []
-
-    def more():
-        for records in reader.poll(200).values():
-            got.extend(records)
-        return len(got) >= count
-
-    wait_for(more, f"{count} records of {topic}")
-    return got
 
 
 def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):

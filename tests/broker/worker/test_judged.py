@@ -6,12 +6,12 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
 from tests.broker.worker.handlers import Recording
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.telling import read
 from tests.harness.waiting import wait_for
+from tests.harness.worker.journals import broken
 
 pytestmark = pytest.mark.any_broker
 
@@ -60,13 +60,6 @@ class Journals:
         paths = set(self.folder.glob("*.journal")) - {*self.folder.glob("producer*")}
         return [one for path in paths for one in read(path).lines]
 
-    def broken(self):
-        """Return which checks found something."""
-        journals = [read(path) for path in self.folder.glob("*.journal")]
-        assumed = Settings(is_drained=True, patience=60)
-        found = findings_of(check(journals, assumed))
-        return {one.check for one in found}
-
 
 @pytest.fixture
 def journals(lab, tmp_path):
@@ -89,7 +82,7 @@ def test_audit_finds_nothing_in_processes_under_holds(lab, journals, tmp_path, p
     running.wait_done(count)
     running.end()
     assert lab.committed() == {0: 80, 1: 80}
-    assert journals.broken() == set()
+    assert broken(journals.folder) == set()
     counts = Counter(entry.event for entry in journals.entries())
     assert counts["completed"] == 2 * count // 5
     assert counts["handle"] == counts["handled"]
@@ -124,7 +117,7 @@ def test_audit_finds_nothing_in_workers_with_processes_that_come_and_go(
         limit=60.0,
     )
     second.end()
-    assert journals.broken() == set()
+    assert broken(journals.folder) == set()
 
 
 def test_record_of_a_killed_process_comes_again_first(lab, journals, tmp_path):
@@ -133,6 +126,6 @@ def test_record_of_a_killed_process_comes_again_first(lab, journals, tmp_path):
     running.wait_done(count)
     running.end()
     assert lab.committed() == {0: 40, 1: 40}
-    assert journals.broken() == set()
+    assert broken(journals.folder) == set()
     handed = [one for one in journals.entries() if one.event == "handled"]
     assert [one["offset"] for one in handed if not one["ok"]] == [30, 30]

@@ -36,7 +36,6 @@ from safeconsumer.worker import Context, Tracing
 from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import Tracer
-from tests.broker.worker.test_contract import read_all
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -386,7 +385,7 @@ def buried(lab, **settings):
     dead = lab.other_topic()
     letters = DeadLetter(lab.producer, dead, max_ratio=None)
     running = handled(lab, obey, {"bad": FULL}, dead_letter=letters, **settings)
-    (letter,) = read_all(lab, dead, 1)
+    (letter,) = lab.read(dead, 1)
     return running.worker, letter
 
 

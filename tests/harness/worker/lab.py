@@ -2,8 +2,10 @@
 
 import threading
 
+import pytest
 from kafka import TopicPartition
 
+from safeconsumer import SafeConsumer
 from safeconsumer.worker import Worker
 from tests.harness.producing import write
 from tests.harness.waiting import LIMIT, wait_for
@@ -120,9 +122,37 @@ class Lab:
             for number in sorted(asking.partitions_for_topic(self.topic))
         }
 
+    def read(self, topic, count):
+        """Return so many records of a topic, as a group of their own reads them."""
+        reader, found = self._make_consumer(topic, group=f"g-{topic}"), []
+
+        def are_there():
+            for records in reader.poll(200).values():
+                found.extend(records)
+            return len(found) >= count
+
+        wait_for(are_there, f"{count} records of {topic}")
+        return found
+
     def close(self):
         """Stop every worker, at once."""
         for running in self._running:
             running.worker.stop(drain=False)
         for running in self._running:
             running.wait_end()
+
+
+@pytest.fixture
+def lab(kafka_broker, kafka_topic, make_consumer, make_producer):
+    made = Lab(
+        broker=kafka_broker,
+        make_topic=kafka_topic,
+        make_consumer=lambda *topics, **config: make_consumer(
+            SafeConsumer, *topics, **config
+        ),
+        make_producer=make_producer,
+    )
+    try:
+        yield made
+    finally:
+        made.close()

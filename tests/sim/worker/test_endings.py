@@ -26,6 +26,7 @@ from safeconsumer.errors import (
 )
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
+    RARELY,
     UNKNOWN_MEMBER,
     Handler,
     Working,
@@ -41,7 +42,6 @@ from tests.sim.worker.working import (
     taken,
 )
 
-RARELY = Commit(every=60.0)
 eager = pytest.mark.skipif(
     sys.version_info < (3, 12), reason="Python 3.12 brought eager tasks"
 )

@@ -4,12 +4,13 @@ import itertools
 
 import pytest
 
-from safeconsumer import Commit, Drain, Pump, events
+from safeconsumer import Drain, Pump, events
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     ASSIGNORS,
     LOADING,
+    OFTEN,
     Handler,
     Working,
     committed,
@@ -188,7 +189,6 @@ def test_hanging_handler_delays_no_floor(lab):
 # A log is cut under a worker; no record that the new leader has is left out
 
 
-OFTEN = Commit(every=0.2)
 SETTINGS = {"metadata_max_age_ms": 1000, "max_poll_records": 10}
 
 

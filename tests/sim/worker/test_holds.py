@@ -17,7 +17,7 @@ from safeconsumer import (
 from safeconsumer.errors import HandlerTimeoutError
 from safeconsumer.holds.hold import OUTAGE
 from tests.harness.docs.pages import ROOT, blocks
-from tests.sim.worker.test_judged import broken
+from tests.harness.worker.journals import broken
 from tests.sim.worker.working import (
     Handler,
     Working,

@@ -7,7 +7,6 @@ import pytest
 from kafka.serializer import Deserializer
 
 from safeconsumer import (
-    Commit,
     DeadLetter,
     Drain,
     Limits,
@@ -17,30 +16,30 @@ from safeconsumer import (
     RetryLater,
     events,
 )
-from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.worker.journals import broken, entries
 from tests.harness.worker.planted import PLANTS
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.worker.test_letters import fails, producer
-from tests.sim.worker.test_rebalances import settled
 from tests.sim.worker.working import (
+    OFTEN,
+    SOON,
     Handler,
     Working,
     committed,
     expel,
+    fails,
     filled,
     in_both,
     in_both_ways,
+    journaled,
+    producer,
     put,
     quick,
+    settled,
 )
-
-QUICK = Retry(attempts=2, first=0.01, jitter=False)
-OFTEN = Commit(every=0.2)
 
 
 class Text(Deserializer):
@@ -49,19 +48,6 @@ class Text(Deserializer):
 
 
 TEXT = {"key_deserializer": Text()}
-
-
-def broken(folder):
-    """Return the checks that found something in the journals of a folder."""
-    journals = [read(path) for path in folder.glob("*.journal")]
-    found = findings_of(check(journals, Settings(is_drained=True, patience=60)))
-    return {one.check for one in found}
-
-
-def entries(folder, *kinds):
-    """Return the entries of these events in the only journal of a folder."""
-    (path,) = folder.glob("*.journal")
-    return [one for one in read(path).lines if one.event in kinds]
 
 
 def first_time_only(error):
@@ -87,14 +73,6 @@ def obeying(lab):
         later=first_time_only(RetryLater(0.1)),
         pause=first_time_only(Pause(0.3, scope="partition")),
         alone=first_time_only(Pause(0.3, scope="key")),
-    )
-
-
-def journaled(lab, folder, handle, settings=None, **options):
-    """Start a worker that commits soon and tries again soon, with a journal."""
-    options = {"retry": QUICK, "commit": OFTEN, **options}
-    return Working(
-        lab, handle, settings={"journal": folder, **(settings or {})}, **options
     )
 
 
@@ -202,7 +180,7 @@ def test_audit_finds_nothing_in_workers_that_come_and_go(
         "settings": quick(protocol, journal=tmp_path),
         "limits": Limits(records=20),
         "drain": Drain(revoke=0.1),
-        "retry": QUICK,
+        "retry": SOON,
         "commit": OFTEN,
         "on_exhausted": "skip",
         "order": "key",

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from kafka import KafkaProducer
 from kafka.serializer import Deserializer
 
 from safeconsumer import (
@@ -31,9 +30,11 @@ from tests.sim.worker.working import (
     Working,
     committed,
     expel,
+    fails,
     filled,
     in_both,
     in_each_order,
+    producer,
     put,
 )
 
@@ -41,21 +42,8 @@ ONCE = Retry(attempts=1, first=1.0, most=1.0, jitter=False)
 UNKNOWN_TOPIC, INVALID_TOPIC, NOT_ENOUGH_REPLICAS, NOT_AUTHORIZED = 3, 17, 19, 29
 
 
-def fails(*_):
-    try:
-        {}["the cause"]
-    except KeyError as error:
-        message = "the effect"
-        raise ValueError(message) from error
-
-
 def rejects(*_):
     raise Reject
-
-
-def producer(lab, **settings):
-    lab.topic("dead")
-    return KafkaProducer(**lab.connection, **settings)
 
 
 def letters(lab):

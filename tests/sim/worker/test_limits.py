@@ -10,10 +10,10 @@ from safeconsumer import Limits, Reject, Retry, RetryLater, SafeConsumer, events
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.loop import BUSY_POLL
+from tests.harness.worker.journals import broken, entries
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import COOPERATIVE
-from tests.sim.worker.test_judged import broken, entries
 from tests.sim.worker.working import (
     Handler,
     Working,

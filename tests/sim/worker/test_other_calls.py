@@ -19,6 +19,7 @@ from safeconsumer.errors import (
     SafeConsumerError,
 )
 from tests.sim.worker.working import (
+    OFTEN,
     Handler,
     Working,
     committed,
@@ -329,9 +330,6 @@ def worked(lab, reading, handler, executor):
         lab.sleep(0.1)
     run.worker.stop()
     run.ends()
-
-
-OFTEN = Commit(every=0.2)
 
 
 # The place of the call, the reader, and whether the case is played by day. By day all

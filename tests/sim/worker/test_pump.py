@@ -28,10 +28,11 @@ from safeconsumer.errors import (
     WorkerStateError,
 )
 from safeconsumer.metrics import Collector
+from tests.harness.worker.journals import broken, entries
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.worker.test_judged import broken, entries
 from tests.sim.worker.working import (
+    OFTEN,
     committed,
     consumer,
     expel,
@@ -44,7 +45,6 @@ from tests.sim.worker.working import (
 
 ORDERS = pytest.mark.parametrize("order", ["unordered", "partition"])
 EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
-OFTEN = Commit(every=0.1)
 FOUR = {"max_poll_records": 4}
 
 

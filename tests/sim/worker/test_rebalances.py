@@ -7,12 +7,14 @@ import pytest
 from kafka import KafkaProducer
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import Commit, Drain, Limits, Pump, Retry, RetryLater, events
+from safeconsumer import Drain, Limits, Pump, Retry, RetryLater, events
 from safeconsumer.errors import RecordFailedError
 from tests.sim.playing import simulated
-from tests.sim.test_positions import NOT_LEADER_OR_FOLLOWER
 from tests.sim.worker.working import (
     LOADING,
+    NOT_LEADER_OR_FOLLOWER,
+    OFTEN,
+    RARELY,
     UNAVAILABLE,
     Handler,
     Working,
@@ -23,21 +25,10 @@ from tests.sim.worker.working import (
     in_both_ways,
     put,
     quick,
+    settled,
 )
 
 ONCE = Retry(attempts=1)
-OFTEN, RARELY = Commit(every=0.2), Commit(every=60.0)
-
-
-def settled(lab, *runs):
-    """Wait until the workers share all partitions of the topic."""
-    total = len(lab.partitions("t"))
-
-    def condition():
-        owned = [run.consumer.assignment() for run in runs]
-        return all(owned) and sum(map(len, owned)) == total == len(set().union(*owned))
-
-    lab.until(condition, what="they share the topic")
 
 
 def commit_at(lab, tp, offset):

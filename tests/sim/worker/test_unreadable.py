@@ -7,9 +7,9 @@ from kafka.serializer import Deserializer
 from safeconsumer import Pump
 from safeconsumer.errors import CorruptBatchError, RecordFailedError
 from safeconsumer.worker import Limits, Retry, events
+from tests.harness.worker.journals import broken, entries
 from tests.sim.playing import simulated
 from tests.sim.test_fetching import corrupt
-from tests.sim.worker.test_judged import broken, entries
 from tests.sim.worker.working import (
     Handler,
     Working,
