@@ -33,6 +33,7 @@ from tests.harness.worker.executing import (
 )
 
 ONCE = {"retry": Retry(attempts=1)}
+TOGETHER = {"order": Order.PARTITION, "lane_seconds": 1e6, **ONCE}
 FROM_OUTSIDE = "from outside"
 
 
@@ -137,14 +138,19 @@ def test_cancelled_handler_fails_its_record(executor, handle, batch):
 
 
 def test_handler_that_cancels_its_task_and_returns_is_done():
-    async def handle(_record, _context):
+    """The next record does not begin in the cancelled task."""
+    begun = []
+
+    async def handle(record, _context):
+        begun.append(record.offset)
         await asyncio.sleep(0)
         asyncio.current_task().cancel()
 
-    with executing("asyncio", handle, count=1, **ONCE) as made:
+    with executing("asyncio", handle, count=1, **TOGETHER) as made:
         made.finish(4)
         assert (made.decisions.fatal, exhausted(made)) == (None, [])
         assert [slot.ended for slot in made.runner.slots] == [None]
+    assert begun == [0, 1, 2, 3]
 
 
 def test_a_late_cancellation_by_an_earlier_handler_fails_no_other_record():
@@ -159,8 +165,7 @@ def test_a_late_cancellation_by_an_earlier_handler_fails_no_other_record():
         else:
             await asyncio.sleep(0)
 
-    together = {"order": Order.PARTITION, "lane_seconds": 1e6, **ONCE}
-    with executing("asyncio", handle, count=1, **together) as made:
+    with executing("asyncio", handle, count=1, **TOGETHER) as made:
         made.finish(4)
         assert (made.decisions.fatal, exhausted(made)) == (None, [])
     assert begun == [0, 1, 1, 2, 3]
