@@ -17,7 +17,7 @@ from typing import TypeAlias
 from attrs import Factory, define, field, frozen
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors.faces import CorruptBatchError
+from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.worker.handlers import Failure
 from safeconsumer.worker.progress import Ordinals, Progress, Watermark
 from safeconsumer.worker.records import AnyRecord

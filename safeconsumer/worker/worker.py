@@ -12,9 +12,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import WorkerStateError
-from safeconsumer.errors.faces import ForkedConsumerError
+from safeconsumer.errors.kafka_python import ForkedConsumerError
 from safeconsumer.events.dispatch import Hook, name_of
-from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
+from safeconsumer.events.takeover import STUCK_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import forks, health
 from safeconsumer.worker.breaker import Breaker
@@ -483,14 +483,14 @@ class Worker:
 
     def _follow_holds(self) -> None:
         self._client.membership.busy = self._engine.kept.busy
-        self._client.membership.ledger.lookers.append(self._decisions.obey)
+        self._client.membership.ledger.observers.append(self._decisions.obey)
 
     def _stop_following_holds(self) -> None:
-        lookers = self._client.membership.ledger.lookers
+        observers = self._client.membership.ledger.observers
         with contextlib.suppress(
             ValueError
         ):  # another thread has ended it, or it fails
-            lookers.remove(self._decisions.obey)
+            observers.remove(self._decisions.obey)
 
     def _work(self) -> None:
         self._check_stop()  # stopped before it began, it joins no group
@@ -539,7 +539,7 @@ class Worker:
 
     def _end_if_a_hook_hangs(self, poller: int) -> None:
         self._ending.wait()
-        while not self._closed.wait(STANDS_SECONDS):
+        while not self._closed.wait(STUCK_SECONDS):
             if self._emit.takeover.takes(poller):
                 self._end_for_poller()
                 return
@@ -567,7 +567,7 @@ class Worker:
         takeover = self._emit.takeover
         if takeover.hook is not None:
             return takeover.hook
-        return next((hook for hook, _ in takeover.stuck(STANDS_SECONDS)), None)
+        return next((hook for hook, _ in takeover.stuck(STUCK_SECONDS)), None)
 
     def _name_hook(self) -> None:
         hook = self._hanging()
