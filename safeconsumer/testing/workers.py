@@ -31,7 +31,7 @@ from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Calls, Slot, call_batch, call_each, context_of
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letters import Sink, answered, call_sink
+from safeconsumer.worker.dead_letters import Sink, acknowledgement, call_sink
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.lifespan import (
@@ -49,6 +49,7 @@ from safeconsumer.worker.handlers import (
     is_async,
 )
 from safeconsumer.worker.options import Options, OrderName, Runtime
+from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
     Commit,
@@ -59,7 +60,6 @@ from safeconsumer.worker.settings import (
     Tracing,
     check_callable,
 )
-from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.worker import Worker
 
 _GROUP = "run_worker"
@@ -622,7 +622,7 @@ class _Bench:
 
         def wait(record: Any, failure: Failure) -> None:  # noqa: ANN401 - upstream's
             self._sent = None
-            answer = answered(sink(record, failure))
+            answer = acknowledgement(sink(record, failure))
             try:
                 error = answer.result(_PATIENCE)
             except TimeoutError:  # nobody answers, and the record is left

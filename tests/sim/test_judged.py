@@ -10,8 +10,13 @@ from tests.harness.audit.telling import check, read
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.reading import Reader
 from tests.sim.test_journal import of
-from tests.sim.worker.test_judged import journaled
-from tests.sim.worker.working import Handler, committed, filled, in_both
+from tests.sim.worker.working import (
+    Handler,
+    committed,
+    filled,
+    in_both,
+    journaled,
+)
 
 pytestmark = pytest.mark.contract("S5")
 
