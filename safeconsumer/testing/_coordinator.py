@@ -1,4 +1,4 @@
-"""Answers what members and admins ask about groups, from the kit's own groups."""
+"""Answers the group requests of members and admins."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,8 +20,9 @@ _STATES = {
     GroupState.COMPLETING: "CompletingRebalance",
     GroupState.STABLE: "Stable",
 }
-# Versions from which on something is so.
-_LEAVES_SEVERAL, _ASKS_ID, _SAYS_NOT_FOUND = 3, 4, 6
+# First versions: LeaveGroup names several members, JoinGroup requires a member id,
+# DescribeGroups has an error for unknown groups.
+_LEAVES_SEVERAL, _REQUIRES_ID, _KNOWS_NOT_FOUND = 3, 4, 6
 
 
 class Coordinator:
@@ -41,43 +42,43 @@ class Coordinator:
         }
 
     def group(self, name: str) -> Group:
-        """Return a group, a new one if there is none."""
+        """Return a group; create it if it does not exist."""
         if name not in self._groups:
             self._groups[name] = Group(self._cluster.call_later)
         return self._groups[name]
 
     def find(self, name: str) -> Group:
-        """Return a group, or an empty one that nobody knows if there is none."""
+        """Return a group, or an empty one that is not kept if it does not exist."""
         return self._groups.get(name) or Group(self._cluster.call_later)
 
-    def is_there(self, name: str) -> bool:
+    def is_known(self, name: str) -> bool:
         """Whether a group has had members or commits."""
         return name in self._groups
 
     def check_here(self, exchange: Exchange, group: str) -> None:
         """
-        Check that the broker that was asked coordinates a group.
+        Check that the broker that got a request coordinates the group.
 
         Raises:
-            RefusedError: another one does.
+            RefusedError: another broker does.
         """
         if self._cluster.nodes.coordinator_of(GROUP, group) != exchange.node:
             raise RefusedError(_codes.NOT_COORDINATOR)
 
     def unload(self, node: int) -> None:
-        """Stop the groups of a broker that has stopped."""
+        """Unload the groups of a broker that has stopped."""
         for name, group in self._groups.items():
             if self._cluster.nodes.coordinator_of(GROUP, name) == node:
                 group.unload()
 
     def load(self) -> None:
-        """Let groups go on whose broker is there again, or is another."""
+        """Load groups whose broker is up again, or that have another broker."""
         nodes = self._cluster.nodes
         for name, group in self._groups.items():
             if not group.is_loaded and nodes.is_up(nodes.coordinator_of(GROUP, name)):
                 group.load()
 
-    # What members ask
+    # Requests of members
 
     def _join(self, exchange: Exchange) -> None:
         body = exchange.body
@@ -97,7 +98,7 @@ class Coordinator:
             )
 
         self.check_here(exchange, body.group_id)
-        # Only who is new makes a group.
+        # Only a new member creates a group.
         group = (
             self.find(body.group_id) if body.member_id else self.group(body.group_id)
         )
@@ -141,7 +142,7 @@ class Coordinator:
         if exchange.version < _LEAVES_SEVERAL:
             exchange.reply(error_code=group.leave(body.member_id))
             return
-        told = [
+        members = [
             {
                 "member_id": one.member_id,
                 "group_instance_id": one.group_instance_id,
@@ -149,9 +150,9 @@ class Coordinator:
             }
             for one in body.members
         ]
-        exchange.reply(members=told)
+        exchange.reply(members=members)
 
-    # What admins ask
+    # Requests of admins
 
     def _list(self, exchange: Exchange) -> None:
         nodes, wanted = self._cluster.nodes, exchange.body.states_filter
@@ -169,20 +170,20 @@ class Coordinator:
         exchange.reply(groups=found)
 
     def _describe(self, exchange: Exchange) -> None:
-        told = [
+        groups = [
             {
                 "group_id": name,
                 **exchange.outcome(partial(self._described, exchange, name)),
             }
             for name in exchange.body.groups
         ]
-        exchange.reply(groups=told)
+        exchange.reply(groups=groups)
 
     def _described(self, exchange: Exchange, name: str) -> Fields:
         self.check_here(exchange, name)
         group = self._groups.get(name)
         if group is None:
-            is_error = exchange.version >= _SAYS_NOT_FOUND
+            is_error = exchange.version >= _KNOWS_NOT_FOUND
             error = _codes.GROUP_ID_NOT_FOUND if is_error else _codes.NONE
             return {"error_code": error, "group_state": "Dead"}
         return {
@@ -212,11 +213,11 @@ class Coordinator:
             del self._groups[name]
             self._cluster.offsets.forget_group(name)
 
-        told = [
+        results = [
             {"group_id": name, **exchange.outcome(partial(delete, name))}
             for name in exchange.body.groups_names
         ]
-        exchange.reply(results=told)
+        exchange.reply(results=results)
 
 
 def _join_request(exchange: Exchange) -> JoinRequest:
@@ -229,6 +230,6 @@ def _join_request(exchange: Exchange) -> JoinRequest:
         session_timeout=session_ms / 1000,
         rebalance_timeout=(session_ms if rebalance_ms < 0 else rebalance_ms) / 1000,
         protocols={one.name: bytes(one.metadata) for one in body.protocols},
-        is_id_required=exchange.version >= _ASKS_ID,
+        is_id_required=exchange.version >= _REQUIRES_ID,
         protocol_type=body.protocol_type,
     )

@@ -16,19 +16,19 @@ ANY = "*"
 @define(kw_only=True, eq=False)
 class Fault:
     """
-    Something wrong with the answers to some requests, until :meth:`end`.
+    A fault that some requests meet, until :meth:`end`.
 
     Attributes:
-        api: of which requests, ``"*"`` for all.
-        error: the code that they are refused with.
-        delay: seconds that their answers take longer.
-        is_held: their answers are kept back until the end.
-        is_cut: the connection is closed instead of doing what is asked.
-        is_lost: it is done, and then the connection is closed instead of an answer.
-        origin: only those of this one's connections.
-        client_id: only those of this client.
-        node: only those to this broker.
-        count: how many requests are left; each is taken from it.
+        api: the name of the requests, ``"*"`` for all.
+        error: the code with which they are refused.
+        delay: seconds by which their answers are late.
+        is_held: whether their answers are kept back until the end.
+        is_cut: whether the connection is closed before the request is carried out.
+        is_lost: whether the connection is closed after that, instead of an answer.
+        origin: limits the fault to connections of this origin.
+        client_id: limits it to this client.
+        node: limits it to this broker.
+        count: how many requests will still meet it.
         on_keep: called when an answer is kept back.
     """
 
@@ -48,11 +48,11 @@ class Fault:
 
     @property
     def is_early(self) -> bool:
-        """Whether it keeps requests from being done; else it is about their answers."""
+        """Whether requests that meet it are not carried out."""
         return bool(self.error) or self.is_cut
 
     def takes(self, connection: "Connection", message: "Message") -> bool:
-        """Whether a request is met by it; this uses one up."""
+        """Whether a request meets it; each that does lowers ``count``."""
         cluster = self._cluster
         is_meant = (
             cluster is not None
@@ -70,12 +70,12 @@ class Fault:
         return True
 
     def begin(self, cluster: "Cluster") -> None:
-        """Let it be met from now on."""
+        """Put it into force."""
         self._cluster = cluster
         cluster.faults.active.append(self)
 
     def end(self) -> None:
-        """Let it be met no more, and send what it kept back; a second call does nothing."""
+        """End it, and send the answers that it kept back; a second call does nothing."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.faults.active.remove(self)
@@ -92,7 +92,7 @@ class Faults:
         self._cluster = cluster
 
     def of_request(self, connection: "Connection", message: "Message") -> Fault | None:
-        """Return the one that keeps a request from being done; None if it may be."""
+        """Return the fault that keeps a request from being carried out, or None."""
         for fault in tuple(self.active):
             if fault.is_early and fault.takes(connection, message):
                 return fault
@@ -101,7 +101,7 @@ class Faults:
     def send(
         self, connection: "Connection", message: "Message", send: Callable[[], None]
     ) -> None:
-        """Send an answer now, later, or never."""
+        """Send an answer now, later or never, by the faults that it meets."""
         delay = 0.0
         for fault in tuple(self.active):
             if fault.is_early or not fault.takes(connection, message):
@@ -120,6 +120,6 @@ class Faults:
             send()
 
     def clear(self) -> None:
-        """End them all."""
+        """End all faults."""
         for fault in tuple(self.active):
             fault.end()

@@ -1,4 +1,4 @@
-"""Keeps what groups have committed, and what transactions are about to commit."""
+"""Keeps the offsets that groups have committed, and those of open transactions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -14,14 +14,14 @@ from safeconsumer.testing._protocol import Exchange, Fields
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
-_SAYS_NOT_FOUND = 9  # OffsetCommit from this version on
+_KNOWS_NOT_FOUND = 9  # OffsetCommit has an error for unknown groups since this version
 _SEVERAL_GROUPS = 8  # from this version on OffsetFetch asks for several
 _TopicPartition = tuple[str, int]
 
 
 @frozen
 class Offset:
-    """What a group has committed of a partition; ``number`` counts all commits."""
+    """The committed offset of a partition; ``number`` counts all commits."""
 
     offset: int
     metadata: str
@@ -40,7 +40,7 @@ class Offsets:
         self._cluster = cluster
         self._numbers = count(1)
         self._committed: dict[str, _Kept] = {}
-        # By group and producer: they count when the producer's transaction has ended.
+        # By group and producer; they take effect when the producer's transaction ends.
         self._pending: dict[tuple[str, int], _Kept] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "OffsetCommit": self._commit,
@@ -49,13 +49,13 @@ class Offsets:
         }
 
     def of_group(self, group: str) -> Mapping[_TopicPartition, Offset]:
-        """Return all that a group has committed."""
+        """Return all committed offsets of a group."""
         return self._committed.get(group, {})
 
     def end_transaction(
         self, group: str, producer_id: int, *, is_committed: bool
     ) -> None:
-        """Let a producer's pending offsets count, but for later commits; or forget them."""
+        """Commit a producer's pending offsets, unless later commits exist; or drop them."""
         pending = self._pending.pop((group, producer_id), {})
         if is_committed:
             committed = self._committed.setdefault(group, {})
@@ -65,12 +65,12 @@ class Offsets:
                 )
 
     def forget_group(self, group: str) -> None:
-        """Forget what a group has committed, or is about to."""
+        """Forget a group's committed and pending offsets."""
         for kept in self._kept_of(group):
             kept.clear()
 
     def forget_topic(self, topic: str) -> None:
-        """Forget what groups have committed, or are about to, of a deleted topic."""
+        """Forget all groups' committed and pending offsets of a deleted topic."""
         for kept in (*self._committed.values(), *self._pending.values()):
             for key in tuple(kept):
                 if key[0] == topic:
@@ -109,8 +109,8 @@ class Offsets:
         self, exchange: Exchange, generation: int, *, is_transactional: bool = False
     ) -> None:
         body, groups = exchange.body, self._cluster.groups
-        if not groups.is_there(body.group_id) and generation >= 0:
-            is_old = is_transactional or exchange.version < _SAYS_NOT_FOUND
+        if not groups.is_known(body.group_id) and generation >= 0:
+            is_old = is_transactional or exchange.version < _KNOWS_NOT_FOUND
             raise RefusedError(
                 _codes.ILLEGAL_GENERATION if is_old else _codes.GROUP_ID_NOT_FOUND
             )
@@ -123,7 +123,7 @@ class Offsets:
         _codes.check(error)
 
     def _keep(self, exchange: Exchange, place: Callable[[], _Kept]) -> None:
-        """Note what is committed, where ``place`` says that it is kept if that may be."""
+        """Store committed offsets in the mapping from ``place()``, which may refuse them."""
 
         def keep(topic: str, asked: Any) -> None:  # noqa: ANN401  not typed
             self._cluster.groups.check_here(exchange, exchange.body.group_id)
@@ -144,14 +144,14 @@ class Offsets:
         if exchange.version < _SEVERAL_GROUPS:
             exchange.reply(**self._of_one_group(exchange, body))
             return
-        told = [
+        groups = [
             {
                 "group_id": one.group_id,
                 **exchange.outcome(partial(self._of_one_group, exchange, one)),
             }
             for one in body.groups
         ]
-        exchange.reply(groups=told)
+        exchange.reply(groups=groups)
 
     def _of_one_group(self, exchange: Exchange, asked: Any) -> Fields:  # noqa: ANN401
         self._cluster.groups.check_here(exchange, asked.group_id)
@@ -165,10 +165,10 @@ class Offsets:
         is_stable = exchange.body.require_stable
         topics: dict[str, list[Fields]] = {}
         for one in partitions:
-            told = self._of_partition(asked.group_id, one, is_stable=is_stable)
-            topics.setdefault(one[0], []).append(told)
+            answer = self._of_partition(asked.group_id, one, is_stable=is_stable)
+            topics.setdefault(one[0], []).append(answer)
         return {
-            "topics": [{"name": t, "partitions": told} for t, told in topics.items()]
+            "topics": [{"name": t, "partitions": some} for t, some in topics.items()]
         }
 
     def _of_partition(

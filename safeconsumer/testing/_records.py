@@ -1,4 +1,4 @@
-"""Answers what producers and readers ask about a partition's records, but Fetch."""
+"""Answers the requests about a partition's records, except Fetch."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from safeconsumer.testing._topics import Topic
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
-# What ListOffsets asks for instead of a time.
+# Special timestamps of ListOffsets.
 _LATEST, _EARLIEST = -1, -2
 READ_COMMITTED = 1
 
@@ -32,16 +32,16 @@ class Records:
 
     def led(self, node: int, topic: str, partition: int, epoch: int = -1) -> Log:
         """
-        Return a partition's log.
+        Return a partition's log, if this broker leads it.
 
         Args:
-            node: the broker that was asked: only the leader answers.
+            node: the broker that got the request.
             topic: its name.
             partition: its number.
-            epoch: the leader's as the client knows it, -1 if it does not say.
+            epoch: the leader epoch that the client knows, -1 for none.
 
         Raises:
-            RefusedError: there is none, or it is led by another.
+            RefusedError: the partition does not exist, or has another leader or epoch.
         """
         log = self._cluster.topics.log(topic, partition)
         if log is None:
@@ -55,7 +55,7 @@ class Records:
         return log
 
     def append(self, topic: Topic, partition: int, batch: Batch) -> int:
-        """Write a batch, by the topic's settings; return its first record's offset."""
+        """Append a batch, by the topic's settings; return its first record's offset."""
         return topic.logs[partition].append(batch, self._append_time(topic))
 
     def _append_time(self, topic: Topic) -> int | None:
@@ -75,10 +75,10 @@ class Records:
             }
 
         exchange.reply_by_partition(one)
-        self._cluster.fetches.look_again()
+        self._cluster.fetches.answer_waiting()
 
     def _written(self, transaction: str | None, topic: Topic, asked: Any) -> int:  # noqa: ANN401
-        """Write a partition's batches, but those that are there; return the first offset."""
+        """Append the batches that are new; return the offset of the first one."""
         producers = topic.logs[asked.index].producers
         bases = []
         for batch in _batches.split(bytes(asked.records or b"")):
@@ -116,7 +116,9 @@ class Records:
         def one(topic: str, asked: Any) -> Fields:  # noqa: ANN401  not typed
             epoch = asked.current_leader_epoch
             log = self.led(exchange.node, topic, asked.partition_index, epoch)
-            offset, at, epoch = _sought(log, asked.timestamp, is_committed=is_committed)
+            offset, at, epoch = _offset_for(
+                log, asked.timestamp, is_committed=is_committed
+            )
             return {"timestamp": at, "offset": offset, "leader_epoch": epoch}
 
         exchange.reply_by_partition(one)
@@ -130,7 +132,7 @@ class Records:
             return {"low_watermark": log.start}
 
         exchange.reply_by_partition(one)
-        self._cluster.fetches.look_again()
+        self._cluster.fetches.answer_waiting()
 
     def _offset_for_leader_epoch(self, exchange: Exchange) -> None:
         def one(topic: str, asked: Any) -> Fields:  # noqa: ANN401  not typed
@@ -142,8 +144,10 @@ class Records:
         exchange.reply_by_partition(one)
 
 
-def _sought(log: Log, timestamp: int, *, is_committed: bool) -> tuple[int, int, int]:
-    """Return offset, time and leader's epoch of what ListOffsets asks for, or -1."""
+def _offset_for(
+    log: Log, timestamp: int, *, is_committed: bool
+) -> tuple[int, int, int]:
+    """Return offset, time and leader epoch for a timestamp of ListOffsets, or -1."""
     if timestamp == _EARLIEST:
         return log.start, -1, log.epochs.oldest
     if timestamp == _LATEST:

@@ -1,4 +1,4 @@
-"""Keeps a cluster's topics, and answers what admins ask to make and change of them."""
+"""Keeps a cluster's topics, and answers the admin requests about them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ from safeconsumer.testing._protocol import Exchange, Fields
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
-_SET = 0  # of what IncrementalAlterConfigs can do
+_SET = 0  # the only operation of IncrementalAlterConfigs that is supported
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
@@ -30,11 +30,11 @@ class Topic:
     logs: list[Log] = field(factory=list)
 
     def setting(self, name: str) -> str:
-        """Return a setting's value, Kafka's default if it was not given."""
+        """Return a setting's value, or Kafka's default."""
         return self.settings.get(name, _settings.TOPIC_DEFAULTS[name])
 
     def number(self, name: str) -> int:
-        """Return a setting that is a whole number."""
+        """Return the value of a setting that is a whole number."""
         return int(self.setting(name))
 
 
@@ -57,13 +57,13 @@ class Topics:
         return iter(tuple(self._by_name.values()))
 
     def get(self, name: str | None, id_: UUID | None = None) -> Topic | None:
-        """Return the topic of this name, or of this id; None if there is none."""
+        """Return the topic with this name or id; None if it does not exist."""
         if name:
             return self._by_name.get(name)
         return None if id_ is None else self._by_id.get(id_)
 
     def log(self, name: str, partition: int) -> Log | None:
-        """Return a partition's log, None if there is no such partition."""
+        """Return a partition's log; None if the partition does not exist."""
         topic = self._by_name.get(name)
         if topic is None or not 0 <= partition < len(topic.logs):
             return None
@@ -73,10 +73,10 @@ class Topics:
         self, name: str, partitions: int, settings: Mapping[str, str | None]
     ) -> None:
         """
-        Check that a topic can be made.
+        Check that a topic can be created.
 
         Raises:
-            RefusedError: it cannot.
+            RefusedError: it cannot; the code and the text say why.
         """
         if not _LEGAL_NAME.fullmatch(name):
             raise RefusedError(_codes.INVALID_TOPIC, f"illegal topic name {name!r}")
@@ -96,10 +96,10 @@ class Topics:
         self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
     ) -> Topic:
         """
-        Make a topic.
+        Create a topic.
 
         Raises:
-            RefusedError: it exists, or cannot be as asked.
+            RefusedError: it exists, or its name or a setting is illegal.
         """
         self.check(name, partitions, settings or {})
         id_ = UUID(int=self._cluster.random.getrandbits(128), version=4)
@@ -110,10 +110,10 @@ class Topics:
 
     def grow(self, name: str, total: int) -> None:
         """
-        Let a topic have more partitions.
+        Add partitions to a topic, up to ``total``.
 
         Raises:
-            RefusedError: there is none, or it has as many.
+            RefusedError: the topic does not exist, or has that many already.
         """
         topic = self.known(name)
         if total <= len(topic.logs):
@@ -127,22 +127,22 @@ class Topics:
 
     def delete(self, name: str) -> None:
         """
-        Delete a topic with its records, and what groups committed of it.
+        Delete a topic with its records and its committed offsets.
 
         Raises:
-            RefusedError: there is none.
+            RefusedError: the topic does not exist.
         """
         topic = self.known(name)
         del self._by_name[name], self._by_id[topic.id]
         self._cluster.offsets.forget_topic(name)
-        self._cluster.fetches.look_again()
+        self._cluster.fetches.answer_waiting()
 
     def known(self, name: str) -> Topic:
         """
         Return the topic of this name.
 
         Raises:
-            RefusedError: there is none.
+            RefusedError: the topic does not exist.
         """
         topic = self._by_name.get(name)
         if topic is None:
@@ -151,7 +151,7 @@ class Topics:
             )
         return topic
 
-    # What admins ask
+    # Requests of admins
 
     def _create_topics(self, exchange: Exchange) -> None:
         nodes = self._cluster.nodes
@@ -166,10 +166,10 @@ class Topics:
                     f"{asked.replication_factor} replicas of {asked.name} are too many"
                 )
                 raise RefusedError(_codes.INVALID_REPLICATION_FACTOR, why)
-            told = {"num_partitions": count, "replication_factor": len(nodes.addresses)}
+            made = {"num_partitions": count, "replication_factor": len(nodes.addresses)}
             if exchange.body.validate_only:
-                return told
-            return {**told, "topic_id": self.create(asked.name, count, settings).id}
+                return made
+            return {**made, "topic_id": self.create(asked.name, count, settings).id}
 
         topics = [
             {"name": asked.name, **exchange.outcome(partial(create, asked))}

@@ -1,8 +1,9 @@
 """
-Coordinates transactions: producer ids, epochs, what is part of one, how it ends.
+Coordinates transactions: producer ids, epochs, the parts of each, their ends.
 
-As in Kafka an end is acknowledged before it is written everywhere: until then its records
-are not readable, its offsets do not count, and the next transaction has to wait.
+As in Kafka an end is acknowledged before it is written everywhere: until then the
+records are not readable, the offsets are not committed, and the producer's next
+transaction has to wait.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _FIRST_PRODUCER = 1000
 _END_TAKES = 0.005  # seconds; Kafka's brokers need about as long for its markers
-# The first versions that know PRODUCER_FENCED; older ones hear INVALID_PRODUCER_EPOCH.
+# The first versions with PRODUCER_FENCED; older ones have INVALID_PRODUCER_EPOCH.
 _KNOW_FENCED = {
     "InitProducerId": 4,
     "AddPartitionsToTxn": 2,
@@ -35,20 +36,20 @@ _Part = tuple[str, int] | str  # a partition, or a group whose offsets are commi
 
 @define(eq=False)
 class _Transactional:
-    """A transactional id: its producer, and the transaction that is open, if any."""
+    """A transactional id: its producer, and its open transaction, if any."""
 
     producer_id: int
     epoch: int
     timeout: float = 0.0
-    former_epoch: int = -1  # its producer's, if it asked for the present one
+    former_epoch: int = -1  # of the producer that asked for the present epoch
     parts: dict[_Part, None] = field(factory=dict)
     timer: Timer | None = None
     is_ending: bool = False  # its end is decided, and not written everywhere
-    last_end: bool | None = None  # how the last one ended, for who asks again
+    last_end: bool | None = None  # whether the last one was committed; for retries
 
     @property
     def is_open(self) -> bool:
-        """Whether something is part of a transaction that has not ended."""
+        """Whether a transaction is open and has a part."""
         return bool(self.parts)
 
 
@@ -74,16 +75,16 @@ class Transactions:
 
     def check_part(self, id_: str, producer_id: int, epoch: int, part: _Part) -> None:
         """
-        Check that a producer has made a partition or a group part of its transaction.
+        Check that a partition or a group is part of a producer's transaction.
 
         Raises:
-            RefusedError: it has not, or is not the id's present producer.
+            RefusedError: it is not, or the producer is not the id's present one.
         """
         if part not in self._present(id_, producer_id, epoch).parts:
             raise RefusedError(_codes.INVALID_TXN_STATE)
 
     def _present(self, id_: str, producer_id: int, epoch: int) -> _Transactional:
-        """Return what is known of an id, if this is its present producer."""
+        """Return an id's state, if this is its present producer."""
         known = self._known.get(id_)
         if known is None or known.producer_id != producer_id:
             raise RefusedError(_codes.INVALID_PRODUCER_ID_MAPPING)
@@ -92,7 +93,7 @@ class Transactions:
         return known
 
     def _asking(self, exchange: Exchange, id_: str, *producer: int) -> _Transactional:
-        """Return what is known of an id, if its present producer asks its coordinator."""
+        """Return an id's state, if its present producer asks its coordinator."""
         self._check_here(exchange, id_)
         try:
             return self._present(id_, *producer)
@@ -119,7 +120,7 @@ class Transactions:
         elif body.producer_id >= 0 and asking != (known.producer_id, known.epoch):
             if asking != (known.producer_id, known.former_epoch):
                 raise _fenced(exchange)
-            # It has not heard the answer, and gets it again.
+            # The producer has not got the answer, so it is sent again.
             exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
             return
         self._abort_what_is_open(known)
@@ -130,7 +131,7 @@ class Transactions:
         exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
 
     def _abort_what_is_open(self, known: _Transactional) -> None:
-        """Fence a producer that has left something open; it must have ended everywhere."""
+        """Fence a producer with an open transaction; refuse until its end is written."""
         if known.is_open:
             known.epoch += 1
             self._end(known, is_committed=False)
@@ -172,16 +173,16 @@ class Transactions:
         exchange.reply()
 
     def _begin(self, known: _Transactional) -> _Transactional:
-        """Begin a transaction, unless one is open; it is aborted when its time is over."""
+        """Begin a transaction, unless one is open; a timer aborts it."""
         _check_has_ended(known)
         if not known.is_open:
             known.timer = self._cluster.call_later(
-                known.timeout, lambda: self._time_is_over(known)
+                known.timeout, lambda: self._abort_expired(known)
             )
         return known
 
-    def _time_is_over(self, known: _Transactional) -> None:
-        known.epoch += 1  # so that its producer cannot go on as if nothing had happened
+    def _abort_expired(self, known: _Transactional) -> None:
+        known.epoch += 1  # its producer is fenced
         self._end(known, is_committed=False)
 
     def _end_txn(self, exchange: Exchange) -> None:
@@ -198,7 +199,7 @@ class Transactions:
         exchange.reply()
 
     def _end(self, known: _Transactional, *, is_committed: bool) -> None:
-        """Decide how a transaction ends; that is written everywhere a little later."""
+        """Decide a transaction's end, which is written everywhere a little later."""
         if known.timer is not None:
             known.timer.cancel()
         known.last_end, known.is_ending = is_committed, True
@@ -209,7 +210,7 @@ class Transactions:
     def _write_end(
         self, known: _Transactional, parts: Iterable[_Part], *, is_committed: bool
     ) -> None:
-        """Write the end into every log, and let the offsets count or forget them."""
+        """Write the end into every log, and commit the offsets or drop them."""
         cluster, known.is_ending = self._cluster, False
         for part in parts:
             if isinstance(part, str):
@@ -223,7 +224,7 @@ class Transactions:
                     cluster.now_ms(),
                     is_committed=is_committed,
                 )
-        cluster.fetches.look_again()
+        cluster.fetches.answer_waiting()
 
 
 def _fenced(exchange: Exchange) -> RefusedError:
