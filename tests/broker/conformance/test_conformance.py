@@ -43,7 +43,7 @@ def lab_of(kafka_broker, tmp_path_factory):
 
 @pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
 @pytest.mark.parametrize(("client", "case"), sorted(PAIRS))
-def test_a_client_does_what_is_known_of_it(client, case, lab_of):
+def test_a_client_has_its_known_verdict(client, case, lab_of):
     """A change of either is noticed: ours gets worse, or kafka-python another."""
     outcome = tried(CASES[case], lab_of(client), client)
     assert is_known(outcome), outcome
@@ -52,7 +52,7 @@ def test_a_client_does_what_is_known_of_it(client, case, lab_of):
 @pytest.mark.java_brokers
 @pytest.mark.contract("P20")
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_does_what_is_known_where_a_log_is_cut(client, tmp_path):
+def test_a_client_has_its_known_verdict_where_a_log_is_cut(client, tmp_path):
     """On a broker of its own, which is killed and started anew for that."""
     launch = launch_of(CLIENTS[client])
     with JavaBroker() as broker, Lab(broker, launch, "range", tmp_path / "log") as lab:

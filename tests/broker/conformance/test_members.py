@@ -102,6 +102,6 @@ def lab_of(kafka_broker, prefix, tmp_path_factory):
 
 @pytest.mark.contract("G9")
 @pytest.mark.parametrize(("client", "case"), PLAYED)
-def test_a_member_does_what_is_known_of_its_client(client, case, lab_of):
+def test_a_member_has_the_known_verdict_of_its_client(client, case, lab_of):
     outcome = tried(CASES[case], lab_of(client), OURS)
     assert outcome.verdict == KNOWN[client].get(case, Verdict.PASSES), outcome

@@ -29,7 +29,7 @@ def test_the_clients_create_no_topics(broker, clients):
         assert admin.list_topics() == []
 
 
-def test_nothing_is_left_open():
+def test_a_stopped_broker_leaves_no_socket_open():
     """A process in which resource warnings are errors ends in silence."""
     program = (
         "import gc\n"
@@ -51,7 +51,7 @@ def test_nothing_is_left_open():
 @pytest.mark.parametrize(
     "error", ["NOT_LEADER_FOR_PARTITION", 6, NotLeaderForPartitionError, "DISCONNECT"]
 )
-def test_an_injected_error_is_met_and_survived(broker, clients, error):
+def test_a_client_survives_injected_errors(broker, clients, error):
     """Two Fetches fail, so at least three are sent until the records come."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 3)
@@ -71,7 +71,7 @@ def test_a_producer_that_has_no_answer_ends_with_the_test(broker, clients):
     assert set(threading.enumerate()) <= before
 
 
-def test_a_ghost_that_cannot_settle_says_what_it_waited_for(broker, clients):
+def test_a_ghost_without_a_partition_is_an_error(broker, clients):
     """More members than partitions: the ghost gets none, and the error says so."""
     name = clients.topic(partitions=1)
     # Partitions are dealt out by the members' names.

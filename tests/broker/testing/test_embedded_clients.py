@@ -97,7 +97,7 @@ def test_a_topic_tells_the_settings_it_was_created_with(broker, admin):
     assert admin.describe_configs(wanted)["topic"]["holds"].keys() == {"cleanup.policy"}
 
 
-def test_it_has_no_authorizer(admin):
+def test_the_embedded_broker_has_no_authorizer(admin):
     wanted = ACLFilter(
         principal=None,
         host=None,
@@ -111,7 +111,7 @@ def test_it_has_no_authorizer(admin):
         admin.describe_acls(wanted)
 
 
-def test_the_right_to_ask_can_be_missing(broker, admin):
+def test_a_refused_describe_configs_is_no_setting(broker, admin):
     broker.create_topic("orders", 1)
     broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED")
     (refused,) = described_topics.ask(admin, ("orders",))
@@ -120,7 +120,7 @@ def test_the_right_to_ask_can_be_missing(broker, admin):
 
 
 class TestAdmin:
-    def test_topics_are_made_as_asked(self, admin):
+    def test_admins_can_create_topics(self, admin):
         one = {"t": {"num_partitions": 3, "configs": {"retention.ms": "1000"}}}
         admin.create_topics(one, validate_only=True)
         assert admin.list_topics() == []
