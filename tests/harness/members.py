@@ -9,7 +9,7 @@ class Polled:
     """
     Polls consumers, each on a thread of its own, until its block ends.
 
-    What they get is thrown away.
+    The records are thrown away.
     """
 
     def __init__(self, *consumers):
@@ -36,7 +36,7 @@ class Polled:
 
 
 def is_shared_out(consumers, partitions):
-    """Tell whether each partition has exactly one owner, and each consumer owns some."""
+    """Whether each partition has exactly one owner, and each consumer owns some."""
     owned = [one.assignment() for one in consumers]
     return all(owned) and sorted(tp for own in owned for tp in own) == sorted(
         partitions
@@ -45,9 +45,9 @@ def is_shared_out(consumers, partitions):
 
 def has_positions(consumer):
     """
-    Tell whether it knows where to read each partition that it owns.
+    Whether a consumer has a position for each partition that it owns.
 
-    Before that a commit leaves out those of which it does not.
+    A commit leaves out the partitions without one.
     """
     states = tuple(consumer._subscription.assignment.values())
     return all(one.position is not None for one in states)

@@ -1,4 +1,4 @@
-"""Tries the reusable cases with one client after the other, and says what was seen."""
+"""Tries the reusable cases with one client after the other, and returns verdicts."""
 
 from enum import StrEnum
 from functools import partial
@@ -20,7 +20,7 @@ _TRIES = 3
 
 
 class Verdict(StrEnum):
-    """What a client does in a case."""
+    """The verdict on a client in a case."""
 
     PASSES = "passes"
     LEAKS = "leaks"
@@ -32,10 +32,10 @@ class Verdict(StrEnum):
 @frozen(kw_only=True)
 class Outcome:
     """
-    The verdict on one client in one case, and what was seen.
+    The verdict on one client in one case, with the text of the case's error.
 
-    ``ABSENT`` has no such call; ``UNCLEAR`` could not be brought into the situation.
-    ``starved`` tells that it differs by giving no records after a resume.
+    ``ABSENT``: the client lacks a call. ``UNCLEAR``: the situation did not come about.
+    ``starved``: the client gave no records after a resume.
     """
 
     case: str
@@ -47,10 +47,10 @@ class Outcome:
 
 def tried(one, lab, client):
     """
-    Try one case, and close what it left open.
+    Try one case, and close the consumers that it left open.
 
-    Where its situation does not come about it is tried again, up to three times, and
-    the outcome says so. Ours has one try: what it does not join is a fault of its own.
+    A case whose situation does not come about is tried up to three times, and the
+    outcome has the reasons. Ours has one try: a join that fails is its own fault.
     """
     tries = 1 if client == OURS else _TRIES
     found, missed = _judged(one, lab, client), []
