@@ -1,4 +1,4 @@
-"""Logs that are not any more those which positions and commits are from."""
+"""Logs that were cut, or recreated, below positions and commits."""
 
 from kafka.structs import TopicPartition
 
@@ -15,7 +15,7 @@ _SESSION = 60.0
 
 def test_log_cut_while_away(lab: Lab) -> None:
     """
-    A log is cut below what was committed while nobody reads: the next member goes back.
+    A log is cut below the committed offset while no member reads: the next goes back.
 
     An unclean election cuts a log. Records that the new leader then writes at offsets
     below the committed one are new ones.

@@ -17,7 +17,7 @@ _LONG_FETCH = 1.0
 
 def test_buffered_records_wait(lab: Lab) -> None:
     """
-    Nothing comes of a paused partition, buffered records included.
+    A paused partition gives no record, buffered ones included.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -29,7 +29,7 @@ def test_buffered_records_wait(lab: Lab) -> None:
 
 def test_paused_with_a_fetch_in_flight(lab: Lab) -> None:
     """
-    Nothing comes of a partition that is paused while its fetch is in flight.
+    A partition that is paused while its fetch is in flight gives no record.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -258,7 +258,7 @@ def test_assigned_away_and_back(lab: Lab) -> None:
     consumer.assign([p0, p1])
     lab.beat(consumer, p1)
     paused.expect_nothing()
-    paused.taken[p0] = 0  # no group: it begins anew
+    paused.taken[p0] = 0  # no group: it begins at the start
     paused.prove()
 
 
@@ -283,7 +283,7 @@ def test_given_up_with_a_fetch_in_flight(lab: Lab) -> None:
     consumer.assign([p0, p1])
     lab.beat(consumer, p1)
     paused.expect_nothing()
-    paused.taken[p0] = 0  # no group: it begins anew
+    paused.taken[p0] = 0  # no group: it begins at the start
     paused.prove()
 
 

@@ -166,7 +166,7 @@ def test_the_rest_beside_another_pause(lab: Lab) -> None:
     """
     pause(*(assignment() - paused())) beside another owner's pause of one partition.
 
-    What moves away and back stays paused, as when nobody else pauses anything.
+    Partitions that move away and back stay paused, as without the other owner.
 
     kafka-python 3.0, 2.3 and aiokafka, which know no owners, forget the pause, as the
     Java client documents. confluent-kafka has no paused().
@@ -257,14 +257,14 @@ def test_paused_names_what_is_quiet(lab: Lab) -> None:
     expect(here.consumer.paused() == set(here.tps), "not all of it, once paused")
     here.joined()
     mine = here.mine()
-    told = here.consumer.paused()
-    away = told - mine
+    named = here.consumer.paused()
+    away = named - mine
     expect(not away, f"{len(away)} are named that departed")
     lab.produce(mine, 1)
     here.beat()
     flowing = {tp for tp in mine if here.consumer.count([tp], paused.since)}
-    expect(not told & flowing, f"{len(told & flowing)} of {len(told)} flow")
-    others = mine - told
+    expect(not named & flowing, f"{len(named & flowing)} of {len(named)} flow")
+    others = mine - named
     flow = reaches([here.consumer], lambda: here.consumer.count(others) == len(others))
     expect(flow, "some are quiet and not named")
 

@@ -1,4 +1,4 @@
-"""What ours and kafka-python 3.0.12 are known to do; what differs is noticed."""
+"""The known verdicts on ours and on kafka-python 3.0.12."""
 
 from tests.harness.trying import OURS, Verdict
 
@@ -45,14 +45,14 @@ ENDS_WITH_THE_OWNERSHIP = (
     "given-up-with-a-fetch-in-flight",
     "unsubscribed-and-back",
 )
-"""Where a plain pause of ours ends as well."""
+"""The cases in which a plain pause of ours ends as well."""
 
 NOT_ABOUT_PAUSING = (
     "a-join-outlasts-its-poll",
     "time-limit-at-any-place-of-a-poll",
     "log-cut-while-away",
 )
-"""Where nothing is paused."""
+"""The cases in which nothing is paused."""
 
 STOCK = {
     case: verdict
@@ -66,15 +66,15 @@ STOCK = {
     )
     for case in cases
 }
-"""The verdicts by case; it passes where nothing is said."""
+"""kafka-python's verdicts by case; it passes the others."""
 
 
 def is_known(outcome):
     """
-    Tell whether an outcome is no surprise.
+    Whether an outcome has the known verdict.
 
-    kafka-python may starve wherever something is resumed, if a fetch was in flight
-    when it was paused; that is a race, but for the cases that force it.
+    kafka-python may starve after any resume, if a fetch was in flight at the pause: some
+    cases force that, in the others it is a race.
     """
     if outcome.client == OURS:
         is_ended = outcome.case in ENDS_WITH_THE_OWNERSHIP

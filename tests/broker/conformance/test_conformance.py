@@ -1,4 +1,4 @@
-"""Ours passes every case; kafka-python's known results are the ones that are known."""
+"""Ours passes every case; kafka-python has its known verdicts."""
 
 from contextlib import ExitStack
 from itertools import product
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real_broker
 
 CLIENTS = {OURS: "safeconsumer:SafeConsumer", "stock": "kafka:KafkaConsumer"}
 RACES = [("stock", "a-join-outlasts-its-poll")]
-"""What can be forced, ``sim/test_joins`` forces."""
+"""Cases that depend on a race; ``sim/test_joins`` forces what can be forced."""
 
 LOG_CUT = "log-cut-while-away"
 PAIRS = {
@@ -44,7 +44,7 @@ def lab_of(kafka_broker, tmp_path_factory):
 @pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
 @pytest.mark.parametrize(("client", "case"), sorted(PAIRS))
 def test_a_client_has_its_known_verdict(client, case, lab_of):
-    """A change of either is noticed: ours gets worse, or kafka-python another."""
+    """A regression of ours fails, and so does a change of kafka-python."""
     outcome = tried(CASES[case], lab_of(client), client)
     assert is_known(outcome), outcome
 
@@ -53,7 +53,7 @@ def test_a_client_has_its_known_verdict(client, case, lab_of):
 @pytest.mark.contract("P20")
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_has_its_known_verdict_where_a_log_is_cut(client, tmp_path):
-    """On a broker of its own, which is killed and started anew for that."""
+    """The case has a broker of its own, which is killed and restarted."""
     launch = launch_of(CLIENTS[client])
     with JavaBroker() as broker, Lab(broker, launch, "range", tmp_path / "log") as lab:
         outcome = tried(CASES[LOG_CUT], lab, client)

@@ -45,7 +45,7 @@ KNOWN = {
     },
 }
 LOG_CUT = "log-cut-while-away"
-"""Nothing is paused in it, and it needs a broker that is stopped."""
+"""The case pauses nothing, and needs a broker that can be stopped."""
 
 RACES = {("confluent", "recreated-longer-while-paused")}
 """librdkafka takes the old offsets for positions, if it fetches before it knows."""
@@ -65,17 +65,17 @@ PLAYED = [
 
 @pytest.fixture(scope="module")
 def prefix(kafka_broker):
-    """Create control topics, which all obey."""
+    """Create control topics, which all members obey."""
     prefix = f"cases-{uuid4().hex[:8]}-"
     control = Control.prefixed(prefix)
-    wish = {"num_partitions": 1, "replication_factor": 1}
+    wanted = {"num_partitions": 1, "replication_factor": 1}
     settings = {
         control.holds_topic: topics.HOLDS_SETTINGS,
         str(control.status_topic): topics.STATUS_SETTINGS,
     }
     with KafkaAdminClient(**kafka_broker.client_config) as admin:
         for name, configs in settings.items():
-            made = {name: {**wish, "configs": dict(configs)}}
+            made = {name: {**wanted, "configs": dict(configs)}}
             admin.create_topics(made, wait_for_metadata=True)
     return prefix
 

@@ -172,7 +172,7 @@ def test_cases_of_groups_run_with_each_assignor(pytester):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "--consumer MODULE:CLASS is missing*safeconsumer:SafeConsumer"),
         (["--consumer=kafka"], "*it is MODULE:CLASS*AttributeError*"),
@@ -184,11 +184,13 @@ def test_cases_of_groups_run_with_each_assignor(pytester):
         ),
     ],
 )
-def test_impossible_options_of_the_cases_are_refused_at_once(pytester, arguments, said):
+def test_impossible_options_of_the_cases_are_refused_at_once(
+    pytester, arguments, message
+):
     pytester.makepyfile(mine=CLASSES, broken="raise RuntimeError('oh')")
     done = pytester.runpytest_inprocess(*CASES, *arguments)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines([f"ERROR: {said}"])
+    done.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
 def test_a_broker_that_does_not_answer_is_named(monkeypatch):

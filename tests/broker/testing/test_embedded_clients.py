@@ -115,8 +115,8 @@ def test_a_refused_describe_configs_is_no_setting(broker, admin):
     broker.create_topic("orders", 1)
     broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED")
     (refused,) = described_topics.ask(admin, ("orders",))
-    (told,) = described_topics.ask(admin, ("orders",))
-    assert (refused.settings, told.settings is None) == (None, False)
+    (answered,) = described_topics.ask(admin, ("orders",))
+    assert (refused.settings, answered.settings is None) == (None, False)
 
 
 class TestAdmin:
@@ -125,8 +125,8 @@ class TestAdmin:
         admin.create_topics(one, validate_only=True)
         assert admin.list_topics() == []
         admin.create_topics(one)
-        (told,) = admin.describe_topics(["t"])
-        assert len(told["partitions"]) == 3
+        (topic,) = admin.describe_topics(["t"])
+        assert len(topic["partitions"]) == 3
         with pytest.raises(TopicAlreadyExistsError):
             admin.create_topics(one)
         with pytest.raises(InvalidConfigurationError):
@@ -138,8 +138,8 @@ class TestAdmin:
         consumer = clients.consumer(KafkaConsumer, topic, group="g")
         read(consumer, 1)
         consumer.commit()
-        told = [admin.delete_groups(["g"])["g"]]
+        answers = [admin.delete_groups(["g"])["g"]]
         consumer.close()
-        told += [admin.delete_groups(["g"])["g"] for _ in range(2)]
-        assert told == ["NonEmptyGroupError", "OK", "GroupIdNotFoundError"]
+        answers += [admin.delete_groups(["g"])["g"] for _ in range(2)]
+        assert answers == ["NonEmptyGroupError", "OK", "GroupIdNotFoundError"]
         assert admin.list_group_offsets("g") == {"g": {}}

@@ -29,7 +29,7 @@ def register(config):
         config.addinivalue_line("markers", f"{name}: {meaning}")
     for line in (
         "contract(id, ...): proves these promises of design/contract.md",
-        "nightly: takes long and proves little more; .ci/nightly runs it, nobody else",
+        "nightly: takes long and proves little more; only .ci/nightly runs it",
     ):
         config.addinivalue_line("markers", line)
 

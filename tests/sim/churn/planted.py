@@ -58,14 +58,14 @@ def a_kept_partition_begins_again(patch):
     """P8: after a rebalance a kept partition begins at its committed offset."""
     apply = LedgerSubscription._apply_assignment
 
-    def anew(self, partitions, **more):
+    def forgetting(self, partitions, **more):
         partitions = list(partitions)
         for tp in list(self.assignment)[:1]:
             if tp in partitions and self.assignment[tp].position is not None:
                 self.assignment[tp]._position = None
         apply(self, partitions, **more)
 
-    patch.setattr(LedgerSubscription, "_apply_assignment", anew)
+    patch.setattr(LedgerSubscription, "_apply_assignment", forgetting)
 
 
 def wide_holds_cover_no_gained_partition(patch):

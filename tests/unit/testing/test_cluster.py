@@ -24,7 +24,7 @@ NONE = _codes.NONE
 
 
 def test_a_fetch_session_answers_only_for_changed_partitions():
-    """KIP-227: after the first answer a partition is named only if it has news."""
+    """KIP-227: after the first answer a partition is named only if it has changed."""
     cluster, client = with_topic(2)
     first = client.ask(fetch((0, 0), (1, 0), session=(0, 0)), 11)
     assert len(first.responses[0].partitions) == 2

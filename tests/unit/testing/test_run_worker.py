@@ -197,7 +197,7 @@ def test_context_variables_and_cancellation_end_with_a_coroutine():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"executor": "asyncio"}, "async def"),
         ({"executor": "threads"}, "executor must be 'thread', 'process' or"),
@@ -210,8 +210,8 @@ def test_context_variables_and_cancellation_end_with_a_coroutine():
         ({"retry": None}, "retry must be a Retry"),
     ],
 )
-def test_impossible_options_are_refused(settings, said):
-    with pytest.raises(WorkerSettingError, match=said):
+def test_impossible_options_are_refused(settings, message):
+    with pytest.raises(WorkerSettingError, match=message):
         run_worker(**{"handler": ok, "records": some("a"), **settings})
 
 
