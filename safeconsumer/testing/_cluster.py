@@ -77,16 +77,25 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._frozen: set[int] = set()
         self.nodes = Nodes(addresses)
-        self.faults = Faults(self)
-        self.topics = Topics(self)
+        self.faults = Faults(call_later)
+        self.topics = Topics(self.nodes, self.random, self._topic_deleted)
         self.create_topic = self.topics.create
         self.delete_topic = self.topics.delete
         self.add_partitions = self.topics.grow
-        self.records = Records(self)
-        self.fetches = Fetches(self)
-        self.groups = Coordinator(self)
-        self.offsets = Offsets(self)
-        self.transactions = Transactions(self)
+        self.fetches = Fetches(self.topics, call_later)
+        self.groups = Coordinator(self.nodes, call_later, self._group_deleted)
+        self.offsets = Offsets(self.groups, self.topics)
+        self.transactions = Transactions(
+            nodes=self.nodes,
+            topics=self.topics,
+            fetches=self.fetches,
+            offsets=self.offsets,
+            call_later=call_later,
+            now_ms=self.now_ms,
+        )
+        self.records = Records(
+            self.topics, self.fetches, self.transactions, self.now_ms
+        )
         self._handlers: dict[str, Callable[[Exchange], None]] = {
             **Metadata(self).handlers,
             **self.topics.handlers,
@@ -170,6 +179,13 @@ class Cluster:
         return int(self.wall() * 1000)
 
     # Topics and records
+
+    def _topic_deleted(self, name: str) -> None:
+        self.offsets.forget_topic(name)
+        self.fetches.answer_waiting()
+
+    def _group_deleted(self, name: str) -> None:
+        self.offsets.forget_group(name)
 
     def append(
         self, topic: str, partition: int, values: int | Iterable[bytes | NewRecord] = 1
@@ -311,7 +327,7 @@ class Cluster:
             how: the other fields of :class:`~safeconsumer.testing._faults.Fault`.
         """
         fault = Fault(api=api, **how)
-        fault.begin(self)
+        fault.begin(self.faults)
         return fault
 
 

@@ -3,15 +3,14 @@
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from attrs import frozen
 
 from safeconsumer.testing import _protocol
+from safeconsumer.testing._faults import Faults
+from safeconsumer.testing._members import Schedule
 from safeconsumer.testing._protocol import Exchange, Fields, Message
-
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
 
 _LENGTH = struct.Struct(">i")
 _LONGEST = 100 * 2**20  # Kafka's own socket.request.max.bytes
@@ -36,12 +35,25 @@ class Request:
     origin: object = None
 
 
+class Server(Protocol):
+    """The parts of a cluster that its connections use."""
+
+    call_later: Schedule
+    faults: Faults
+
+    def serve(self, connection: "Connection", exchange: Exchange) -> None:
+        """Carry out a request; its answer is sent now or later."""
+
+    def forget(self, connection: "Connection") -> None:
+        """Take note that a connection has ended."""
+
+
 class Connection:
     """One client's connection to one broker."""
 
     def __init__(
         self,
-        cluster: "Cluster",
+        cluster: Server,
         node: int,
         send: Callable[[bytes], None],
         close: Callable[[], None],

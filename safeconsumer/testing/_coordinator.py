@@ -2,17 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._group import Group, GroupState
-from safeconsumer.testing._members import JoinAnswer, JoinRequest
-from safeconsumer.testing._nodes import GROUP
+from safeconsumer.testing._members import JoinAnswer, JoinRequest, Schedule
+from safeconsumer.testing._nodes import GROUP, Nodes
 from safeconsumer.testing._protocol import Exchange, Fields
-
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
 
 _STATES = {
     GroupState.EMPTY: "Empty",
@@ -26,10 +22,19 @@ _LEAVES_SEVERAL, _REQUIRES_ID, _KNOWS_NOT_FOUND = 3, 4, 6
 
 
 class Coordinator:
-    """The groups of one cluster."""
+    """
+    The groups of one cluster.
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    Args:
+        nodes: the brokers.
+        call_later: makes a call after so many seconds.
+        on_delete: called with the name of a group that was deleted.
+    """
+
+    def __init__(
+        self, nodes: Nodes, call_later: Schedule, on_delete: Callable[[str], None]
+    ) -> None:
+        self._nodes, self._call_later, self._on_delete = nodes, call_later, on_delete
         self._groups: dict[str, Group] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "JoinGroup": self._join,
@@ -44,12 +49,12 @@ class Coordinator:
     def group(self, name: str) -> Group:
         """Return a group; create it if it does not exist."""
         if name not in self._groups:
-            self._groups[name] = Group(self._cluster.call_later)
+            self._groups[name] = Group(self._call_later)
         return self._groups[name]
 
     def find(self, name: str) -> Group:
         """Return a group, or an empty one that is not kept if it does not exist."""
-        return self._groups.get(name) or Group(self._cluster.call_later)
+        return self._groups.get(name) or Group(self._call_later)
 
     def is_known(self, name: str) -> bool:
         """Whether a group has had members or commits."""
@@ -62,18 +67,18 @@ class Coordinator:
         Raises:
             RefusedError: another broker does.
         """
-        if self._cluster.nodes.coordinator_of(GROUP, group) != exchange.node:
+        if self._nodes.coordinator_of(GROUP, group) != exchange.node:
             raise RefusedError(_codes.NOT_COORDINATOR)
 
     def unload(self, node: int) -> None:
         """Unload the groups of a broker that has stopped."""
         for name, group in self._groups.items():
-            if self._cluster.nodes.coordinator_of(GROUP, name) == node:
+            if self._nodes.coordinator_of(GROUP, name) == node:
                 group.unload()
 
     def load(self) -> None:
         """Load groups whose broker is up again, or that have another broker."""
-        nodes = self._cluster.nodes
+        nodes = self._nodes
         for name, group in self._groups.items():
             if not group.is_loaded and nodes.is_up(nodes.coordinator_of(GROUP, name)):
                 group.load()
@@ -155,7 +160,7 @@ class Coordinator:
     # Requests of admins
 
     def _list(self, exchange: Exchange) -> None:
-        nodes, wanted = self._cluster.nodes, exchange.body.states_filter
+        nodes, wanted = self._nodes, exchange.body.states_filter
         here = [
             {
                 "group_id": name,
@@ -211,7 +216,7 @@ class Coordinator:
             if self._groups[name].members:
                 raise RefusedError(_codes.NON_EMPTY_GROUP)
             del self._groups[name]
-            self._cluster.offsets.forget_group(name)
+            self._on_delete(name)
 
         results = [
             {"group_id": name, **exchange.outcome(partial(delete, name))}

@@ -1,16 +1,24 @@
 """Injects faults: errors, late answers, answers held back, connections cut."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from attrs import define, field
 
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
-    from safeconsumer.testing._connections import Connection
-    from safeconsumer.testing._protocol import Message
+from safeconsumer.testing._members import Schedule
+from safeconsumer.testing._protocol import Message
 
 ANY = "*"
+
+
+class Connection(Protocol):
+    """The parts of a connection that faults use."""
+
+    node: int
+    origin: object
+
+    def cut(self) -> None:
+        """Close it from the broker's side."""
 
 
 @define(kw_only=True, eq=False)
@@ -44,41 +52,40 @@ class Fault:
     count: float = float("inf")
     on_keep: Callable[[], None] = lambda: None
     kept: list[Callable[[], None]] = field(factory=list, init=False)
-    _cluster: "Cluster | None" = field(default=None, init=False)
+    _faults: "Faults | None" = field(default=None, init=False)
 
     @property
     def is_early(self) -> bool:
         """Whether requests that meet it are not carried out."""
         return bool(self.error) or self.is_cut
 
-    def takes(self, connection: "Connection", message: "Message") -> bool:
+    def takes(self, connection: Connection, message: Message) -> bool:
         """Whether a request meets it; each that does lowers ``count``."""
-        cluster = self._cluster
         is_meant = (
-            cluster is not None
+            self._faults is not None
             and self.count > 0
             and self.api in (ANY, message.api)
             and self.origin in (None, connection.origin)
             and self.client_id in (None, message.client_id)
             and self.node in (None, connection.node)
         )
-        if not is_meant or cluster is None:
+        if not is_meant:
             return False
         self.count -= 1
         if not self.count and not self.is_held:
             self.end()
         return True
 
-    def begin(self, cluster: "Cluster") -> None:
+    def begin(self, faults: "Faults") -> None:
         """Put it into force."""
-        self._cluster = cluster
-        cluster.faults.active.append(self)
+        self._faults = faults
+        faults.active.append(self)
 
     def end(self) -> None:
         """End it, and send the answers that it kept back; a second call does nothing."""
-        cluster, self._cluster = self._cluster, None
-        if cluster is not None:
-            cluster.faults.active.remove(self)
+        faults, self._faults = self._faults, None
+        if faults is not None:
+            faults.active.remove(self)
         kept, self.kept = self.kept, []
         for send in kept:
             send()
@@ -87,11 +94,11 @@ class Fault:
 class Faults:
     """The faults of a cluster, in the order in which they began."""
 
-    def __init__(self, cluster: "Cluster") -> None:
+    def __init__(self, call_later: Schedule) -> None:
         self.active: list[Fault] = []
-        self._cluster = cluster
+        self._call_later = call_later
 
-    def of_request(self, connection: "Connection", message: "Message") -> Fault | None:
+    def of_request(self, connection: Connection, message: Message) -> Fault | None:
         """Return the fault that keeps a request from being carried out, or None."""
         for fault in tuple(self.active):
             if fault.is_early and fault.takes(connection, message):
@@ -99,7 +106,7 @@ class Faults:
         return None
 
     def send(
-        self, connection: "Connection", message: "Message", send: Callable[[], None]
+        self, connection: Connection, message: Message, send: Callable[[], None]
     ) -> None:
         """Send an answer now, later or never, by the faults that it meets."""
         delay = 0.0
@@ -115,7 +122,7 @@ class Faults:
                 return
             delay += fault.delay
         if delay:
-            self._cluster.call_later(delay, send)
+            self._call_later(delay, send)
         else:
             send()
 

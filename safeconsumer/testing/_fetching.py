@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, field, frozen
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._log import Log
+from safeconsumer.testing._members import Schedule
 from safeconsumer.testing._protocol import Exchange, Fields
-from safeconsumer.testing._records import READ_COMMITTED
+from safeconsumer.testing._topics import Topics
 
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
-    from safeconsumer.testing._log import Log
+READ_COMMITTED = 1  # Kafka's number of the isolation level
 
 _BY_ID = 13  # from this version on topics are named by their ids
 _NO_SESSION, _FIRST_EPOCH = -1, 0
@@ -53,8 +53,8 @@ class _Session:
 class Fetches:
     """Answers Fetch, at once or when records come. Each broker has its sessions."""
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    def __init__(self, topics: Topics, call_later: Schedule) -> None:
+        self._topics, self._call_later = topics, call_later
         self._sessions: dict[tuple[int, int], _Session] = {}
         self._last_session = 0
         self._waiting: dict[Exchange, Callable[[], None]] = {}
@@ -109,7 +109,7 @@ class Fetches:
                 answer(0)
 
         self._waiting[exchange] = look
-        timer = self._cluster.call_later(exchange.body.max_wait_ms / 1000, give_up)
+        timer = self._call_later(exchange.body.max_wait_ms / 1000, give_up)
 
     def _read(
         self, exchange: Exchange, asked: Mapping[_Key, _Asked]
@@ -137,9 +137,9 @@ class Fetches:
         at_least_one: bool,
     ) -> Fields:
         topic, id_, number = key
-        if id_ is not None and self._cluster.topics.get(None, id_) is None:
+        if id_ is not None and self._topics.get(None, id_) is None:
             raise RefusedError(_codes.UNKNOWN_TOPIC_ID)
-        log = self._cluster.records.led(exchange.node, topic, number, one.epoch)
+        log = self._topics.led(exchange.node, topic, number, one.epoch)
         state = {
             "high_watermark": log.end,
             "last_stable_offset": log.stable_end,
@@ -244,7 +244,7 @@ class Fetches:
     def _key(self, exchange: Exchange, topic: Any, number: int) -> _Key:  # noqa: ANN401
         if exchange.version < _BY_ID:
             return topic.topic, None, number
-        found = self._cluster.topics.get(None, topic.topic_id)
+        found = self._topics.get(None, topic.topic_id)
         return "" if found is None else found.name, topic.topic_id, number
 
 
@@ -259,7 +259,7 @@ def _is_about_position(answer: Mapping[str, Any]) -> bool:
     return bool(answer["error_code"] or answer["diverging_epoch"])
 
 
-def _aborted(log: "Log", offset: int) -> list[dict[str, int]]:
+def _aborted(log: Log, offset: int) -> list[dict[str, int]]:
     return [
         {"producer_id": one.producer_id, "first_offset": one.first}
         for one in log.aborted_since(offset)

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from safeconsumer.testing import _codes, _protocol
 from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._members import Schedule
+from safeconsumer.testing._nodes import Nodes
 from safeconsumer.testing._protocol import Exchange, Fields
-from safeconsumer.testing._topics import Topic
-
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
+from safeconsumer.testing._topics import Topic, Topics
 
 # The operations on a topic that a principal may do; all, without an authorizer: read,
 # write, create, delete, alter, describe, describe and alter settings.
@@ -18,10 +17,24 @@ _EVERYTHING = (3, 4, 5, 6, 7, 8, 10, 11)
 _SEVERAL_KEYS = 4  # from this version on FindCoordinator asks for several
 
 
+class Described(Protocol):
+    """The parts of a cluster that its metadata name."""
+
+    id: str
+    creates_topics: bool
+    call_later: Schedule
+    nodes: Nodes
+    topics: Topics
+
+    @property
+    def known_apis(self) -> list[str]:
+        """The requests that these brokers answer."""
+
+
 class Metadata:
     """Answers about the cluster itself."""
 
-    def __init__(self, cluster: "Cluster") -> None:
+    def __init__(self, cluster: Described) -> None:
         self._cluster = cluster
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "ApiVersions": self._api_versions,

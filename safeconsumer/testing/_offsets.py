@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import field, frozen
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._coordinator import Coordinator
 from safeconsumer.testing._protocol import Exchange, Fields
-
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
+from safeconsumer.testing._topics import Topics
 
 _KNOWS_NOT_FOUND = 9  # OffsetCommit has an error for unknown groups since this version
 _SEVERAL_GROUPS = 8  # from this version on OffsetFetch asks for several
@@ -36,8 +35,8 @@ _Kept = dict[_TopicPartition, Offset]
 class Offsets:
     """The offsets of all groups of one cluster."""
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    def __init__(self, groups: Coordinator, topics: Topics) -> None:
+        self._groups, self._topics = groups, topics
         self._numbers = count(1)
         self._committed: dict[str, _Kept] = {}
         # By group and producer; they take effect when the producer's transaction ends.
@@ -45,7 +44,6 @@ class Offsets:
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "OffsetCommit": self._commit,
             "OffsetFetch": self._fetch,
-            "TxnOffsetCommit": self._commit_in_transaction,
         }
 
     def of_group(self, group: str) -> Mapping[_TopicPartition, Offset]:
@@ -94,12 +92,14 @@ class Offsets:
 
         self._keep(exchange, keep)
 
-    def _commit_in_transaction(self, exchange: Exchange) -> None:
+    def commit_in_transaction(
+        self, exchange: Exchange, check_producer: Callable[[], None]
+    ) -> None:
+        """Answer TxnOffsetCommit; ``check_producer`` raises RefusedError for a wrong one."""
         body = exchange.body
 
         def keep() -> _Kept:
-            producer = body.transactional_id, body.producer_id, body.producer_epoch
-            self._cluster.transactions.check_part(*producer, body.group_id)
+            check_producer()
             self._check_member(exchange, body.generation_id, is_transactional=True)
             return self._pending.setdefault((body.group_id, body.producer_id), {})
 
@@ -108,7 +108,7 @@ class Offsets:
     def _check_member(
         self, exchange: Exchange, generation: int, *, is_transactional: bool = False
     ) -> None:
-        body, groups = exchange.body, self._cluster.groups
+        body, groups = exchange.body, self._groups
         if not groups.is_known(body.group_id) and generation >= 0:
             is_old = is_transactional or exchange.version < _KNOWS_NOT_FOUND
             raise RefusedError(
@@ -126,9 +126,9 @@ class Offsets:
         """Store committed offsets in the mapping from ``place()``, which may refuse them."""
 
         def keep(topic: str, asked: Any) -> None:  # noqa: ANN401  not typed
-            self._cluster.groups.check_here(exchange, exchange.body.group_id)
+            self._groups.check_here(exchange, exchange.body.group_id)
             into = place()
-            if self._cluster.topics.log(topic, asked.partition_index) is None:
+            if self._topics.log(topic, asked.partition_index) is None:
                 raise RefusedError(_codes.UNKNOWN_TOPIC_OR_PARTITION)
             into[topic, asked.partition_index] = Offset(
                 asked.committed_offset,
@@ -154,7 +154,7 @@ class Offsets:
         exchange.reply(groups=groups)
 
     def _of_one_group(self, exchange: Exchange, asked: Any) -> Fields:  # noqa: ANN401
-        self._cluster.groups.check_here(exchange, asked.group_id)
+        self._groups.check_here(exchange, asked.group_id)
         partitions: Iterable[_TopicPartition] = self.of_group(asked.group_id)
         if asked.topics is not None:
             partitions = [

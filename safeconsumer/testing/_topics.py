@@ -3,7 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 from uuid import UUID
 
 from attrs import define, field
@@ -11,10 +12,8 @@ from attrs import define, field
 from safeconsumer.testing import _codes, _settings
 from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._log import Log
+from safeconsumer.testing._nodes import Nodes
 from safeconsumer.testing._protocol import Exchange, Fields
-
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
 
 _SET = 0  # the only operation of IncrementalAlterConfigs that is supported
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
@@ -39,10 +38,19 @@ class Topic:
 
 
 class Topics:
-    """The topics of one cluster, by their names."""
+    """
+    The topics of one cluster, by their names.
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    Args:
+        nodes: the brokers.
+        random: draws topics' ids.
+        on_delete: called with the name of a topic that was deleted.
+    """
+
+    def __init__(
+        self, nodes: Nodes, random: Random, on_delete: Callable[[str], None]
+    ) -> None:
+        self._nodes, self._random, self._on_delete = nodes, random, on_delete
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
@@ -68,6 +76,30 @@ class Topics:
         if topic is None or not 0 <= partition < len(topic.logs):
             return None
         return topic.logs[partition]
+
+    def led(self, node: int, topic: str, partition: int, epoch: int = -1) -> Log:
+        """
+        Return a partition's log, if this broker leads it.
+
+        Args:
+            node: the broker that got the request.
+            topic: its name.
+            partition: its number.
+            epoch: the leader epoch that the client knows, -1 for none.
+
+        Raises:
+            RefusedError: the partition does not exist, or has another leader or epoch.
+        """
+        log = self.log(topic, partition)
+        if log is None:
+            raise RefusedError(_codes.UNKNOWN_TOPIC_OR_PARTITION)
+        if log.leader != node:
+            raise RefusedError(_codes.NOT_LEADER_OR_FOLLOWER)
+        if epoch > log.epoch:
+            raise RefusedError(_codes.UNKNOWN_LEADER_EPOCH)
+        if 0 <= epoch < log.epoch:
+            raise RefusedError(_codes.FENCED_LEADER_EPOCH)
+        return log
 
     def check(
         self, name: str, partitions: int, settings: Mapping[str, str | None]
@@ -102,7 +134,7 @@ class Topics:
             RefusedError: it exists, or its name or a setting is illegal.
         """
         self.check(name, partitions, settings or {})
-        id_ = UUID(int=self._cluster.random.getrandbits(128), version=4)
+        id_ = UUID(int=self._random.getrandbits(128), version=4)
         topic = Topic(name=name, id=id_, settings=dict(settings or {}))
         self._by_name[name] = self._by_id[id_] = topic
         self.grow(name, partitions)
@@ -121,9 +153,8 @@ class Topics:
                 f"Topic currently has {len(topic.logs)} partitions, {total} asked for."
             )
             raise RefusedError(_codes.INVALID_PARTITIONS, why)
-        nodes = self._cluster.nodes
         for number in range(len(topic.logs), total):
-            topic.logs.append(Log(nodes.leader_of(number)))
+            topic.logs.append(Log(self._nodes.leader_of(number)))
 
     def delete(self, name: str) -> None:
         """
@@ -134,8 +165,7 @@ class Topics:
         """
         topic = self.known(name)
         del self._by_name[name], self._by_id[topic.id]
-        self._cluster.offsets.forget_topic(name)
-        self._cluster.fetches.answer_waiting()
+        self._on_delete(name)
 
     def known(self, name: str) -> Topic:
         """
@@ -154,19 +184,19 @@ class Topics:
     # Requests of admins
 
     def _create_topics(self, exchange: Exchange) -> None:
-        nodes = self._cluster.nodes
+        replicas = len(self._nodes.addresses)
 
         def create(asked: Any) -> Fields:  # noqa: ANN401  not typed
             settings = {one.name: one.value for one in asked.configs}
             count = len(asked.assignments) or asked.num_partitions
             count = 1 if count == -1 else count
             self.check(asked.name, count, settings)
-            if asked.replication_factor > len(nodes.addresses):
+            if asked.replication_factor > replicas:
                 why = (
                     f"{asked.replication_factor} replicas of {asked.name} are too many"
                 )
                 raise RefusedError(_codes.INVALID_REPLICATION_FACTOR, why)
-            made = {"num_partitions": count, "replication_factor": len(nodes.addresses)}
+            made = {"num_partitions": count, "replication_factor": replicas}
             if exchange.body.validate_only:
                 return made
             return {**made, "topic_id": self.create(asked.name, count, settings).id}

@@ -8,18 +8,17 @@ transaction has to wait.
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
-from safeconsumer.testing._members import Timer
-from safeconsumer.testing._nodes import TRANSACTION
+from safeconsumer.testing._fetching import Fetches
+from safeconsumer.testing._members import Schedule, Timer
+from safeconsumer.testing._nodes import TRANSACTION, Nodes
+from safeconsumer.testing._offsets import Offsets
 from safeconsumer.testing._protocol import Exchange
-
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
+from safeconsumer.testing._topics import Topics
 
 _FIRST_PRODUCER = 1000
 _END_TAKES = 0.005  # seconds; Kafka's brokers need about as long for its markers
@@ -61,8 +60,19 @@ class Transactions:
         end_takes: seconds from a transaction's end until all of it is written.
     """
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    def __init__(  # noqa: PLR0913 - one part each
+        self,
+        *,
+        nodes: Nodes,
+        topics: Topics,
+        fetches: Fetches,
+        offsets: Offsets,
+        call_later: Schedule,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._nodes, self._topics = nodes, topics
+        self._fetches, self._offsets = fetches, offsets
+        self._call_later, self._now_ms = call_later, now_ms
         self._known: dict[str, _Transactional] = {}
         self._next_producer = _FIRST_PRODUCER
         self.end_takes = _END_TAKES
@@ -70,6 +80,7 @@ class Transactions:
             "InitProducerId": self._init_producer_id,
             "AddPartitionsToTxn": self._add_partitions,
             "AddOffsetsToTxn": self._add_offsets,
+            "TxnOffsetCommit": self._commit_offsets,
             "EndTxn": self._end_txn,
         }
 
@@ -103,7 +114,7 @@ class Transactions:
             raise
 
     def _check_here(self, exchange: Exchange, id_: str) -> None:
-        if self._cluster.nodes.coordinator_of(TRANSACTION, id_) != exchange.node:
+        if self._nodes.coordinator_of(TRANSACTION, id_) != exchange.node:
             raise RefusedError(_codes.NOT_COORDINATOR)
 
     # Requests
@@ -142,7 +153,7 @@ class Transactions:
         return self._next_producer - 1
 
     def _add_partitions(self, exchange: Exchange) -> None:
-        body, topics = exchange.body, self._cluster.topics
+        body, topics = exchange.body, self._topics
         is_complete = all(
             topics.log(topic.name, number)
             for topic in body.v3_and_below_topics
@@ -172,11 +183,17 @@ class Transactions:
         self._begin(known).parts[body.group_id] = None
         exchange.reply()
 
+    def _commit_offsets(self, exchange: Exchange) -> None:
+        body = exchange.body
+        producer = body.transactional_id, body.producer_id, body.producer_epoch
+        check = partial(self.check_part, *producer, body.group_id)
+        self._offsets.commit_in_transaction(exchange, check)
+
     def _begin(self, known: _Transactional) -> _Transactional:
         """Begin a transaction, unless one is open; a timer aborts it."""
         _check_has_ended(known)
         if not known.is_open:
-            known.timer = self._cluster.call_later(
+            known.timer = self._call_later(
                 known.timeout, lambda: self._abort_expired(known)
             )
         return known
@@ -205,26 +222,26 @@ class Transactions:
         known.last_end, known.is_ending = is_committed, True
         parts, known.parts, known.timer = known.parts, {}, None
         written = partial(self._write_end, known, parts, is_committed=is_committed)
-        self._cluster.call_later(self.end_takes, written)
+        self._call_later(self.end_takes, written)
 
     def _write_end(
         self, known: _Transactional, parts: Iterable[_Part], *, is_committed: bool
     ) -> None:
         """Write the end into every log, and commit the offsets or drop them."""
-        cluster, known.is_ending = self._cluster, False
+        known.is_ending = False
         for part in parts:
             if isinstance(part, str):
-                cluster.offsets.end_transaction(
+                self._offsets.end_transaction(
                     part, known.producer_id, is_committed=is_committed
                 )
-            elif log := cluster.topics.log(*part):  # else the topic was deleted
+            elif log := self._topics.log(*part):  # else the topic was deleted
                 log.end_transaction(
                     known.producer_id,
                     known.epoch,
-                    cluster.now_ms(),
+                    self._now_ms(),
                     is_committed=is_committed,
                 )
-        cluster.fetches.answer_waiting()
+        self._fetches.answer_waiting()
 
 
 def _fenced(exchange: Exchange) -> RefusedError:

@@ -56,7 +56,7 @@ class HeldAnswers:
 
     def begin(self) -> None:
         """Keep answers back from now on."""
-        self._broker.command(self._fault.begin)
+        self._broker.command(lambda cluster: self._fault.begin(cluster.faults))
 
     def release(self) -> None:
         """Send the kept answers in the order they came, and all that follow."""
