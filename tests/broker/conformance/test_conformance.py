@@ -8,9 +8,8 @@ import pytest
 from safeconsumer.testing.cases.catalogue import CASES
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.process import launch_of
-from tests.broker.conformance.expected import is_known
 from tests.harness.brokers.java import JavaBroker
-from tests.harness.trying import OURS, tried
+from tests.harness.trying import OURS, is_known, tried
 
 pytestmark = pytest.mark.real_broker
 

@@ -13,8 +13,7 @@ from safeconsumer.group import topics
 from safeconsumer.testing.cases.catalogue import CASES
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.process import Launch
-from tests.broker.conformance.expected import ENDS_WITH_THE_OWNERSHIP
-from tests.harness.trying import OURS, Verdict, tried
+from tests.harness.trying import ENDS_WITH_THE_OWNERSHIP, OURS, Verdict, tried
 
 pytestmark = pytest.mark.real_broker
 

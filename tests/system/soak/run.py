@@ -1,10 +1,16 @@
 """One soak from the first broker to the verdict."""
 
 import contextlib
+import math
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from importlib.metadata import version
 
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from safeconsumer.group.settings import Control
+from safeconsumer.group.topics import HOLDS_SETTINGS
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.brokers.cluster import Cluster
 from tests.harness.brokers.settings import KAFKA_VERSION
@@ -12,13 +18,14 @@ from tests.system.soak.fleet import Fleet
 from tests.system.soak.nemesis import Nemesis
 from tests.system.soak.operator import Operating
 from tests.system.soak.producer import Producer
-from tests.system.soak.topics import create_topics, left_after
+from tests.system.soak.settings import GROUP, PARTITIONS, TOPICS
 from tests.system.soak.verdict import judged
 
 _TURN = 0.1
 _REPORT_EVERY = 10.0
 _DRAIN = 120.0
 _TRIES = 3
+_UNKNOWN = {"?": math.inf}
 
 
 def soak(settings):
@@ -29,7 +36,7 @@ def soak(settings):
     with ExitStack() as stack:
         _report("starting brokers")
         cluster = _started(stack)
-        create_topics(cluster)
+        _create_topics(cluster)
         producer = Producer(cluster.bootstrap, settings.rate, settings.journals)
         stack.callback(producer.end)
         fleet = stack.enter_context(Fleet(settings, cluster.bootstrap))
@@ -37,7 +44,7 @@ def soak(settings):
         _report("draining")
         fleet.drain()
         producer.end()
-        left = left_after(cluster, _DRAIN)
+        left = _left_after(cluster, _DRAIN)
         fleet.tend()
         fleet.end()
     done = {
@@ -99,3 +106,48 @@ def _started(stack):
         with contextlib.suppress(RuntimeError):
             return stack.enter_context(Cluster())
     return stack.enter_context(Cluster())
+
+
+def _create_topics(cluster):
+    for name in TOPICS:
+        cluster.create_topic(name, PARTITIONS)
+    cluster.create_topic(Control().holds_topic, 1, HOLDS_SETTINGS)
+
+
+def _left_after(cluster, limit):
+    """
+    Wait until the group has committed everything; return what it still lacks.
+
+    Args:
+        cluster: the brokers.
+        limit: seconds without progress: a slow machine leaves a backlog, and a record
+            that is about to be read is not lost.
+
+    Returns:
+        Records by partition; empty when all is committed, ``{"?": inf}`` if no broker
+        could tell.
+    """
+    left = _left(cluster)
+    least, since = math.inf, time.monotonic()
+    while left and time.monotonic() < since + limit:
+        time.sleep(1)
+        left = _left(cluster)
+        if sum(left.values()) < least:
+            least, since = sum(left.values()), time.monotonic()
+    return left
+
+
+def _left(cluster):
+    tps = [TopicPartition(name, n) for name in TOPICS for n in range(PARTITIONS)]
+    settings = {**cluster.client_config, "group_id": GROUP, "enable_auto_commit": False}
+    try:
+        with closing(KafkaConsumer(**settings)) as asking:
+            ends = asking.end_offsets(tps)
+            done = {tp: asking.committed(tp) or 0 for tp in tps}
+    except (KafkaError, TimeoutError):  # a broker is away, or slow
+        return _UNKNOWN
+    return {
+        f"{tp.topic}:{tp.partition}": ends[tp] - done[tp]
+        for tp in tps
+        if ends[tp] > done[tp]
+    }
