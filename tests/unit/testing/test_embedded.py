@@ -148,27 +148,26 @@ def broken(broker, fault):
         broker.fail("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=1_000_000)
 
 
+def end_test(broker, failure):
+    """Call the plugin's hook as pytest does after a test; return the test's report."""
+    item = SimpleNamespace(funcargs={"kafka_broker": broker})
+    hook = fixtures.pytest_runtest_makereport(item, SimpleNamespace(excinfo=failure))
+    next(hook)
+    with pytest.raises(StopIteration) as ended:
+        hook.send(SimpleNamespace(skipped=False))
+    return ended.value.value
+
+
 @pytest.mark.parametrize("failure", [None, AssertionError()], ids=["passed", "failed"])
-def test_a_failed_test_heals_the_broker(monkeypatch, failure):
+def test_only_a_failed_test_heals_the_broker(monkeypatch, failure):
     broker, healed = EmbeddedBroker(), []
     monkeypatch.setattr(broker, "heal", lambda: healed.append(broker))
-    item = SimpleNamespace(funcargs={"kafka_broker": broker})
-    ended = SimpleNamespace(excinfo=failure)
-    hook = fixtures.pytest_runtest_makereport(item, ended)
-    next(hook)
-    with pytest.raises(StopIteration):
-        hook.send(SimpleNamespace(skipped=False))
+    end_test(broker, failure)
     assert healed == ([] if failure is None else [broker])
 
 
 def test_a_failed_test_may_have_stopped_the_broker():
     """An error of the fixture would hide the test's failure behind an INTERNALERROR."""
     with EmbeddedBroker() as broker:
-        item = SimpleNamespace(funcargs={"kafka_broker": broker})
-    failed = SimpleNamespace(excinfo=AssertionError())
-    report = SimpleNamespace(skipped=False)
-    hook = fixtures.pytest_runtest_makereport(item, failed)
-    next(hook)
-    with pytest.raises(StopIteration) as ended:
-        hook.send(report)
-    assert ended.value.value is report
+        pass
+    assert end_test(broker, AssertionError()) == SimpleNamespace(skipped=False)
