@@ -51,3 +51,39 @@ def has_positions(consumer):
     """
     states = tuple(consumer._subscription.assignment.values())
     return all(one.position is not None for one in states)
+
+
+class Librdkafka:
+    """
+    A member of a group on confluent-kafka; one thread polls it.
+
+    Attributes:
+        records: partition and offset of all that it was given.
+        owned: its partitions after the last poll; librdkafka blocks other threads that
+            ask for its assignment.
+    """
+
+    def __init__(self, broker, group, topic, assignor):
+        import confluent_kafka  # noqa: PLC0415 - of the extra ``ci``
+
+        self.records, self.owned = [], set()
+        self.consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "partition.assignment.strategy": assignor,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 300,
+            }
+        )
+        self.consumer.subscribe([topic])
+
+    def poll(self, timeout_ms):
+        one = self.consumer.poll(timeout_ms / 1000)
+        if one is not None and one.error() is None:
+            self.records.append((one.partition(), one.offset()))
+        self.owned = {one.partition for one in self.consumer.assignment()}
+
+    def offsets(self, partition):
+        return [offset for number, offset in self.records if number == partition]

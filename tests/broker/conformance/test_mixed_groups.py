@@ -2,44 +2,18 @@
 
 from itertools import product
 
-import confluent_kafka
 import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from safeconsumer import SafeConsumer
 from safeconsumer.testing import poll_until
-from tests.harness.members import Polled
+from tests.harness.members import Librdkafka, Polled
 from tests.harness.polling import read
 from tests.harness.producing import produce
 
 pytestmark = [pytest.mark.real_broker, pytest.mark.nightly]
 
 PARTITIONS, RECORDS = 4, 20
-
-
-class Librdkafka:
-    """A member on librdkafka with the interface that ``Polled`` needs."""
-
-    def __init__(self, broker, group, topic):
-        self.records, self.owned = [], set()
-        self.consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                "partition.assignment.strategy": "cooperative-sticky",
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 300,
-            }
-        )
-        self.consumer.subscribe([topic])
-
-    def poll(self, timeout_ms):
-        one = self.consumer.poll(timeout_ms / 1000)
-        if one is not None and one.error() is None:
-            self.records.append((one.partition(), one.offset()))
-        # Here, as librdkafka blocks other threads that ask.
-        self.owned = {one.partition for one in self.consumer.assignment()}
 
 
 @pytest.mark.contract("P6")
@@ -58,7 +32,7 @@ def test_a_paused_topic_stays_paused_beside_librdkafka(
     poll_until(ours, lambda: len(ours.assignment()) == PARTITIONS)
     ours.pause(topic)
     produce(make_producer(), topic, *[RECORDS] * PARTITIONS)
-    other = Librdkafka(kafka_broker, group, topic)
+    other = Librdkafka(kafka_broker, group, topic, "cooperative-sticky")
 
     def is_shared():
         owned = {tp.partition for tp in ours.assignment()}
