@@ -22,14 +22,7 @@ _LEAVES_SEVERAL, _REQUIRES_ID, _KNOWS_NOT_FOUND = 3, 4, 6
 
 
 class Coordinator:
-    """
-    The groups of one cluster.
-
-    Args:
-        nodes: the brokers.
-        call_later: makes a call after so many seconds.
-        on_delete: called with the name of a group that was deleted.
-    """
+    """The groups of one cluster; ``on_delete`` gets the name of a deleted one."""
 
     def __init__(
         self, nodes: Nodes, call_later: Schedule, on_delete: Callable[[str], None]

@@ -38,14 +38,7 @@ class Topic:
 
 
 class Topics:
-    """
-    The topics of one cluster, by their names.
-
-    Args:
-        nodes: the brokers.
-        random: draws topics' ids.
-        on_delete: called with the name of a topic that was deleted.
-    """
+    """The topics of one cluster; ``on_delete`` gets the name of a deleted one."""
 
     def __init__(
         self, nodes: Nodes, random: Random, on_delete: Callable[[str], None]
