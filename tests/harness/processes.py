@@ -29,11 +29,11 @@ class Process:
     as long as the program should.
 
     Attributes:
-        said: the lines that it wrote, in order, without those that :meth:`take` took.
+        lines: its lines so far, in order, without those that :meth:`take` took.
     """
 
     def __init__(self, command, *, read=str.rstrip, log=None, env=None):
-        self.said = []
+        self.lines = []
         self._read = read
         self._is_at_end = False
         self._changed = threading.Condition()
@@ -62,7 +62,7 @@ class Process:
             for line in self._popen.stdout or ():
                 kept = self._read(line)
                 with self._changed:
-                    self.said.append(kept)
+                    self.lines.append(kept)
                     self._changed.notify_all()
         finally:
             with self._changed:
@@ -83,14 +83,14 @@ class Process:
     def take(self, limit):
         """Wait for the oldest line that is not taken yet; None if none will come."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self.said or self._is_at_end, limit):
+            if not self._changed.wait_for(lambda: self.lines or self._is_at_end, limit):
                 message = f"a line of {self._popen.args}: not within {limit:g} s"
                 raise NotReachedError(message)
-            return self.said.pop(0) if self.said else None
+            return self.lines.pop(0) if self.lines else None
 
     def last(self, key):
         """Return the newest value of a key in its lines; None if no line has the key."""
-        return next((one[key] for one in reversed(self.said) if key in one), None)
+        return next((one[key] for one in reversed(self.lines) if key in one), None)
 
     # ------------------------------------------------------------ its life
 
