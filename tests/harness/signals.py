@@ -1,4 +1,4 @@
-"""Real signal handlers for the length of a test, which may raise at any moment."""
+"""Installs real signal handlers for a test, also one that raises at any place of a call."""
 
 import signal
 import sys
@@ -25,11 +25,11 @@ class Places:
     """
     Makes a call, and another one in a signal handler at a place of the first.
 
-    A place is one where Python may call a signal handler.
+    A place is one where Python may call a signal handler. Other threads go on there.
 
     Args:
         inside: begins of file names; the functions of these files have places.
-        is_here: returns whether the running code is code that the handler may interrupt.
+        is_here: tells whether a handler could interrupt the running thread.
 
     Attributes:
         place: the place at which the handler ran in the last call; empty if it did not.
@@ -77,7 +77,7 @@ class Places:
             self._kinds[name] = kind
         if kind != "between":
             return kind
-        # contextlib's functions count if one of the client's calls them.
+        # A frame of contextlib counts if a frame inside called it.
         caller = frame.f_back
         return caller is not None and caller.f_code.co_filename.startswith(self._inside)
 
