@@ -29,8 +29,10 @@ class Operator:
     def _publish(self, group, scopes, hold):
         writer = clients.producer(self._lab.settings(), 10.0)
         change = changes(group, "alice", [*scopes] or ["@all"], hold)
-        publish(lambda: writer, "ops", change, 10.0)
-        writer.close()
+        try:
+            publish(lambda: writer, "ops", change, 10.0)
+        finally:
+            writer.close()
 
     def write(self, *records):
         """Write whatever keys and values, as no version of ours would."""

@@ -403,7 +403,7 @@ def elect_without_the_last_two(lab):
     log = lab.cluster.log("t", 0)
     log.batches = log.batches[:-1]
     log._end = 8
-    lab.cluster.fetches.look_again()
+    lab.cluster.fetches.answer_waiting()
 
 
 @pytest.mark.contract("W4", "W12")
