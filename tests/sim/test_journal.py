@@ -16,7 +16,7 @@ from safeconsumer.holds.table import Table
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._offsets import Offsets
-from tests.harness.audit.telling import check, read
+from tests.harness.audit.journals import check, read
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import (

@@ -6,7 +6,7 @@ from safeconsumer import SafeConsumer
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.testing._batches import NewRecord
-from tests.harness.audit.telling import check, read
+from tests.harness.audit.journals import check, read
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.reading import Reader
 from tests.sim.test_journal import of

@@ -8,7 +8,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from safeconsumer.cli import records
 from safeconsumer.cli.commands import safeconsumer
 from tests.broker.audit.test_built_in import filled
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.journals import MemberJournal
 
 
 def told_in(folder, told):
@@ -38,7 +38,7 @@ def test_what_a_client_lost_is_found_in_the_topic(
     if deleted:
         with KafkaAdminClient(**clients._broker.client_config) as admin:
             admin.delete_records({TopicPartition(topic, 0): deleted})
-    told = Telling("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, read)
+    told = MemberJournal("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, read)
     told.revoked(f"{topic}:0").assigned(f"{topic}:0", generation=3)
     told_in(tmp_path, told.poll(f"{topic}:0", 6, 10))
     done = against_topic(clients, tmp_path)
@@ -54,7 +54,7 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
     monkeypatch.setattr(records, "_PATIENCE", 7200)  # polls of half a second: an hour
     there = clients.topic(1)
     gone = f"{there}-gone"
-    told = Telling("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
+    told = MemberJournal("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
     told.poll(f"{gone}:0", 0, 10).pause(f"{there}:0").poll(f"{there}:0", 0, 1)
     told_in(tmp_path, told)
     done = against_topic(clients, tmp_path)
@@ -64,7 +64,7 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
     assert f"{there}:7 does not exist: the topic has 1 partition" in done.stderr
     with KafkaAdminClient(**clients._broker.client_config) as admin:
         assert gone not in admin.list_topics()
-    told_in(tmp_path, Telling("a").assigned(f"{gone}:0").poll(f"{gone}:0", 0, 10))
+    told_in(tmp_path, MemberJournal("a").assigned(f"{gone}:0").poll(f"{gone}:0", 0, 10))
     done = against_topic(clients, tmp_path)
     assert (done.exit_code, "could not tell" in done.stdout) == (2, True)
 
@@ -82,7 +82,7 @@ def test_a_hole_is_judged_by_what_the_broker_says_of_the_topic(
     )
     with KafkaAdminClient(**clients._broker.client_config) as admin:
         admin.alter_configs([resource])
-    told = Telling("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, 20)
+    told = MemberJournal("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, 20)
     told_in(tmp_path, told.poll(f"{topic}:0", 20, 30, first=27, count=3))
     where = ["--bootstrap", clients._broker.bootstrap]
     done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *where])

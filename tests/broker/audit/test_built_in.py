@@ -18,7 +18,7 @@ from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, JournalError
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.journals import check, findings_of, read
 from tests.harness.kafka.patience import patient
 from tests.harness.polling import poll_until
 from tests.harness.producing import write

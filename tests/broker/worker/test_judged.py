@@ -10,7 +10,7 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
 from tests.broker.worker.handlers import Recording
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.journals import check, findings_of, read
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker

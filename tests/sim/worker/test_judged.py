@@ -21,7 +21,7 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.journals import check, findings_of, read
 from tests.harness.worker.planted import PLANTS
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated

@@ -13,7 +13,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer.cli.commands import safeconsumer
-from tests.harness.audit.telling import read
+from tests.harness.audit.journals import read
 from tests.harness.group.team import Team
 from tests.harness.processes import Process, module
 from tests.system.audit.pod import FLEETS

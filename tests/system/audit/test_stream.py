@@ -6,8 +6,8 @@ from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import sources
 from tests.bench import auditing
-from tests.harness.audit.bad import TP
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.fleets import TP
+from tests.harness.audit.journals import MemberJournal
 from tests.unit.cli.test_audit import run
 
 
@@ -37,7 +37,7 @@ def test_memory_does_not_grow_with_the_journal(tmp_path):
 
 def test_a_partition_is_shown_with_what_happened_around_each_violation(tmp_path):
     """The entry that shows it is marked, between those before and after it."""
-    told = Telling().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
+    told = MemberJournal().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
     told.resume()  # of nothing, as resume(*paused()) may be
     told.pause("orders", owner="alice").poll(TP, 5, 7).poll("audit:0", 11, 12)
     written(tmp_path, told)
@@ -54,6 +54,6 @@ def test_a_partition_is_shown_with_what_happened_around_each_violation(tmp_path)
 
 
 def test_a_partition_must_be_one(tmp_path):
-    written(tmp_path, Telling().assigned(TP))
+    written(tmp_path, MemberJournal().assigned(TP))
     ended = run(tmp_path, "--partition", "orders:all")
     assert (ended.exit_code, "such as orders:3" in ended.stderr) == (2, True)

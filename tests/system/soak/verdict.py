@@ -12,7 +12,7 @@ from pathlib import Path
 from safeconsumer.audit.report import rows_of
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
-from tests.harness.audit.telling import check, read
+from tests.harness.audit.journals import check, read
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.processes import ran
 

@@ -19,10 +19,10 @@ from safeconsumer.cli.against import TopicJournal
 from safeconsumer.errors import JournalError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.journal.format import scope_text
-from tests.harness.audit.bad import BAD, DRAINED, FLEETS, GOOD, TP, fleets_in
-from tests.harness.audit.telling import (
+from tests.harness.audit.fleets import BAD, DRAINED, FLEETS, GOOD, TP, fleets_in
+from tests.harness.audit.journals import (
+    MemberJournal,
     Operator,
-    Telling,
     check,
     control_in,
     findings_of,
@@ -79,8 +79,10 @@ def test_a_drained_fleet_is_judged_for_what_should_be_done_by_now(make):
 def test_a_restart_is_judged_without_another_generation(generation):
     """A static member keeps its generation, and a member under assign() has none."""
     fleet = [
-        Telling("a").then("assigned", partitions=[TP], generation=generation),
-        Telling("b", at=900).then("assigned", partitions=[TP], generation=generation),
+        MemberJournal("a").then("assigned", partitions=[TP], generation=generation),
+        MemberJournal("b", at=900).then(
+            "assigned", partitions=[TP], generation=generation
+        ),
     ]
     fleet[0].asks(TP, None).then("begins", tp=TP, offset=0).poll(TP, 0, 5).commit(TP, 5)
     fleet[1].asks(TP, 5, "a#5").then("begins", tp=TP, offset=5).poll(TP, 5, 9)
@@ -93,8 +95,10 @@ def test_a_restart_is_judged_without_another_generation(generation):
 def test_a_missing_journal_is_named_and_no_violation():
     """Its member may have delivered what nobody else has."""
     fleet = [
-        Telling("a").assigned(TP).asks(TP, None).poll(TP, 0, 10).commit(TP, 10),
-        Telling("c", at=2000).assigned(TP, generation=3).asks(TP, 20, "b-17-1f#6"),
+        MemberJournal("a").assigned(TP).asks(TP, None).poll(TP, 0, 10).commit(TP, 10),
+        MemberJournal("c", at=2000)
+        .assigned(TP, generation=3)
+        .asks(TP, 20, "b-17-1f#6"),
     ]
     fleet[1].poll(TP, 20, 30)
     found = verdict_on(*fleet)
@@ -131,7 +135,11 @@ def test_a_partition_of_a_topic_that_is_called_re():
     assert place_of(scope) == ("re", 0)
     names = [scope_text(scopes.of(one)) for one in (("orders", 0), "re", "re:0")]
     assert names == ["orders:0", "re", "re:0"]
-    told = Telling().assigned("re:0").pause(scope, assigned=["re:0"], paused=["re:0"])
+    told = (
+        MemberJournal()
+        .assigned("re:0")
+        .pause(scope, assigned=["re:0"], paused=["re:0"])
+    )
     assert broken([told.poll("re:0", 0, 2)]) == {"A1"}
 
 
@@ -163,7 +171,7 @@ def test_a_commit_below_another_is_wrong_where_nobody_owns_the_partition(
     *, has_just_committed
 ):
     """Between the two generations of a cooperative rebalance its old owner may commit."""
-    told = Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
+    told = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
     if not has_just_committed:
         told.revoked(TP).assigned(TP, generation=3).asks(TP, 5, "a#3").poll(TP, 5, 9)
     assert broken([told.revoked(TP, generation=4)]) == set()
@@ -173,7 +181,7 @@ def test_a_commit_below_another_is_wrong_where_nobody_owns_the_partition(
 def test_what_another_may_have_had_between_is_proved_by_no_single_journal():
     """A4: with the other's journal missing it may be right; given back at once, not."""
     for generation, basis in ((2, Basis.ORDER), (3, Basis.OFFSETS)):
-        told = Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+        told = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
         told.assigned(TP, generation=generation).poll(TP, 20, 25)
         verdict = verdict_on(told)
         found = {one.basis for one in verdict.findings if one.check == "A4"}
@@ -183,9 +191,9 @@ def test_what_another_may_have_had_between_is_proved_by_no_single_journal():
 
 def test_what_was_delivered_is_of_a_call_under_way():
     """A1: naming a poll that had returned, or the journal's begin, excuses nothing."""
-    told = Telling().assigned(TP).pause("orders")
+    told = MemberJournal().assigned(TP).pause("orders")
     assert broken([told.deliver(TP, 0, 2)]) == {"A1"}
-    told = Telling().assigned(TP).poll(TP, 0, 2).pause("orders")
+    told = MemberJournal().assigned(TP).poll(TP, 0, 2).pause("orders")
     told.deliver(TP, 2, 3, after=len(told.lines) - 1)
     verdict = verdict_on(told.deliver(TP, 3, 4, after=0))
     assert [(one.check, one.entry) for one in verdict.every] == [("A1", 5), ("A1", 6)]
@@ -193,7 +201,7 @@ def test_what_was_delivered_is_of_a_call_under_way():
 
 @pytest.mark.parametrize("case", ["A1", "A3", "W5"])
 def test_of_many_violations_the_first_is_kept_in_full_and_the_others_are_counted(case):
-    told = Telling().then("working", order="key").assigned(TP)
+    told = MemberJournal().then("working", order="key").assigned(TP)
     if case == "A1":
         told.pause(TP)
     for number in range(1000):
@@ -210,7 +218,7 @@ def test_of_many_violations_the_first_is_kept_in_full_and_the_others_are_counted
 
 def test_what_a_late_entry_withdraws_is_the_end_of_what_was_found():
     """A1: of many violations under two holds, of which one had ended before."""
-    told = Telling().assigned(TP).then("hold", scope=TP, owner="operator:a")
+    told = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
     told.then("hold", scope="orders", owner="operator:b")
     for number in range(9):
         told.poll(TP, number, number + 1)
@@ -222,7 +230,7 @@ def test_what_a_late_entry_withdraws_is_the_end_of_what_was_found():
 
 
 def test_the_evidence_says_what_a_late_entry_leaves_of_a_finding():
-    told = Telling().assigned(TP).then("hold", scope=TP, owner="operator:a")
+    told = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
     told.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1).poll(TP, 1, 2)
     told.then("lift", scope=TP, owner="operator:a", since=1000.6)
     verdict = verdict_on(told)
@@ -230,7 +238,7 @@ def test_the_evidence_says_what_a_late_entry_leaves_of_a_finding():
         (0, "entry 4: delivered 1 while orders:0 was held by operator:a"),
         (None, "entry 5: delivered while orders was held by operator:b"),
     ]
-    told = Telling().assigned(TP).then("hold", scope=TP, owner="operator:a")
+    told = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
     told.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1)
     told.then("lift", scope=TP, owner="operator:a", since=1000.4)
     verdict = verdict_on(told)
@@ -240,15 +248,15 @@ def test_the_evidence_says_what_a_late_entry_leaves_of_a_finding():
 
 
 def test_a_lift_that_proves_nothing_hides_no_later_violation():
-    told = Telling().assigned(TP).pause("orders").poll(TP, 0, 1)
+    told = MemberJournal().assigned(TP).pause("orders").poll(TP, 0, 1)
     told.then("lift", scope="orders", owner="app", why="ended").poll(TP, 1, 2)
     verdict = verdict_on(told)
     assert [one.entry for one in verdict.every] == [4, 6]
 
 
 def test_a_begin_without_a_record_has_the_time_of_its_ownership():
-    told = Telling().assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
-    late = Telling("b", at=2000).assigned(TP, generation=2)
+    told = MemberJournal().assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
+    late = MemberJournal("b", at=2000).assigned(TP, generation=2)
     late.asks(TP, 9, "a#3").then("moved", tp=TP, from_=4, next=12)
     results = check([told.journal(), late.journal()])
     assert [(one.check, one.at) for one in findings_of(results)] == [("A6", 2000.1)]
@@ -265,25 +273,25 @@ def test_what_handlers_began_rests_on_clocks_where_the_group_was_held(fleet, bas
 
 def test_an_offset_that_none_can_follow_is_no_records():
     """The largest of 64 bits can be a position, and no record has it."""
-    told = Telling("p", group="").then("acked", tp=TP, first=0, last=2**63 - 1)
+    told = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=2**63 - 1)
     with pytest.raises(JournalError, match=r"Expected `int` <= .* at `\$\.last`"):
         broken([told])
-    told = Telling("p", group="").then("acked", tp=TP, first=0, last=2**63 - 2)
+    told = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=2**63 - 2)
     assert broken([told]) == set()
 
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("target", [3, 12, None])
 def test_what_the_application_seeks_past_is_not_lost(target):
-    producer = Telling("producer").then("acked", tp=TP, first=0, last=29)
-    told = Telling().assigned(TP).then("begins", tp=TP, offset=0).poll(TP, 0, 5)
+    producer = MemberJournal("producer").then("acked", tp=TP, first=0, last=29)
+    told = MemberJournal().assigned(TP).then("begins", tp=TP, offset=0).poll(TP, 0, 5)
     told.call("seek", offsets={TP: target}).then("begins", tp=TP, offset=20)
     fleet = [producer, told.poll(TP, 20, 30).commit(TP, 30)]
     assert (broken(fleet), unjudged(fleet)) == (set(), {"A2"} if target else set())
     assert broken(fleet, DRAINED_TOPIC) == set()
     producer.then("acked", tp=TP, first=30, last=33)
     late = (
-        Telling("b", at=2000)
+        MemberJournal("b", at=2000)
         .assigned(TP, generation=3)
         .asks(TP, 30, f"a#{len(told.lines) - 2}")
     )
@@ -293,16 +301,18 @@ def test_what_the_application_seeks_past_is_not_lost(target):
 
 def test_whether_everything_came_takes_who_tells_what_was_written():
     """A2: of what came alone nobody can tell; of an empty partition a producer can."""
-    fleet = [Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5)]
+    fleet = [MemberJournal("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5)]
     verdict = verdict_on(*fleet, is_drained=True)
     assert verdict.findings == ()
     assert "nothing says what was written" in verdict.unjudged["A2"]
     assert status_of(rows_of(verdict), is_complete=True) == UNKNOWN
-    fleet.append(Telling("producer").then("acked", tp="orders:1", first=0, last=0))
-    other = Telling("b").assigned("orders:1").poll("orders:1", 0, 1)
+    fleet.append(
+        MemberJournal("producer").then("acked", tp="orders:1", first=0, last=0)
+    )
+    other = MemberJournal("b").assigned("orders:1").poll("orders:1", 0, 1)
     verdicts = judged([*fleet, other], DRAINED_TOPIC)
     assert [one.unjudged for one in verdicts] == [{}, {}]
-    told = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
+    told = MemberJournal("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
     told.assigned(TP, generation=3).poll(TP, 7, 9)
     assert broken([told], DRAINED_TOPIC) == {
         "A2"
@@ -310,8 +320,8 @@ def test_whether_everything_came_takes_who_tells_what_was_written():
 
 
 def test_whether_the_first_offset_came_is_unknown_once_the_topic_has_deleted_it():
-    topic = Telling("topic").then("kept", tp=TP, first=5)
-    fleet = [Telling().assigned(TP).poll(TP, 1, 9), topic]
+    topic = MemberJournal("topic").then("kept", tp=TP, first=5)
+    fleet = [MemberJournal().assigned(TP).poll(TP, 1, 9), topic]
     topic.then("acked", tp=TP, first=5, last=8)
     verdict = verdict_on(*fleet, is_drained=True)
     assert verdict.unjudged["A2"] == "what the topic had before offset 5 is deleted"
@@ -319,18 +329,18 @@ def test_whether_the_first_offset_came_is_unknown_once_the_topic_has_deleted_it(
 
 def test_of_records_that_no_journal_reads_nothing_is_known():
     assert unjudged(
-        [Telling("producer", group="").then("acked", tp=TP, first=0, last=9)]
+        [MemberJournal("producer", group="").then("acked", tp=TP, first=0, last=9)]
     ) == {"A2"}
 
 
 def test_a_member_of_a_group_without_a_name_is_not_judged_with_others():
-    told = Telling(group="").assigned(TP, generation=2).poll(TP, 0, 2)
+    told = MemberJournal(group="").assigned(TP, generation=2).poll(TP, 0, 2)
     assert unjudged([told]) == {"A2", "A4", "A6", "G2"}
 
 
 def test_what_a_topic_has_deleted_is_not_excused_by_what_it_has_now():
     """A2: the topic that is read adds to what journals show, and takes nothing away."""
-    told = Telling("a").assigned(TP).poll(TP, 10, 50).revoked(TP)
+    told = MemberJournal("a").assigned(TP).poll(TP, 10, 50).revoked(TP)
     told.assigned(TP, generation=3).poll(TP, 100, 150)
     topic = TopicJournal(
         2000.0, {("orders", 0): 120}, {("orders", 0): merged([(120, 150)])}
@@ -341,7 +351,7 @@ def test_what_a_topic_has_deleted_is_not_excused_by_what_it_has_now():
         assert found.evidence == "nobody delivered offsets 50 to 99"
     (verdict,) = check([told.journal(), topic], Settings(is_drained=True)).values()
     assert verdict.unjudged["A2"] == "what the topic had before offset 120 is deleted"
-    whole = Telling("b").assigned(TP, generation=2).poll(TP, 0, 10)
+    whole = MemberJournal("b").assigned(TP, generation=2).poll(TP, 0, 10)
     whole.revoked(TP, generation=2).assigned(TP, generation=4).poll(TP, 50, 100)
     journals = [told.journal(), whole.journal(), topic]
     (verdict,) = check(journals, Settings(is_drained=True)).values()
@@ -356,7 +366,7 @@ def test_what_handlers_did_takes_no_memory_for_each_record():
 
 
 def handled(count):
-    told = Telling().then("working", order="key").assigned(TP)
+    told = MemberJournal().then("working", order="key").assigned(TP)
     for start in range(0, count, 1000):
         told.poll(TP, start, start + 1000)
         for offset in range(start, start + 1000, 2):
@@ -388,7 +398,7 @@ def test_the_facts_of_a_case_go_with_its_judge():
 
 def rebalancing(count, *, flows):
     """Have three members own a partition by turns, or one hold it throughout."""
-    fleet = [Telling(name) for name in ("abc" if flows else "a")]
+    fleet = [MemberJournal(name) for name in ("abc" if flows else "a")]
     for number in range(count):
         one = fleet[number % len(fleet)].until(1000.0 + 10 * number)
         one.assigned(TP, generation=2 * number)
@@ -402,7 +412,7 @@ def rebalancing(count, *, flows):
 def lifting(count):
     """Have a hold of a topic end after a rebalance of all its partitions."""
     names = [f"orders:{number}" for number in range(count)]
-    told = Telling().assigned(*names).then("hold", scope="orders", owner="floor")
+    told = MemberJournal().assigned(*names).then("hold", scope="orders", owner="floor")
     told.revoked(*names, generation=2).assigned(*names, generation=2)
     return [told.then("lift", scope="orders", owner="floor")]
 
@@ -411,7 +421,7 @@ def reading(members, holds):
     """Have members read holds of an operator."""
     fleet = [Operator()]
     for number in range(members):
-        told = Telling(f"m{number}").assigned(f"orders:{number}")
+        told = MemberJournal(f"m{number}").assigned(f"orders:{number}")
         for at in range(holds):
             told.then("hold", scope="orders", owner="operator:alice", written=told.at)
             told.then("lift", scope="orders", owner="operator:alice")
@@ -423,7 +433,7 @@ def reading(members, holds):
 
 def holding(count):
     """Have one member own a partition by turns, each before a hold of the group."""
-    operator, told = Operator(), Telling()
+    operator, told = Operator(), MemberJournal()
     for number in range(count):
         start = 1000.0 + 1000 * number
         told.until(start).assigned(TP, generation=2 * number)
@@ -434,7 +444,9 @@ def holding(count):
 
 def dropping(count):
     """Have a worker drop every second record behind a seek, then go on."""
-    told = Telling().then("working", order="key").assigned(TP).poll(TP, 0, 2 * count)
+    told = (
+        MemberJournal().then("working", order="key").assigned(TP).poll(TP, 0, 2 * count)
+    )
     told.handle(TP, *range(0, 2 * count, 2)).call("seek", offsets={TP: 2 * count})
     told.then("dropped", tp=TP, before=2 * count)
     for offset in range(2 * count, 3 * count):
@@ -444,7 +456,7 @@ def dropping(count):
 
 def hanging(count):
     """Have one record hang while others, each of a lane of its own, are complete."""
-    told = Telling().then("working", order="key").assigned(TP)
+    told = MemberJournal().then("working", order="key").assigned(TP)
     told.poll(TP, 0, 1).begin(TP, 0, "slow")
     for offset in range(1, count):
         told.poll(TP, offset, offset + 1).begin(TP, offset, f"k{offset}")
@@ -455,7 +467,7 @@ def hanging(count):
 def resetting(count):
     """Have an operator move partitions that begin there, as nothing else says."""
     names = [f"orders:{number}" for number in range(count)]
-    operator, told = Operator(), Telling().assigned(*names)
+    operator, told = Operator(), MemberJournal().assigned(*names)
     for name in names:
         told.asks(name, 5).then("begins", tp=name, offset=5)
         for offset in range(9):
@@ -466,7 +478,7 @@ def resetting(count):
 def singling(count):
     """Have an operator hold each partition by itself."""
     names = [f"orders:{number}" for number in range(count)]
-    operator, told = Operator(), Telling().assigned(*names)
+    operator, told = Operator(), MemberJournal().assigned(*names)
     for name in names:
         told.poll(name, 0, 1)
         operator.held(1e6, scope=name)
@@ -512,7 +524,7 @@ def lines_run(fleet):
 
 
 def test_each_record_that_a_later_one_of_its_lane_overtook_is_a_violation():
-    told = Telling().then("working", order="key").assigned(TP)
+    told = MemberJournal().then("working", order="key").assigned(TP)
     told.poll(TP, 0, 3).handle(TP, 2, 0, 1)
     verdict = verdict_on(told)
     first, second = (one for one in verdict.every if one.check == "W7")
@@ -525,7 +537,7 @@ COUNT, POLL = 20_000, 500
 
 def test_a_transaction_of_one_record_takes_less_than_a_hundred_bytes():
     """Each leaves an offset without a record."""
-    told = Telling().assigned(TP).then("transactional", tp=TP)
+    told = MemberJournal().assigned(TP).then("transactional", tp=TP)
     for start in range(0, 2 * COUNT, 2 * POLL):
         end = start + 2 * POLL
         gaps = [[one, one + 1] for one in range(start + 1, end - 1, 2)]

@@ -7,8 +7,8 @@ import pytest
 
 from safeconsumer.audit.clocks import Appended, BrokerTime, Measures
 from safeconsumer.audit.entries import Clock
-from tests.harness.audit.bad import fleets_in
-from tests.harness.audit.telling import outcome
+from tests.harness.audit.fleets import fleets_in
+from tests.harness.audit.journals import outcome
 from tests.harness.listing import short
 
 CASES, UNMEASURED = (

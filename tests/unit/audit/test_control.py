@@ -26,7 +26,7 @@ from safeconsumer.group import wire
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.topics import Facts
-from tests.harness.audit.telling import Telling, verdict_on
+from tests.harness.audit.journals import MemberJournal, verdict_on
 from tests.harness.chance import by_day
 from tests.harness.group.lab import HOLDS
 
@@ -263,7 +263,7 @@ EVE = Span(group="g", holder="operator:eve", scope="orders", start=1000, end=100
     ],
 )
 def test_what_the_topics_do_not_say_is_not_judged(control, why, *, is_working):
-    told = Telling()
+    told = MemberJournal()
     if is_working:
         told.then("working", order="partition")
     told.assigned("orders:0")

@@ -7,7 +7,7 @@ from safeconsumer.audit.facts import Came
 from safeconsumer.audit.stream import sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal import format as journal_format
-from tests.harness.audit.telling import Telling, parsed
+from tests.harness.audit.journals import MemberJournal, parsed
 from tests.harness.listing import short
 
 HEAD = '{"journal": 5, "member": "a", "group": "g", "at": 1.0}\n'
@@ -19,7 +19,7 @@ def entries_of(text):
 
 
 def test_a_journal_is_read_as_it_was_written():
-    journal = Telling("a", "billing").assigned("orders:0").commit("orders:0", 3)
+    journal = MemberJournal("a", "billing").assigned("orders:0").commit("orders:0", 3)
     journal = journal.journal()
     assert (journal.member, journal.group) == ("a", "billing")
     entries = [*journal.entries]
@@ -28,7 +28,7 @@ def test_a_journal_is_read_as_it_was_written():
 
 
 def test_of_a_journal_cut_in_the_middle_of_a_line_the_whole_lines_count():
-    text = Telling().assigned("orders:0").text()
+    text = MemberJournal().assigned("orders:0").text()
     assert [one.n for one in entries_of(text[:-9])] == [1]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.audit.bad import fleets_in
-from tests.harness.audit.telling import outcome
+from tests.harness.audit.fleets import fleets_in
+from tests.harness.audit.journals import outcome
 
 CASES = fleets_in(
     Path(__file__).with_name("excuses.txt"),

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED, rows_of, status_of
 from safeconsumer.audit.spans import Spans, between, merged, uncovered
-from tests.harness.audit.bad import TP
-from tests.harness.audit.telling import Telling, verdict_on
+from tests.harness.audit.fleets import TP
+from tests.harness.audit.journals import MemberJournal, verdict_on
 from tests.harness.chance import by_day
 
 KEPT_WHOLE = frozenset({"orders"})
@@ -15,18 +15,18 @@ KEPT_WHOLE = frozenset({"orders"})
 
 def jumped():
     """Have a client jump over seven offsets between two polls."""
-    told = Telling().assigned(TP).poll(TP, 0, 20)
+    told = MemberJournal().assigned(TP).poll(TP, 0, 20)
     return told.poll(TP, 20, 30, first=27, count=3).commit(TP, 30)
 
 
 def left_out():
     """Have seven offsets lie in the middle of what one poll returned."""
-    return Telling().assigned(TP).poll(TP, 0, 30, count=23, gaps=[[20, 27]])
+    return MemberJournal().assigned(TP).poll(TP, 0, 30, count=23, gaps=[[20, 27]])
 
 
 def moved_over():
     """Have a commit pass over seven offsets, as over markers."""
-    told = Telling().assigned(TP).poll(TP, 0, 20)
+    told = MemberJournal().assigned(TP).poll(TP, 0, 20)
     told.then("moved", tp=TP, from_=20, next=27)
     return told.commit(TP, 27)
 
@@ -56,13 +56,15 @@ def transaction():
 
 def acknowledged():
     """Have a producer say what was written."""
-    producer = Telling("producer", group="").then("acked", tp=TP, first=0, last=19)
+    producer = MemberJournal("producer", group="").then(
+        "acked", tp=TP, first=0, last=19
+    )
     return [jumped(), producer.then("acked", tp=TP, first=27, last=29)]
 
 
 def in_the_topic():
     """Have the topic been read."""
-    topic = Telling("the topic", group="").then("kept", tp=TP, first=0)
+    topic = MemberJournal("the topic", group="").then("kept", tp=TP, first=0)
     topic.then("acked", tp=TP, first=0, last=19)
     return [jumped(), topic.then("acked", tp=TP, first=27, last=29)]
 
@@ -70,12 +72,15 @@ def in_the_topic():
 def of_another_member():
     """Have the next owner get what the first one passed over, from an earlier commit."""
     first = jumped().revoked(TP)
-    return [first, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 20, 30)]
+    return [
+        first,
+        MemberJournal("b", at=2000).assigned(TP, generation=2).poll(TP, 20, 30),
+    ]
 
 
 def sought_past():
     """Have the program seek past them."""
-    told = Telling().assigned(TP).poll(TP, 0, 20).call("seek", offsets={TP: 27})
+    told = MemberJournal().assigned(TP).poll(TP, 0, 20).call("seek", offsets={TP: 27})
     return [told.poll(TP, 27, 30).commit(TP, 30)]
 
 
@@ -91,7 +96,7 @@ def test_a_hole_with_a_reason_is_clean(make):
 
 
 def test_a_hole_that_the_topic_has_deleted_since_is_not_judged():
-    topic = Telling("the topic", group="").then("kept", tp=TP, first=29)
+    topic = MemberJournal("the topic", group="").then("kept", tp=TP, first=29)
     result = verdict_on(jumped(), topic, uncompacted=KEPT_WHOLE)
     assert result.unjudged["A2"].endswith("the topic has deleted them since")
     assert result.unrecorded == 7
@@ -100,7 +105,7 @@ def test_a_hole_that_the_topic_has_deleted_since_is_not_judged():
 def test_what_a_member_without_a_group_lacks_no_other_one_had_for_it():
     """Each must have delivered all by itself."""
     lines = jumped().lines
-    told, other = Telling("a", group=""), Telling("b", group="")
+    told, other = MemberJournal("a", group=""), MemberJournal("b", group="")
     told.lines[1:] = [line.replace('"generation": 1, ', "") for line in lines[1:]]
     other.assigned(TP, generation=-1).poll(TP, 0, 30)
     assert verdict_on(told, other).unrecorded == 7
@@ -117,7 +122,7 @@ def fleet():
     """Have three members own a partition by turns, and commit what each got."""
     several = []
     for number, name in enumerate("abc"):
-        told = Telling(name, at=1000.0 * (number + 1))
+        told = MemberJournal(name, at=1000.0 * (number + 1))
         told.assigned(TP, generation=2 * number + 1)
         note = f"{chr(ord(name) - 1)}#4" if number else ""
         told.asks(TP, 10 * number if number else None, note)
@@ -142,7 +147,9 @@ def test_what_nobody_delivered_is_a_violation_with_every_journal_there():
     """The twin: the next owner skips what its predecessor did not commit."""
     first, second, last = fleet()
     assert status(first, second, last) == 0
-    passed = Telling("c", at=3000.0).assigned(TP, generation=5).asks(TP, 20, "b#4")
+    passed = (
+        MemberJournal("c", at=3000.0).assigned(TP, generation=5).asks(TP, 20, "b#4")
+    )
     passed.poll(TP, 25, 30)
     assert status(first, second, passed) == VIOLATED
 

@@ -11,8 +11,14 @@ from safeconsumer.audit.facts import decoded
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.judge import Judge, needs_of, written_to
 from safeconsumer.audit.results import Settings
-from tests.harness.audit.bad import BAD, GOOD, TP
-from tests.harness.audit.telling import Telling, check, control_in, parsed, verdict_on
+from tests.harness.audit.fleets import BAD, GOOD, TP
+from tests.harness.audit.journals import (
+    MemberJournal,
+    check,
+    control_in,
+    parsed,
+    verdict_on,
+)
 from tests.harness.listing import short
 from tests.unit.audit.test_checker import expected
 
@@ -45,15 +51,15 @@ def others(fleet):
     A producer beside them wrote what both groups are to read: nothing before the first
     record of the fleet, where there may never have been one.
     """
-    first = Telling("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
+    first = MemberJournal("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
     first.commit(TP, 7).revoked(TP)
-    then = Telling("y", group="other", at=1000.2).assigned(TP, generation=2)
+    then = MemberJournal("y", group="other", at=1000.2).assigned(TP, generation=2)
     then.poll(TP, 7, 30).commit(TP, 30)
     if any('"acked"' in line for one in fleet for line in one.lines):
         return [first, then]
     told = [json.loads(line) for one in fleet for line in one.lines]
     begins = min((line["first"] for line in told if "first" in line), default=0)
-    producer = Telling("producer", group="", at=890)
+    producer = MemberJournal("producer", group="", at=890)
     return [first, then, producer.then("acked", tp=TP, first=begins, last=29)]
 
 
@@ -107,7 +113,7 @@ def test_one_case_is_judged_by_its_facts_alone(make):
 
 def test_a_broken_journal_has_the_facts_of_the_entries_before():
     """On Spark as in one process."""
-    told = Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
+    told = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
     text = "\n".join([*told.lines, told.lines[-1].replace('"n": 4', '"n": 9'), ""])
     troubles = []
     rows = [*rows_about(parsed("by hand", text), troubles.append)]
@@ -117,9 +123,9 @@ def test_a_broken_journal_has_the_facts_of_the_entries_before():
 
 def test_a_group_that_read_nothing_of_a_partition_lost_it():
     """It reads the topic; that the other group had the records is no excuse."""
-    one = Telling("a", group="one").assigned(TP).poll(TP, 0, 5)
-    two = Telling("b", group="two").assigned("orders:1").poll("orders:1", 0, 5)
-    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=4)
+    one = MemberJournal("a", group="one").assigned(TP).poll(TP, 0, 5)
+    two = MemberJournal("b", group="two").assigned("orders:1").poll("orders:1", 0, 5)
+    producer = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=4)
     producer.then("acked", tp="orders:1", first=0, last=4)
     journals = [one.journal(), two.journal(), producer.journal()]
     assert found(journals, Settings(is_drained=True)) == {
@@ -130,28 +136,35 @@ def test_a_group_that_read_nothing_of_a_partition_lost_it():
 
 def test_members_of_no_group_do_not_stand_for_each_other():
     """Each reads for itself; what one passed over, the other does not mend."""
-    one = Telling("a", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
+    one = MemberJournal("a", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
     one.then("moved", tp=TP, from_=5, next=8).poll(TP, 8, 10)
-    two = Telling("b", group="").assigned(TP, generation=-1).poll(TP, 0, 10)
-    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=9)
+    two = MemberJournal("b", group="").assigned(TP, generation=-1).poll(TP, 0, 10)
+    producer = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=9)
     journals = [one.journal(), two.journal(), producer.journal()]
     assert found(journals, Settings()) == {Address("", "orders", 0): {"A2"}}
 
 
 def test_a_look_without_a_group_is_no_reader_of_the_whole_topic():
     """Groups are to have every partition; somebody who looked at one, that one."""
-    ours = Telling("a").assigned(TP, "orders:1").poll(TP, 0, 5).poll("orders:1", 0, 5)
-    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=4)
+    ours = (
+        MemberJournal("a")
+        .assigned(TP, "orders:1")
+        .poll(TP, 0, 5)
+        .poll("orders:1", 0, 5)
+    )
+    producer = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=4)
     producer.then("acked", tp="orders:1", first=0, last=4)
-    look = Telling("debug", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
+    look = MemberJournal("debug", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
     journals = [one.journal() for one in (ours, producer, look)]
     assert found(journals, Settings(is_drained=True)) == {}
 
 
 def test_a_member_that_hides_its_group_is_not_judged_by_others():
     """It names a generation, so it was in one: neither clean, nor wrong."""
-    one = Telling("a", group="").assigned(TP).poll(TP, 0, 20).commit(TP, 20)
-    two = Telling("b", group="", at=2000).assigned(TP, generation=2).poll(TP, 0, 20)
+    one = MemberJournal("a", group="").assigned(TP).poll(TP, 0, 20).commit(TP, 20)
+    two = (
+        MemberJournal("b", group="", at=2000).assigned(TP, generation=2).poll(TP, 0, 20)
+    )
     verdict = verdict_on(one, two)
     assert verdict.findings == ()
     assert set(verdict.unjudged) == {"A2", "A4", "A6", "G2"}
@@ -161,8 +174,8 @@ def test_a_member_that_hides_its_group_is_not_judged_by_others():
 
 
 def test_without_generations_the_commit_says_which_ownership_was_earlier():
-    one = Telling("a").assigned(TP, generation=-1).poll(TP, 0, 50).commit(TP, 50)
-    two = Telling("b", at=2000).assigned(TP, generation=-1)
+    one = MemberJournal("a").assigned(TP, generation=-1).poll(TP, 0, 50).commit(TP, 50)
+    two = MemberJournal("b", at=2000).assigned(TP, generation=-1)
     two.asks(TP, 50, "a#3").poll(TP, 50, 60)
     journals = [one.revoked(TP, generation=-1).journal(), two.journal()]
     (result,) = check(journals).values()
@@ -170,9 +183,9 @@ def test_without_generations_the_commit_says_which_ownership_was_earlier():
 
 
 def test_a_wrong_clock_changes_nothing_of_where_ownerships_begin():
-    one = Telling("b").assigned(TP).asks(TP, None)
+    one = MemberJournal("b").assigned(TP).asks(TP, None)
     one.poll(TP, 0, 10).commit(TP, 10).revoked(TP)
-    two = Telling("a", at=1010).assigned(TP, generation=2)
+    two = MemberJournal("a", at=1010).assigned(TP, generation=2)
     two.asks(TP, 10, "b#4").poll(TP, 10, 20).commit(TP, 20).revoked(TP, generation=2)
     one.until(1020).assigned(TP, generation=3).asks(TP, 20, "a#4").poll(TP, 20, 30)
     one.commit(TP, 30)
@@ -185,7 +198,7 @@ def test_a_wrong_clock_changes_nothing_of_where_ownerships_begin():
 
 
 def member(name, cluster, topic, at=1000.0):
-    told = Telling(name, at=at)
+    told = MemberJournal(name, at=at)
     told.assigned(TP, topics={"orders": topic}, cluster=cluster)
     return told.poll(TP, 0, 5).commit(TP, 5)
 

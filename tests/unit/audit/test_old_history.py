@@ -5,8 +5,8 @@ import math
 import pytest
 
 from safeconsumer.audit.control import Control, Span
-from tests.harness.audit.bad import TP
-from tests.harness.audit.telling import Telling, verdict_on
+from tests.harness.audit.fleets import TP
+from tests.harness.audit.journals import MemberJournal, verdict_on
 
 EVE = {"group": "g", "holder": "operator:eve", "scope": "orders"}
 HELD = Span(**EVE, start=1500, end=math.inf)
@@ -14,7 +14,7 @@ ENDS = "the history ends at 1970-01-01 00:26:40Z, take it after the journals"
 
 
 def member():
-    told = Telling("a", at=1000.0)
+    told = MemberJournal("a", at=1000.0)
     return told.assigned(TP).poll(TP, 0, 5).commit(TP, 5)
 
 
@@ -40,7 +40,7 @@ def test_a_lift_after_the_end_of_the_history_convicts_nobody():
 
 
 def test_a_handler_that_began_after_the_end_of_the_history_is_not_judged():
-    told = Telling("a", at=1000.0).then("working", order="key").assigned(TP)
+    told = MemberJournal("a", at=1000.0).then("working", order="key").assigned(TP)
     told.poll(TP, 0, 1).until(1700.0).begin(TP, 0).end(TP, 0).commit(TP, 1)
     assert judged(told).unjudged == dict.fromkeys(("G2", "W10"), ENDS)
 
@@ -70,7 +70,7 @@ def test_a_history_is_judged_by_up_to_its_end(until, skew, *, is_judged):
 
 @pytest.mark.contract("S5")
 def test_an_owner_that_may_have_begun_before_the_topics_are_complete_is_not_judged():
-    told = Telling(at=1000.0).assigned(TP).poll(TP, 0, 1)
+    told = MemberJournal(at=1000.0).assigned(TP).poll(TP, 0, 1)
     cases = (1000.1, 0.0, True), (999.5, 0.5, True), (999.5, 1.0, False)
     for since, skew, is_covered in cases:
         result = verdict_on(told, control=Control(since=since), clock_skew=skew)
@@ -81,8 +81,8 @@ def test_an_owner_that_may_have_begun_before_the_topics_are_complete_is_not_judg
     "control", [Control(since=1500.0), Control(until=1500.0)], ids=["since", "until"]
 )
 def test_a_history_is_to_cover_the_ownerships_of_all_members(control):
-    first = Telling("a").assigned(TP).poll(TP, 0, 1).commit(TP, 1).revoked(TP)
-    second = Telling("b", at=2000).assigned(TP, generation=2)
+    first = MemberJournal("a").assigned(TP).poll(TP, 0, 1).commit(TP, 1).revoked(TP)
+    second = MemberJournal("b", at=2000).assigned(TP, generation=2)
     second.asks(TP, 1, "a#3").poll(TP, 1, 2)
     result = verdict_on(first, second, control=control)
     assert (result.findings, {*result.unjudged}) == ((), {"G2"})

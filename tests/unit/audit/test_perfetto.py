@@ -8,8 +8,8 @@ import pytest
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.perfetto import Collector
 from safeconsumer.audit.results import Settings
-from tests.harness.audit import bad
-from tests.harness.audit.telling import Operator, Telling, check, control_in
+from tests.harness.audit.fleets import BAD, FLEETS
+from tests.harness.audit.journals import MemberJournal, Operator, check, control_in
 from tests.harness.listing import short
 
 TP = "orders:0"
@@ -33,14 +33,14 @@ def spans(lane):
 
 @pytest.mark.parametrize("scope", [TP, "orders", "re:ord.*", "@all"], ids=short)
 def test_a_hold_has_the_scope_that_was_paused(scope):
-    told = Telling(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
+    told = MemberJournal(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
     lane = only_lane(told)
     assert [one.name for one in lane.held] == [f"{scope} by app"]
     assert spans(lane) == [(0.3, 0.5)]
 
 
 def test_what_an_operator_holds_is_a_hold_of_the_group():
-    member = Telling("a", at=0).assigned(TP)
+    member = MemberJournal("a", at=0).assigned(TP)
     member.then("hold", scope="orders", owner="operator:eve").pause("returns")
     operator = Operator().held(0.1, 0.3, owner="eve")
     lane = only_lane(operator, member)
@@ -49,14 +49,14 @@ def test_what_an_operator_holds_is_a_hold_of_the_group():
 
 def test_records_of_a_held_partition_are_wrong():
     """Those that the checker found, no more and no less."""
-    lane = only_lane(*bad.FLEETS["a1"]())
+    lane = only_lane(*FLEETS["a1"]())
     assert sum(run.came.count for run in lane.runs) == 7
     assert sum(run.came.count for run in lane.runs if run.is_wrong) == 2
-    good = only_lane(*bad.FLEETS["held_and_let_go"]())
+    good = only_lane(*FLEETS["held_and_let_go"]())
     assert not any(run.is_wrong for run in good.runs)
 
 
-@pytest.mark.parametrize("make", bad.BAD, ids=short)
+@pytest.mark.parametrize("make", BAD, ids=short)
 def test_every_broken_promise_is_told(make):
     fleet = make()
     assumed = Settings(control=control_in(fleet))
@@ -68,9 +68,9 @@ def test_every_broken_promise_is_told(make):
 
 
 def test_each_group_has_lanes_of_its_own():
-    one = Telling("a", group="billing").assigned(TP).poll(TP, 0, 5)
+    one = MemberJournal("a", group="billing").assigned(TP).poll(TP, 0, 5)
     one.pause("orders").poll(TP, 5, 7)
-    two = Telling("b", group="audit").assigned(TP).poll(TP, 0, 9)
+    two = MemberJournal("b", group="audit").assigned(TP).poll(TP, 0, 9)
     lanes = collected(one, two).lanes()
     audit, billing = Address("audit", "orders", 0), Address("billing", "orders", 0)
     assert {lane.case: len(lane.findings) for lane in lanes} == {audit: 0, billing: 1}
@@ -105,7 +105,7 @@ def rows_of(text):
 
 
 def test_a_trace_has_rows_of_owners_holds_records_and_findings():
-    told = Telling("a", at=0).assigned(TP).poll(TP, 0, 5).pause("orders")
+    told = MemberJournal("a", at=0).assigned(TP).poll(TP, 0, 5).pause("orders")
     told.poll(TP, 5, 7).resume("orders").revoked(TP)
     rows = rows_of(collected(told).trace())
     assert {group for group, _ in rows} == {"group g"}
@@ -124,7 +124,7 @@ def test_a_trace_has_rows_of_owners_holds_records_and_findings():
     assert [one for one, _, _ in rows["group g", "orders:0 findings"]] == ["A1"]
 
 
-@pytest.mark.parametrize("make", bad.BAD, ids=short)
+@pytest.mark.parametrize("make", BAD, ids=short)
 def test_no_slices_of_a_row_overlap(make):
     """A viewer drops those that do."""
     assert rows_of(collected(*make()).trace())
@@ -132,23 +132,23 @@ def test_no_slices_of_a_row_overlap(make):
 
 def test_a_lost_ownership_says_so():
     """It ends with the loss, and the hold that the member knew with it."""
-    frozen = Telling("a", at=0).assigned(TP).pause("orders")
+    frozen = MemberJournal("a", at=0).assigned(TP).pause("orders")
     frozen.at = 9.0
-    after = Telling("b", at=4).assigned(TP).poll(TP, 0, 5)
+    after = MemberJournal("b", at=4).assigned(TP).poll(TP, 0, 5)
     rows = rows_of(collected(frozen.then("lost", partitions=[TP]), after).trace())
     assert [one[0] for one in rows["group g", "orders:0 owner a"]] == ["a (lost it)"]
     assert [one[0] for one in rows["group g", "orders:0 owner b"]] == ["b"]
 
 
 def test_only_what_is_wanted_is_in_a_trace():
-    told = Telling(at=0).assigned(TP, "returns:0").poll(TP, 0, 5)
+    told = MemberJournal(at=0).assigned(TP, "returns:0").poll(TP, 0, 5)
     text = collected(told).trace(lambda case: case.topic == "returns")
     assert {row.split()[0] for _, row in rows_of(text)} == {"returns:0"}
     assert rows_of(Collector(Settings()).trace()) == {}
 
 
 def test_names_of_others_are_text():
-    told = Telling(EVIL, group=EVIL).assigned(TP).pause(TP, owner=EVIL)
+    told = MemberJournal(EVIL, group=EVIL).assigned(TP).pause(TP, owner=EVIL)
     text = collected(told.poll(TP, 0, 2)).trace()
     assert text.isascii()
     assert ("group " + EVIL, f"orders:0 owner {EVIL}") in rows_of(text)

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.perfetto import Collector
 from safeconsumer.audit.results import Settings
-from tests.harness.audit.telling import Operator, Telling, check, control_in, parsed
+from tests.harness.audit.journals import (
+    MemberJournal,
+    Operator,
+    check,
+    control_in,
+    parsed,
+)
 from tests.harness.chance import by_day
 
 TP, OTHER = "orders:0", "orders:1"
@@ -65,7 +71,7 @@ OPERATORS = st.lists(
 def told(member, plan):  # noqa: C901, PLR0912 - one kind of step each
     """Return a journal of a plan; generations go up, what ends is of what began."""
     placed = []
-    telling = Telling(member, at=1000)
+    telling = MemberJournal(member, at=1000)
     generation, departed_at = 0, telling.at
     for step in plan:
         telling.at = round(telling.at + step.wait / 10, 3)
@@ -190,7 +196,7 @@ def test_what_is_drawn_as_held_is_what_is_judged_as_held(first, second, operator
 def test_the_probes_find_holds_and_their_absence():
     """The test above would also pass if nothing were ever drawn and nothing ever found."""
     seen = set()
-    fleet = [Telling("a", at=1000).assigned(TP).pause("orders").resume("orders")]
+    fleet = [MemberJournal("a", at=1000).assigned(TP).pause("orders").resume("orders")]
     every_probe(
         lambda drawn, judged, _: seen.add((drawn, judged)),
         fleet,

@@ -8,7 +8,7 @@ import pytest
 
 from safeconsumer.journal.deliveries import Deliveries
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.journals import check, findings_of, read
 
 
 def told(folder, *calls, end=None):

@@ -13,7 +13,7 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.journal.recorder import Recorder
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import read
+from tests.harness.audit.journals import read
 
 
 def test_holds_from_elsewhere_are_written_down(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import read
+from tests.harness.audit.journals import read
 from tests.harness.processes import forked
 from tests.harness.waiting import LIMIT
 

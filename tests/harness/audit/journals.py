@@ -11,7 +11,7 @@ from safeconsumer.audit.stream import Joined, Part
 from safeconsumer.journal.format import NOTE
 
 
-class Telling:
+class MemberJournal:
     """What one process did; each step takes a tenth of a second."""
 
     def __init__(self, member="a", group="g", at=1000.0):
@@ -128,7 +128,7 @@ class Telling:
         return "\n".join([*self.lines, *last, ""])
 
 
-class Operator(Telling):
+class Operator(MemberJournal):
     """Holds the group g; its journal is empty, since operators keep none."""
 
     def __init__(self):

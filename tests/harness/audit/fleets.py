@@ -4,7 +4,7 @@ For each promise a fleet that keeps all others and breaks this one, and good fle
 They stand in ``fleets.txt``, one after the other: its name, what it does, and a line for
 each process. A bad one has the name of the check that rejects it in front; any other is
 a good one. What begins with ``drained`` is judged so. A step is a verb with its values,
-and of :class:`Telling` if it has no other meaning below; ``g2`` is the generation,
+and of :class:`MemberJournal` if it has no other meaning below; ``g2`` is the generation,
 ``@2000`` a moment, ``e`` any other entry.
 """
 
@@ -12,7 +12,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.harness.audit.telling import Operator, Telling
+from tests.harness.audit.journals import MemberJournal, Operator
 
 TP = "orders:0"
 _IS_OF_A_CHECK = re.compile(r"[agw]\d")
@@ -39,7 +39,9 @@ def _process(line):
     found = _PROCESS.fullmatch(line)
     assert found is not None, line
     name, at, steps = found.groups()
-    told = Operator() if name == "operator" else Telling(name, at=float(at or 1000))
+    told = (
+        Operator() if name == "operator" else MemberJournal(name, at=float(at or 1000))
+    )
     for step in filter(None, steps.split("; ")):
         verb, *values = step.split(" ")
         named = {
