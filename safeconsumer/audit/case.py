@@ -14,10 +14,11 @@ from typing import Any
 
 from attrs import Factory, define, field, frozen
 
-from safeconsumer.audit import facts
+from safeconsumer.audit import entries, facts
 from safeconsumer.audit.clocks import AT_ITS_WORD, Appended, BrokerTime, Measures
 from safeconsumer.audit.control import Control, Span
-from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Owned, Reset, Under
+from safeconsumer.audit.entries import Hold, Reset
+from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Owned, Under
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.group_bounds import Bounds, Lacking, Readings
 from safeconsumer.audit.moments import Moments
@@ -28,6 +29,11 @@ from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import tp_text
 
 _SINCE_BEGIN = Factory(lambda epoch: epoch.owned.at, takes_self=True)
+
+MARKS = (entries.Transactional, entries.Unseen, entries.Working, facts.OpenSeek)
+"""
+Facts that say something of all that their member did.
+"""
 
 Numbered = tuple[int, Span]
 """
@@ -170,7 +176,7 @@ class Part:
         self.delivered, self.begun = Moments(), Moments()
         self.appended = Appended()
         self.done = Spans()
-        self.marks: set[str] = set()
+        self.marks: set[type[Fact]] = set()
         self.last_at = -math.inf
         self._takers: Mapping[type, Callable[[Any], object]] = {
             facts.Began: self._began,
@@ -180,17 +186,17 @@ class Part:
             facts.End: self._ended,
             facts.Handles: self._handles,
             facts.Jumped: self._jumped,
-            facts.Kept: self._log_starts,
+            entries.LogStart: self._log_starts,
             facts.Left: self._left,
-            facts.Mark: lambda fact: self.marks.add(fact.what),
-            facts.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
+            entries.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
             Owned: self._owned,
             facts.Passed: self._passed,
-            facts.Reset: self.resets.append,
+            Reset: self.resets.append,
             facts.Skipped: lambda fact: self.epochs[-1].skipped.add(
                 fact.start, fact.end
             ),
             facts.Under: self.under.append,
+            **dict.fromkeys(MARKS, lambda fact: self.marks.add(type(fact))),
         }
 
     def epoch_at(self, entry: int) -> Epoch | None:
@@ -201,7 +207,7 @@ class Part:
     @property
     def is_working(self) -> bool:
         """Whether a worker's handlers get the records."""
-        return "working" in self.marks
+        return entries.Working in self.marks
 
     def take(self, fact: Fact) -> None:
         """Take a fact, in their order."""
@@ -247,7 +253,7 @@ class Part:
         self.jumps.append(fact)
         self.epochs[-1].deleted.add(fact.start, fact.end)
 
-    def _log_starts(self, fact: facts.Kept) -> None:
+    def _log_starts(self, fact: entries.LogStart) -> None:
         for jump in self.jumps:
             if jump.log is None:
                 jump.log = fact.first
@@ -291,9 +297,9 @@ class Acknowledged:
 
     def take(self, fact: Fact) -> None:
         """Take a run of records, or the first offset of the log."""
-        if isinstance(fact, facts.Kept):
+        if isinstance(fact, entries.Kept):
             self.kept = max(self.kept or 0, fact.first)
-        elif isinstance(fact, facts.Acked):
+        elif isinstance(fact, entries.Acked):
             self.told.add(fact.first, fact.last + 1)
 
     @property
@@ -315,15 +321,15 @@ class Reader:
     """
 
     def __init__(self) -> None:
-        self.read: dict[tuple[str, str], list[facts.Read]] = {}
+        self.read: dict[tuple[str, str], list[Hold]] = {}
         self.measures = Measures()
         self.end = 0
 
     def take(self, fact: Fact) -> None:
         """Take a fact about the group."""
-        if isinstance(fact, facts.Read):
-            self.read.setdefault((fact.scope, fact.owner), []).append(fact)
-        elif isinstance(fact, facts.Clock):
+        if isinstance(fact, Hold):
+            self.read.setdefault((fact.scope, fact.owner or ""), []).append(fact)
+        elif isinstance(fact, entries.Clock):
             self.measures.add(fact)
         elif isinstance(fact, facts.End):
             self.end = fact.n
@@ -480,7 +486,7 @@ class Case:
     @cached_property
     def most_of_producers(self) -> int:
         """The highest position of members for which a producer commits; -1 without one."""
-        several = (one for one in self.parts.values() if "unseen" in one.marks)
+        several = (one for one in self.parts.values() if entries.Unseen in one.marks)
         return max((own.end for one in several for own in one.epochs), default=-1)
 
     @property

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 
 from attrs import define, field, frozen
 
-from safeconsumer.audit.facts import Clock
+from safeconsumer.audit.entries import Clock
 
 # Seconds; a moment that is known this well is before or after another one.
 _WELL = 1.0

@@ -4,32 +4,29 @@ Defines the facts of a journal: flat rows that all rules, views and traces read.
 One pass over the journal of one process makes them (:mod:`safeconsumer.audit.process`);
 it knows positions, holds and handlers, and no other process. A fact is about a group, a
 partition and a member, which stand beside it. Each has ``n`` and ``at``, the number and
-the time of the entry that shows it. The table in ``design/audit.md`` says who reads them.
+the time of the entry that shows it. An entry that needs no other is a fact itself. The
+table in ``design/audit.md`` says who reads them.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import or_
+from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct
 
+from safeconsumer.audit import entries
+from safeconsumer.audit.entries import Entry
 from safeconsumer.audit.spans import Span
 
-
-class Fact(Struct, tag_field="fact", tag=str.lower, gc=False, kw_only=True):
-    """One row."""
-
-    n: int
-    at: float
-
-    @property
-    def kind(self) -> str:
-        """The name of its kind."""
-        return str(self.__struct_config__.tag)
+Fact: TypeAlias = Entry
 
 
-class Owned(Fact):
+class Derived(Entry, tag=str.lower):
+    """A fact that no single entry has."""
+
+
+class Owned(Derived):
     """
     An ownership begins.
 
@@ -44,14 +41,14 @@ class Owned(Fact):
     is_back: bool = False
 
 
-class Left(Fact):
+class Left(Derived):
     """An ownership ends."""
 
     generation: int | None = None
     is_lost: bool = False
 
 
-class Began(Fact):
+class Began(Derived):
     """
     An ownership has its first position.
 
@@ -76,7 +73,7 @@ class Began(Fact):
     kept: int = -1
 
 
-class Came(Fact):
+class Came(Derived):
     """
     Records came: of one poll, or of several that continue one another without a gap.
 
@@ -120,28 +117,21 @@ class Came(Fact):
         yield at, self.last + 1
 
 
-class Moved(Fact):
-    """The position moved over offsets without a record."""
-
-    start: int
-    next: int
-
-
-class Skipped(Fact):
+class Skipped(Derived):
     """A seek, or an operator, moved the position forward, over ``start`` to ``end``."""
 
     start: int
     end: int
 
 
-class Jumped(Fact):
+class Jumped(Derived):
     """
     The client set another position by its reset rule.
 
     Attributes:
         is_sought: whether a seek came since the last record.
         log: where the log began, by the broker's first answer to a fetch after that; it
-            is filled in by a later ``Kept`` of the member. None if there was none.
+            is filled in by a later ``LogStart`` of the member. None if there was none.
     """
 
     start: int
@@ -155,14 +145,7 @@ class Jumped(Fact):
         return self.log is not None and self.start < self.log
 
 
-class Reset(Fact):
-    """The ownership begins where an operator's hold moves the partition."""
-
-    offset: int
-    owner: str
-
-
-class Committed(Fact):
+class Committed(Derived):
     """
     A commit was acknowledged, or had no answer.
 
@@ -204,14 +187,14 @@ class Committed(Fact):
         return self.n if self.asked is None else self.asked
 
 
-class Open(Fact):
+class Open(Derived):
     """A commit was asked for beyond a record that is not complete."""
 
     offset: int
     first: int
 
 
-class Handles(Fact):
+class Handles(Derived):
     """
     A handler began.
 
@@ -232,14 +215,14 @@ class Handles(Fact):
     over: int | None = None
 
 
-class Done(Fact):
+class Done(Derived):
     """Records are complete: ``start`` to before ``end``."""
 
     start: int
     end: int
 
 
-class Passed(Fact):
+class Passed(Derived):
     """
     A worker gave records up because its program went past them.
 
@@ -252,7 +235,7 @@ class Passed(Fact):
     end: int
 
 
-class Under(Fact):
+class Under(Derived):
     """
     Something was done while holds stood.
 
@@ -275,7 +258,7 @@ class Under(Fact):
     again: Sequence[tuple[float, int]] = ()
 
 
-class Held(Fact):
+class Held(Derived):
     """
     A hold of the member itself, or one that it read, is over, or stood at the end.
 
@@ -294,55 +277,22 @@ class Held(Fact):
     how: str | None = None
 
 
-class Read(Fact):
-    """A member read a hold on the holds topic; ``written`` is the time of the broker."""
-
-    scope: str
-    owner: str
-    written: float | None = None
+class OpenSeek(Derived):
+    """Records came during a seek that never returned."""
 
 
-class Clock(Fact):
-    """By how many seconds, at least and at most, the broker's clock is ahead."""
-
-    least: float
-    most: float
-
-
-class Mark(Fact):
-    """
-    Something holds from here on.
-
-    Attributes:
-        what: ``working``, ``unseen`` or ``transactional``, as the journal's entries;
-            ``seeking`` if records came during a seek that never returned.
-    """
-
-    what: str
-
-
-class End(Fact):
+class End(Derived):
     """The journal ends; ``last_at`` is when a record last came, or began."""
 
     last_at: float | None = None
 
 
-class Acked(Fact):
-    """A producer, or the topic itself, has records: ``first`` to ``last``."""
-
-    first: int
-    last: int
-
-
-class Kept(Fact):
-    """The log of the topic begins with ``first``, by a member or by its reader."""
-
-    first: int
-
-
 KINDS: Sequence[type[Fact]] = (
-    *(Acked, Began, Came, Clock, Committed, Done, End, Handles, Held, Jumped, Kept),
-    *(Left, Mark, Moved, Open, Owned, Passed, Read, Reset, Skipped, Under),
+    *(Began, Came, Committed, Done, End, Handles, Held, Jumped, Left, Open, OpenSeek),
+    *(Owned, Passed, Skipped, Under),
+    *(entries.Acked, entries.Clock, entries.Hold, entries.Kept, entries.LogStart),
+    *(entries.Moved, entries.Reset, entries.Transactional, entries.Unseen),
+    entries.Working,
 )
 
 _decoder: "msgspec.json.Decoder[Fact]" = msgspec.json.Decoder(reduce(or_, KINDS))

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from safeconsumer.audit.clocks import BrokerTime
 from safeconsumer.audit.control import Control, Span
-from safeconsumer.audit.facts import Read
+from safeconsumer.audit.entries import Hold
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.moments import Moments
 
@@ -90,11 +90,11 @@ class Readings:
 
     def __init__(
         self,
-        members: Mapping[str, Mapping[Key, Sequence[Read]]],
+        members: Mapping[str, Mapping[Key, Sequence[Hold]]],
         clocks: Mapping[str, BrokerTime],
     ) -> None:
         self._clocks = clocks
-        self._by_key: dict[Key, list[tuple[float, str, Read]]] = {}
+        self._by_key: dict[Key, list[tuple[float, str, Hold]]] = {}
         for member, read in members.items():
             latest = clocks[member].latest
             for key, readings in read.items():

@@ -118,13 +118,13 @@ class Place:
         if came is not None:
             self._take(came)
 
-    def mark(self, what: str, n: int, at: float) -> None:
-        """Tell that something holds from here on."""
-        if what == "working":  # a worker's handlers get the records
+    def mark(self, entry: Fact) -> None:
+        """Tell that something holds from an entry on."""
+        if isinstance(entry, entries.Working):
             self._is_working = True
             self._keep_what_runs()
             self._handlers.works()
-        self._take(facts.Mark(n=n, at=at, what=what))
+        self._take(entry)
 
     def end(self, n: int, at: float) -> None:
         """Tell what only the end of the journal shows."""
@@ -132,7 +132,7 @@ class Place:
         for asked in self._asked.values():
             self._take(asked.fact)
         if any(one.is_racing for one in self._seeking.values()):
-            self.mark("seeking", n, at)
+            self._take(facts.OpenSeek(n=n, at=at))
         for fact in (*self._under.facts(), *self._handlers.facts(n, at)):
             self._take(fact)
         self._keep_what_runs()
@@ -298,14 +298,13 @@ class Place:
 
     def log_starts(self, entry: entries.LogStart) -> None:
         """Tell where the log begins, as a broker answered after a jump."""
-        self._take(facts.Kept(n=entry.n, at=entry.at, first=entry.first))
+        self._take(entry)
 
     def reset(self, entry: entries.Reset) -> None:
         """Follow an ownership that begins where an operator moves the partition."""
         if self._is_owned:
-            n, at, offset = entry.n, entry.at, entry.offset
-            self._take(facts.Reset(n=n, at=at, offset=offset, owner=entry.owner))
-            self._go_to(offset, n, at, "reset")
+            self._take(entry)
+            self._go_to(entry.offset, entry.n, entry.at, "reset")
 
     def moved(self, entry: entries.Moved) -> None:
         """Follow a position that moves over offsets without a record."""
@@ -313,9 +312,7 @@ class Place:
             self._flush()
             if self.position is None:
                 self._stand_at(entry.start, entry.n, entry.at, "records")
-            self._take(
-                facts.Moved(n=entry.n, at=entry.at, start=entry.start, next=entry.next)
-            )
+            self._take(entry)
             self._go_on(entry.next)
 
     def _go_on(self, end: int) -> None:

@@ -55,7 +55,7 @@ class Process:
         self._places: dict[TopicPartition, Place] = {}
         self._named: dict[str, Place] = {}
         self._holds = Holds(self._was_placed, self._was_held)
-        self._marks: dict[str, tuple[int, float]] = {}
+        self._marks: dict[type[Entry], Entry] = {}
         self._last: Entry | Other | None = None
         self._takers = self._by_event()
 
@@ -65,7 +65,7 @@ class Process:
             entries.Assigned: self._owned,
             entries.Begins: self._one(Place.begins),
             entries.Call: self._called,
-            entries.Clock: self._clock,
+            entries.Clock: self._of_group,
             entries.Committed: self._answered,
             entries.Completed: self._one(Place.completed),
             Deliver: self._one(Place.deliver),
@@ -82,7 +82,7 @@ class Process:
             entries.Return: self._returned,
             entries.Revoked: self._departed,
             entries.Running: self._holds.runs,
-            entries.Transactional: self._transactional,
+            entries.Transactional: self._one(Place.mark),
             entries.Unseen: self._mark,
             entries.Working: self._mark,
         }
@@ -136,8 +136,8 @@ class Process:
             take = self._takes(Address(self.group, *tp))
             known = Place(tp, self._holds, take, is_each=self._is_each)
             self._named[name] = self._places[tp] = known
-            for what, (n, at) in self._marks.items():
-                known.mark(what, n, at)
+            for mark in self._marks.values():
+                known.mark(mark)
         return known
 
     def _one(self, follow: Callable[[Place, Any], None]) -> Callable[[Any], None]:
@@ -147,12 +147,7 @@ class Process:
         return take
 
     def _wrote(self, entry: entries.Acked | entries.Kept) -> None:
-        take = self._takes(Address(None, *tp_of(entry.tp)))
-        n, at, first = entry.n, entry.at, entry.first
-        if isinstance(entry, entries.Kept):
-            take(facts.Kept(n=n, at=at, first=first))
-        else:
-            take(facts.Acked(n=n, at=at, first=first, last=entry.last))
+        self._takes(Address(None, *tp_of(entry.tp)))(entry)
 
     # ------------------------------------------------------------ of several
 
@@ -172,16 +167,9 @@ class Process:
             self._place(name).answered(found, entry.n)
 
     def _mark(self, entry: entries.Unseen | entries.Working) -> None:
-        self._marks[entry.event] = entry.n, entry.at
+        self._marks[type(entry)] = entry
         for place in self._places.values():
-            place.mark(entry.event, entry.n, entry.at)
-
-    def _transactional(self, entry: entries.Transactional) -> None:
-        self._place(entry.tp).mark(entry.event, entry.n, entry.at)
-
-    def _clock(self, entry: entries.Clock) -> None:
-        bounds = {"least": entry.least, "most": entry.most}
-        self._of_group(facts.Clock(n=entry.n, at=entry.at, **bounds))
+            place.mark(entry)
 
     # ------------------------------------------------------------ calls
 
@@ -214,17 +202,8 @@ class Process:
     # ------------------------------------------------------------ holds
 
     def _read(self, entry: entries.Hold) -> None:
-        owner = entry.owner or ""
-        if ":" in owner:  # of the group or of operators
-            self._of_group(
-                facts.Read(
-                    n=entry.n,
-                    at=entry.at,
-                    scope=entry.scope,
-                    owner=owner,
-                    written=entry.written,
-                )
-            )
+        if ":" in (entry.owner or ""):  # of the group or of operators
+            self._of_group(entry)
         self._holds.reported(entry)
 
     def _lifted(self, entry: entries.Lift) -> None:
@@ -233,7 +212,7 @@ class Process:
             place.lifted(entry)
 
     def _was_placed(self, one: Placed) -> None:
-        if "working" in self._marks:
+        if entries.Working in self._marks:
             for place in self._covered(one.scope):
                 place.placed(one)
 

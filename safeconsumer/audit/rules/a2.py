@@ -15,6 +15,7 @@ from itertools import pairwise
 from attrs import frozen
 
 from safeconsumer.audit.case import Acknowledged, Case, Epoch
+from safeconsumer.audit.entries import Transactional
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.a4 import jumped
 from safeconsumer.audit.rules.rule import Rule, Unjudged
@@ -180,7 +181,8 @@ def _why_open(case: Case) -> str:
 
 def _hole(case: Case) -> str:
     is_plain = case.address.topic in case.settings.uncompacted
-    if not is_plain or any("transactional" in one.marks for one in case.parts.values()):
+    several = (one.marks for one in case.parts.values())
+    if not is_plain or any(Transactional in marks for marks in several):
         return ""
     first = unrecorded(case).first
     if first is None:

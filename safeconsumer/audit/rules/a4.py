@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from safeconsumer.audit.case import Case, Part
 from safeconsumer.audit.control import Control
-from safeconsumer.audit.facts import Came, Reset
+from safeconsumer.audit.entries import Reset
+from safeconsumer.audit.facts import Came
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
