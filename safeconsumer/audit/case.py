@@ -18,9 +18,16 @@ from safeconsumer.audit import entries, facts
 from safeconsumer.audit.clocks import AT_ITS_WORD, Appended, BrokerTime, Measures
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.entries import Hold, Reset
-from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Owned, Under
+from safeconsumer.audit.facts import (
+    AutoReset,
+    Committed,
+    Fact,
+    Owned,
+    Positioned,
+    UnderHold,
+)
 from safeconsumer.audit.findings import Address
-from safeconsumer.audit.group_bounds import Bounds, Lacking, Readings
+from safeconsumer.audit.group_holds import Bounds, Lacking, Readings
 from safeconsumer.audit.moments import Moments
 from safeconsumer.audit.reading import TopicPartition, covering, place_of
 from safeconsumer.audit.results import Settings
@@ -69,7 +76,7 @@ class Epoch:
     over: float = _SINCE_BEGIN
     owned_since: float = _SINCE_BEGIN
     was_lost: bool = False
-    began: Began | None = None
+    began: Positioned | None = None
     runs: Spans = field(factory=Spans)
     first: tuple[float, int] | None = None
     delivered_at: float = _SINCE_BEGIN
@@ -170,8 +177,8 @@ class Part:
         self.commits = Commits()
         self.unplaced: list[Committed] = []
         self.late: list[Committed] = []
-        self.under: list[Under] = []
-        self.jumps: list[Jumped] = []
+        self.under: list[UnderHold] = []
+        self.jumps: list[AutoReset] = []
         self.resets: list[Reset] = []
         self.delivered, self.begun = Moments(), Moments()
         self.appended = Appended()
@@ -179,23 +186,23 @@ class Part:
         self.marks: set[type[Fact]] = set()
         self.last_at = -math.inf
         self._takers: Mapping[type, Callable[[Any], object]] = {
-            facts.Began: self._began,
-            facts.Came: self._came,
+            facts.Positioned: self._began,
+            facts.Delivered: self._came,
             facts.Committed: self._committed,
             facts.Done: lambda fact: self.done.add(fact.start, fact.end),
-            facts.End: self._ended,
-            facts.Handles: self._handles,
-            facts.Jumped: self._jumped,
+            facts.JournalEnd: self._ended,
+            facts.HandlerBegan: self._handles,
+            facts.AutoReset: self._jumped,
             entries.LogStart: self._log_starts,
-            facts.Left: self._left,
+            facts.Released: self._left,
             entries.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
             Owned: self._owned,
-            facts.Passed: self._passed,
+            facts.GivenUp: self._passed,
             Reset: self.resets.append,
             facts.Skipped: lambda fact: self.epochs[-1].skipped.add(
                 fact.start, fact.end
             ),
-            facts.Under: self.under.append,
+            facts.UnderHold: self.under.append,
             **dict.fromkeys(MARKS, lambda fact: self.marks.add(type(fact))),
         }
 
@@ -221,13 +228,13 @@ class Part:
             new.owned_since = self.epochs[-1].owned_since
         self.epochs.append(new)
 
-    def _left(self, fact: facts.Left) -> None:
+    def _left(self, fact: facts.Released) -> None:
         self.epochs[-1].over, self.epochs[-1].was_lost = fact.at, fact.is_lost
 
-    def _began(self, fact: Began) -> None:
+    def _began(self, fact: Positioned) -> None:
         self.epochs[-1].began = fact
 
-    def _came(self, fact: facts.Came) -> None:
+    def _came(self, fact: facts.Delivered) -> None:
         if not fact.is_owned:
             self.epochs.append(Epoch(member=self.member, owned=Owned(n=0, at=fact.at)))
         epoch = self.epochs[-1]
@@ -245,11 +252,11 @@ class Part:
         if fact.written is not None:
             self.appended.add(fact.at, fact.written)
 
-    def _handles(self, fact: facts.Handles) -> None:
+    def _handles(self, fact: facts.HandlerBegan) -> None:
         if self._keeps_moments:
             self.begun.add(fact.at, fact.offset)
 
-    def _jumped(self, fact: Jumped) -> None:
+    def _jumped(self, fact: AutoReset) -> None:
         self.jumps.append(fact)
         self.epochs[-1].deleted.add(fact.start, fact.end)
 
@@ -272,10 +279,10 @@ class Part:
         if fact.is_first and not fact.is_before:
             self.epochs[-1].sure = max(self.epochs[-1].sure, fact.offset)
 
-    def _passed(self, fact: facts.Passed) -> None:
+    def _passed(self, fact: facts.GivenUp) -> None:
         self.epochs[fact.own].passed.add(fact.start, fact.end)
 
-    def _ended(self, fact: facts.End) -> None:
+    def _ended(self, fact: facts.JournalEnd) -> None:
         self.last_at = -math.inf if fact.last_at is None else fact.last_at
         if self.epochs and self.epochs[-1].over == self.epochs[-1].owned.at:
             self.epochs[-1].over = fact.at
@@ -331,7 +338,7 @@ class Reader:
             self.read.setdefault((fact.scope, fact.owner or ""), []).append(fact)
         elif isinstance(fact, entries.Clock):
             self.measures.add(fact)
-        elif isinstance(fact, facts.End):
+        elif isinstance(fact, facts.JournalEnd):
             self.end = fact.n
 
 

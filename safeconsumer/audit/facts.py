@@ -8,6 +8,7 @@ the time of the entry that shows it. An entry that needs no other is a fact itse
 table in ``design/audit.md`` says who reads them.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import or_
@@ -22,7 +23,11 @@ from safeconsumer.audit.spans import Span
 Fact: TypeAlias = Entry
 
 
-class Derived(Entry, tag=str.lower):
+def _event_of(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Derived(Entry, tag=_event_of):
     """A fact that no single entry has."""
 
 
@@ -41,14 +46,14 @@ class Owned(Derived):
     is_back: bool = False
 
 
-class Left(Derived):
+class Released(Derived):
     """An ownership ends."""
 
     generation: int | None = None
     is_lost: bool = False
 
 
-class Began(Derived):
+class Positioned(Derived):
     """
     An ownership has its first position.
 
@@ -73,7 +78,7 @@ class Began(Derived):
     kept: int = -1
 
 
-class Came(Derived):
+class Delivered(Derived):
     """
     Records came: of one poll, or of several that continue one another without a gap.
 
@@ -124,7 +129,7 @@ class Skipped(Derived):
     end: int
 
 
-class Jumped(Derived):
+class AutoReset(Derived):
     """
     The client set another position by its reset rule.
 
@@ -187,14 +192,14 @@ class Committed(Derived):
         return self.n if self.asked is None else self.asked
 
 
-class Open(Derived):
+class EarlyCommit(Derived):
     """A commit was asked for beyond a record that is not complete."""
 
     offset: int
     first: int
 
 
-class Handles(Derived):
+class HandlerBegan(Derived):
     """
     A handler began.
 
@@ -222,7 +227,7 @@ class Done(Derived):
     end: int
 
 
-class Passed(Derived):
+class GivenUp(Derived):
     """
     A worker gave records up because its program went past them.
 
@@ -235,7 +240,7 @@ class Passed(Derived):
     end: int
 
 
-class Under(Derived):
+class UnderHold(Derived):
     """
     Something was done while holds stood.
 
@@ -258,7 +263,7 @@ class Under(Derived):
     again: Sequence[tuple[float, int]] = ()
 
 
-class Held(Derived):
+class OwnHold(Derived):
     """
     A hold of the member itself, or one that it read, is over, or stood at the end.
 
@@ -281,15 +286,15 @@ class OpenSeek(Derived):
     """Records came during a seek that never returned."""
 
 
-class End(Derived):
+class JournalEnd(Derived):
     """The journal ends; ``last_at`` is when a record last came, or began."""
 
     last_at: float | None = None
 
 
 KINDS: Sequence[type[Fact]] = (
-    *(Began, Came, Committed, Done, End, Handles, Held, Jumped, Left, Open, OpenSeek),
-    *(Owned, Passed, Skipped, Under),
+    *(AutoReset, Committed, Delivered, Done, EarlyCommit, GivenUp, HandlerBegan),
+    *(JournalEnd, OpenSeek, Owned, OwnHold, Positioned, Released, Skipped, UnderHold),
     *(entries.Acked, entries.Clock, entries.Hold, entries.Kept, entries.LogStart),
     *(entries.Moved, entries.Reset, entries.Transactional, entries.Unseen),
     entries.Working,

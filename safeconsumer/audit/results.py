@@ -8,7 +8,7 @@ from attrs import field, frozen
 from safeconsumer.audit.clocks import BrokerTime
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.findings import Address, Basis, Finding
-from safeconsumer.audit.group_bounds import Bounds
+from safeconsumer.audit.group_holds import Bounds
 
 CHECKS = (
     *("A1", "A2", "A3", "A4", "A5", "A6", "G2"),

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from safeconsumer.audit.case import Case, Part
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.entries import Reset
-from safeconsumer.audit.facts import Came
+from safeconsumer.audit.facts import Delivered
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
@@ -23,7 +23,7 @@ from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
 _OF_RESETS = ("A2", "A4", "A5", "A6")
 
 
-def _came(fact: Came) -> Iterator[Broken]:
+def _came(fact: Delivered) -> Iterator[Broken]:
     if not fact.is_peek and fact.stood is not None and fact.start < fact.stood:
         yield fact.start, f"went back to {fact.start}; {fact.stood} was next"
 
@@ -85,4 +85,4 @@ def _has_all(control: Control, case: Case, at: float) -> bool:
     return is_known and not control.may_lack(at, skew)
 
 
-RULE = Rule(check="A4", basis=Basis.COMMITS, of={Came: _came}, across=_across)
+RULE = Rule(check="A4", basis=Basis.COMMITS, of={Delivered: _came}, across=_across)

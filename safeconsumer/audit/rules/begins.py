@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from attrs import evolve
 
 from safeconsumer.audit.case import Case, Epoch, Part
-from safeconsumer.audit.facts import Began, Committed
+from safeconsumer.audit.facts import Committed, Positioned
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.rule import Unjudged
 from safeconsumer.journal.format import NOTE
@@ -46,7 +46,7 @@ def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _at_begin(
-    case: Case, part: Part, epoch: Epoch, began: Began, before: Epoch | None
+    case: Case, part: Part, epoch: Epoch, began: Positioned, before: Epoch | None
 ) -> Iterator[Finding | Unjudged]:
     if began.answered is None:
         if not epoch.was_sought:
@@ -95,7 +95,7 @@ def _compared(epoch: Epoch, low: int, high: int) -> Iterator[Finding]:
 
 
 def _of_other_journals(
-    case: Case, epoch: Epoch, began: Began
+    case: Case, epoch: Epoch, began: Positioned
 ) -> Iterator[Finding | Unjudged]:
     found = _NOTE.fullmatch(began.by)
     offset = began.answered or 0
@@ -138,7 +138,7 @@ def _of_its_maker(
         yield _finding(check, epoch, at, said, Basis.COMMITS)
 
 
-def _moved(case: Case, epoch: Epoch, began: Began) -> str:
+def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
     # Why it is not known whose commit without a name it was; "" if it may be of a
     # program with metadata of its own, or of a producer's transaction. A commit without
     # any metadata is no consumer's with a journal, whatever offset it has.

@@ -10,14 +10,14 @@ because its program went beyond it is for those who get it after that.
 from collections.abc import Iterable, Iterator
 
 from safeconsumer.audit.case import Case, Epoch
-from safeconsumer.audit.facts import Handles
+from safeconsumer.audit.facts import HandlerBegan
 from safeconsumer.audit.findings import Finding
 from safeconsumer.audit.rules.a2 import deleted, of_offsets, skipped
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
 from safeconsumer.audit.spans import Span, merged, uncovered
 
 
-def _began(fact: Handles) -> Iterator[Broken]:
+def _began(fact: HandlerBegan) -> Iterator[Broken]:
     for offset in fact.unknown:
         yield offset, f"began {offset}, which is complete or was not delivered"
 
@@ -48,4 +48,4 @@ def _came_to_stay(epoch: Epoch, passed: Iterable[Epoch]) -> Iterable[Span]:
     return uncovered(merged(epoch.came), merged(since)) if since else epoch.came
 
 
-RULE = Rule(check="W5", of={Handles: _began}, across=_across)
+RULE = Rule(check="W5", of={HandlerBegan: _began}, across=_across)

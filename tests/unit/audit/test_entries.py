@@ -3,7 +3,7 @@
 import pytest
 
 from safeconsumer.audit.entries import EVENTS, Assigned, Other
-from safeconsumer.audit.facts import Came
+from safeconsumer.audit.facts import Delivered
 from safeconsumer.audit.stream import sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal import format as journal_format
@@ -115,8 +115,10 @@ def test_an_entry_that_no_consumer_can_write_is_refused(text, message):
 def test_gaps_between_the_offsets_of_a_run_are_read():
     (found,) = entries_of(HEAD + DELIVER)
     fields = {name: getattr(found, name) for name in found.__struct_fields__}
-    came = {name: fields[name] for name in Came.__struct_fields__ if name in fields}
-    assert [*Came(**came, until=found.at).spans] == [(0, 2), (3, 5), (6, 9)]
+    came = {
+        name: fields[name] for name in Delivered.__struct_fields__ if name in fields
+    }
+    assert [*Delivered(**came, until=found.at).spans] == [(0, 2), (3, 5), (6, 9)]
 
 
 def test_what_stands_before_a_broken_line_is_read():

@@ -118,7 +118,7 @@ def test_a_broken_journal_has_the_facts_of_the_entries_before():
     troubles = []
     rows = [*rows_about(parsed("by hand", text), troubles.append)]
     assert [one for one in troubles if "lines are missing" in one] == troubles != []
-    assert {"owned", "came", "committed"} <= {kind for *_, kind, _ in rows}
+    assert {"owned", "delivered", "committed"} <= {kind for *_, kind, _ in rows}
 
 
 def test_a_group_that_read_nothing_of_a_partition_lost_it():

@@ -18,7 +18,7 @@ from safeconsumer.audit.entries import (
     Handle,
     Handled,
 )
-from safeconsumer.audit.facts import Came, Done, Fact, Handles, Open
+from safeconsumer.audit.facts import Delivered, Done, EarlyCommit, Fact, HandlerBegan
 from safeconsumer.audit.spans import Spans, merged
 
 _SPANS = 1024
@@ -40,7 +40,7 @@ class _Step:
     is_dropped: bool = False
 
 
-class Handlers:
+class WorkerRecords:
     """
     Follows the handlers of one partition.
 
@@ -103,7 +103,7 @@ class Handlers:
         }
         return {one for one in self._left if one < end}
 
-    def delivered(self, run: Came) -> None:
+    def delivered(self, run: Delivered) -> None:
         """Expect the records of a run to be handled."""
         if self._next is not None and run.start < self._next:
             self._goes_back(run.start)
@@ -127,7 +127,7 @@ class Handlers:
     def began(self, entry: Handle) -> None:
         """Tell a start, and what is out of order with it."""
         offsets, lane, epoch = offsets_of(entry), entry.lane, entry.epoch
-        fact = Handles(n=entry.n, at=entry.at, offset=offsets[0], last=offsets[-1])
+        fact = HandlerBegan(n=entry.n, at=entry.at, offset=offsets[0], last=offsets[-1])
         if lane is not None:
             steps = self._running.values()
             fact.busy = [one.offsets[0] for one in steps if one.lane == lane]
@@ -202,7 +202,7 @@ class Handlers:
 
     def committing(
         self, entry: Call, offset: int, position: int | None
-    ) -> Iterator[Open]:
+    ) -> Iterator[EarlyCommit]:
         """
         Yield a commit beyond a record that is not complete, when it is asked for.
 
@@ -213,7 +213,7 @@ class Handlers:
             open_ = self._open | self._left
         first = min((one for one in open_ if one < offset), default=None)
         if first is not None:
-            yield Open(n=entry.n, at=entry.at, offset=offset, first=first)
+            yield EarlyCommit(n=entry.n, at=entry.at, offset=offset, first=first)
         # Nothing can overtake what began before all records that are open.
         low = min(self._open, default=offset)
         if low > self._low:

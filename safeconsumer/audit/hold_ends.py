@@ -100,7 +100,7 @@ class Departure:
 
 
 @define
-class _Partition:
+class _PauseEnds:
     """
     What a pause of one partition depends on, by the numbers of entries.
 
@@ -119,11 +119,11 @@ class _Partition:
     perhaps: int = -1
 
 
-class Causes:
+class HoldEnds:
     """Follows what may end the holds of one member."""
 
     def __init__(self) -> None:
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[TopicPartition, _PauseEnds] = {}
         self._joins = 0
         self._ending: set[object] = set()  # calls under way that end what is away
         self._freed, self._freed_at = -1, -1.0  # the last of them that returned
@@ -136,13 +136,13 @@ class Causes:
     def gained(self, entry: Assigned) -> None:
         """Note that ownerships begin."""
         for tp in map(tp_of, entry.partitions):
-            one = self._partitions.setdefault(tp, _Partition())
+            one = self._partitions.setdefault(tp, _PauseEnds())
             if not one.is_owned:
                 self._come_back(one, entry)
             one.is_owned, one.generation = True, entry.generation
         self._joins += 1
 
-    def _come_back(self, one: _Partition, entry: Assigned) -> None:
+    def _come_back(self, one: _PauseEnds, entry: Assigned) -> None:
         left = -1 if one.departure is None else one.departure.number
         back = Answer.NO
         if one.departure is not None:
@@ -160,7 +160,7 @@ class Causes:
         """Note that ownerships end."""
         is_lost = isinstance(entry, Lost)
         for tp in map(tp_of, entry.partitions):
-            one = self._partitions.setdefault(tp, _Partition())
+            one = self._partitions.setdefault(tp, _PauseEnds())
             one.departure = Departure(
                 number=entry.n,
                 at=entry.at,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from safeconsumer.audit.case import Case
-from safeconsumer.audit.facts import Under
+from safeconsumer.audit.facts import UnderHold
 from safeconsumer.audit.findings import Finding
 from safeconsumer.audit.rules.rule import Unjudged
 
@@ -21,7 +21,7 @@ def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
                 yield found
 
 
-def _finding(member: str, fact: Under) -> Finding:
+def _finding(member: str, fact: UnderHold) -> Finding:
     said = f"{fact.what} while {fact.scope} was held by {fact.owner}"
     found = Finding.of_entry(fact.check, member, fact, fact.offset, said)
     for at, number in fact.again:

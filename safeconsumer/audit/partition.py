@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from attrs import define
 
 from safeconsumer.audit import entries, facts
-from safeconsumer.audit.causes import gives_back
-from safeconsumer.audit.facts import Came, Committed, Fact
-from safeconsumer.audit.handlers import Handlers
-from safeconsumer.audit.holding import Holds, Placed
+from safeconsumer.audit.facts import Committed, Delivered, Fact
+from safeconsumer.audit.hold_ends import gives_back
+from safeconsumer.audit.holding import Holds
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.spans import Spans, merged, uncovered
-from safeconsumer.audit.under import WhileHeld
+from safeconsumer.audit.while_held import WhileHeld
+from safeconsumer.audit.worker_records import WorkerRecords
 from safeconsumer.journal.format import tp_text
 
 Take = Callable[[Fact], object]
@@ -42,7 +42,7 @@ class _Seek:
     is_racing: bool = False
 
 
-class Place:
+class Partition:
     """
     Where one process stands on one partition.
 
@@ -56,6 +56,9 @@ class Place:
 
     Attributes:
         tp: the partition.
+        position: the offset that is read next; None if that is not known.
+        while_held: what the process did while the partition was held.
+        worker_records: what handlers did with the records.
     """
 
     def __init__(
@@ -66,14 +69,14 @@ class Place:
         self._holds = holds
         self._take = take
         self._is_each = is_each
-        self._under = WhileHeld(tp, holds)
-        self._handlers = Handlers(take, is_each=is_each)
+        self.while_held = WhileHeld(tp, holds)
+        self.worker_records = WorkerRecords(take, is_each=is_each)
         self._is_working = False
         self._last_at: float | None = None
         # The fact about deliveries that is not told yet, and the same if the next
         # delivery may continue it.
-        self._open: Came | None = None
-        self._run: Came | None = None
+        self._open: Delivered | None = None
+        self._run: Delivered | None = None
         self._came_last = 0  # the entry of the last delivery
         # The ownership: its entry, and its number; of the last one how it ended.
         self._own: int | None = None
@@ -123,7 +126,7 @@ class Place:
         if isinstance(entry, entries.Working):
             self._is_working = True
             self._keep_what_runs()
-            self._handlers.works()
+            self.worker_records.works()
         self._take(entry)
 
     def end(self, n: int, at: float) -> None:
@@ -133,13 +136,13 @@ class Place:
             self._take(asked.fact)
         if any(one.is_racing for one in self._seeking.values()):
             self._take(facts.OpenSeek(n=n, at=at))
-        for fact in (*self._under.facts(), *self._handlers.facts(n, at)):
+        for fact in (*self.while_held.facts(), *self.worker_records.facts(n, at)):
             self._take(fact)
         self._keep_what_runs()
         for own, spans in self._passed.items():
             for start, end in spans:
-                self._take(facts.Passed(n=n, at=at, own=own, start=start, end=end))
-        self._take(facts.End(n=n, at=at, last_at=self._last_at))
+                self._take(facts.GivenUp(n=n, at=at, own=own, start=start, end=end))
+        self._take(facts.JournalEnd(n=n, at=at, last_at=self._last_at))
 
     # ------------------------------------------------------------ ownership
 
@@ -149,7 +152,7 @@ class Place:
             return
         self._flush()
         is_back = self._is_given_back(entry.generation)
-        self._handlers.gained(is_given_back=is_back)
+        self.worker_records.gained(is_given_back=is_back)
         self._kept = -1 if self.position is None or not is_back else self.position
         floor, aim = (self._floor, self._aim) if is_back else (-1, -1.0)
         self._begin(entry.n)
@@ -187,7 +190,7 @@ class Place:
         self._departed_in = None if is_lost else entry.generation
         self._is_owned, self._was_lost = False, is_lost
         self._take(
-            facts.Left(
+            facts.Released(
                 n=entry.n, at=entry.at, generation=entry.generation, is_lost=is_lost
             )
         )
@@ -214,7 +217,7 @@ class Place:
         if how not in {"seek", "reset"}:  # the log may end before what was committed
             self._floor = min(self._floor, position)
         self._take(
-            facts.Began(
+            facts.Positioned(
                 n=n,
                 at=at,
                 offset=position,
@@ -265,7 +268,7 @@ class Place:
         self._is_sought = True
         self._seeks += 1
         self._floor = -1
-        self._handlers.sought(offset)
+        self.worker_records.sought(offset)
         self._aim = math.inf if offset is None else offset
         self._leave(self._left_at if self.position is None else self.position)
         if offset is not None:
@@ -286,7 +289,7 @@ class Place:
         if before is not None and offset != before:
             has_come = self._reached >= 0 and self._end == before
             is_sought = self._is_sought and not has_come
-            jump = facts.Jumped(
+            jump = facts.AutoReset(
                 n=entry.n, at=entry.at, start=before, end=offset, is_sought=is_sought
             )
             self._take(jump)
@@ -347,7 +350,7 @@ class Place:
             self._generation, self._has_begun = None, True
         after = entry.after
         called = entry.n if after is None else max(after, self._came_last) + 1
-        self._under.delivered(entry, called)
+        self.while_held.delivered(entry, called)
         since = entry.n - 1 if after is None else after
         is_racing = bool(self._seeking) or since < self._sought_at
         if entry.peek:  # it will come again, whatever is committed until then
@@ -371,11 +374,11 @@ class Place:
             self._run = came if self._goes_straight(came) else None
 
     @staticmethod
-    def _goes_straight(came: Came) -> bool:
+    def _goes_straight(came: Delivered) -> bool:
         return not came.gaps and came.last + 1 == came.next
 
-    def _came(self, entry: entries.Deliver) -> Came:
-        return Came(
+    def _came(self, entry: entries.Deliver) -> Delivered:
+        return Delivered(
             n=entry.n,
             at=entry.at,
             start=entry.start,
@@ -393,8 +396,8 @@ class Place:
             created=entry.created,
         )
 
-    def _work(self, came: Came) -> None:
-        self._handlers.delivered(came)
+    def _work(self, came: Delivered) -> None:
+        self.worker_records.delivered(came)
         passed = self._passed.get(self._count)
         if passed and came.start < passed.ends[-1]:  # else all of it is behind
             self._passed[self._count] = merged(uncovered(passed, merged(came.spans)))
@@ -408,7 +411,7 @@ class Place:
         if self._is_working:  # it commits what is complete, wherever a seek stands now
             reached = self._reached_now if self._is_owned else -1
             known = None if self.position is None else max(self.position, self._peeked)
-            for beyond in self._handlers.committing(call, offset, known):
+            for beyond in self.worker_records.committing(call, offset, known):
                 self._take(beyond)
         is_before = stood is not None and stood < offset <= reached
         fact = Committed(
@@ -473,29 +476,13 @@ class Place:
         fact.departed_in = self._departed_in
         self._take(fact)
 
-    # ------------------------------------------------------------ holds and handlers
+    # ------------------------------------------------------------ handlers
 
-    def placed(self, hold: Placed) -> None:
-        """Note that a hold over the partition was placed."""
-        self._under.placed(hold, self._handlers.at_work())
-
-    def lifted(self, entry: entries.Lift) -> None:
-        """Follow the end of a hold that no call lifted."""
-        self._under.lifted(entry)
-
-    def handles(self, entry: entries.Handle) -> None:
+    def handler_began(self, entry: entries.Handle) -> None:
         """Follow the start of a handler."""
         self._last_at = entry.at
-        self._under.began(entry)
-        self._handlers.began(entry)
-
-    def handled(self, entry: entries.Handled) -> None:
-        """Follow the end of a handler."""
-        self._handlers.ended(entry)
-
-    def completed(self, entry: entries.Completed) -> None:
-        """Follow a record that is complete although its handler failed."""
-        self._handlers.completed(entry)
+        self.while_held.began(entry)
+        self.worker_records.began(entry)
 
     def dropped(self, entry: entries.Dropped) -> None:
         """
@@ -505,13 +492,13 @@ class Place:
         is the worker's to do.
         """
         end = min(max(self._aim, *self._targets, -1.0), entry.before)
-        gone = ((one, one + 1) for one in self._handlers.dropped(end))
+        gone = ((one, one + 1) for one in self.worker_records.dropped(end))
         if self._own is not None:
             own = self._passed.get(self._count, ())
             self._passed[self._count] = merged([*own, *gone])
 
     def _keep_what_runs(self) -> None:
         # What a handler has is not passed over, unless it comes to an end.
-        runs = merged((one, one + 1) for one in self._handlers.at_work())
+        runs = merged((one, one + 1) for one in self.worker_records.at_work())
         for own, spans in self._passed.items():
             self._passed[own] = merged(uncovered(spans, runs))
