@@ -61,10 +61,10 @@ def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjud
         said = f"{reset.owner} is said to have moved it here; no hold of theirs says so"
         yield Finding.of_entry("A4", part.member, reset, reset.offset, said)
         return
+    # The reason is the same for all that a hold moves, so that it is printed once.
     why = (
-        f"{part.member} says in entry {reset.n} that {reset.owner} moved it to "
-        f"{reset.offset}; only the control topics can confirm that (--control, or "
-        "--history FILE)"
+        f"members say that {reset.owner} moved it; only the control topics can confirm "
+        "that (--control, or --history FILE)"
     )
     yield from ((check, why) for check in _OF_RESETS)
 

@@ -409,6 +409,18 @@ def test_a_topic_is_all_its_partitions(tmp_path):
     assert done.exit_code == 2
 
 
+def test_a_reason_of_several_checks_and_partitions_is_printed_once(tmp_path):
+    """A reset without --control: four checks of three partitions have one cause."""
+    tps = [f"orders:{number}" for number in range(3)]
+    told = MemberJournal().assigned(*tps)
+    for tp in tps:
+        told.then("reset", tp=tp, offset=2, owner="operator:eve").poll(tp, 2, 5)
+    cause, verdict = run(written(tmp_path, [told])).stdout.splitlines()
+    assert cause.startswith("A2, A4, A5, A6  orders:0 of g and 2 more  could not be")
+    assert "judged: members say that operator:eve moved it; only the control" in cause
+    assert verdict == "could not tell: 1 journal, 3 partitions"
+
+
 def test_a_reason_of_many_partitions_is_said_once(tmp_path):
     """
     Behind the violations, which it must not hide; the report has every row.
