@@ -61,6 +61,7 @@ class Epoch:
         was_lost: whether it ended without the member's doing.
         began: where it stood first.
         runs: the ranges through which its position moved.
+        peeked: the ranges that a peek read, from its position then.
         first: when its first record came, and the offset; of a peek, too.
         delivered_at: when its first record came that was no peek, or when it began.
         came: the offsets of its records.
@@ -78,6 +79,7 @@ class Epoch:
     was_lost: bool = False
     began: Positioned | None = None
     runs: Spans = field(factory=Spans)
+    peeked: Spans = field(factory=Spans)
     first: tuple[float, int] | None = None
     delivered_at: float = _SINCE_BEGIN
     came: Spans = field(factory=Spans)
@@ -240,7 +242,10 @@ class Part:
         epoch = self.epochs[-1]
         if epoch.first is None:
             epoch.first = fact.at, fact.first
-        if not fact.is_peek:
+        if fact.is_peek:  # the position stays, and what was read may be committed
+            start = fact.start if fact.stood is None else min(fact.stood, fact.start)
+            epoch.peeked.add(start, fact.next)
+        else:
             if not epoch.runs:
                 epoch.delivered_at = fact.at
             epoch.runs.add(fact.start, fact.next)

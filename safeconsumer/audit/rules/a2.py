@@ -91,8 +91,8 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
 
 
 def positions(epochs: Iterable[Epoch]) -> Spans:
-    """Return what positions went over, records or not."""
-    return merged(span for one in epochs for span in one.runs)
+    """Return what positions went over, or peeks read, records or not."""
+    return merged(span for one in epochs for span in (*one.runs, *one.peeked))
 
 
 def deleted(epochs: Iterable[Epoch], kept: int | None) -> Spans:
@@ -106,7 +106,12 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
     found = [span for one in epochs for span in one.skipped]
     found += deleted(epochs, kept)
     # A seek before anything came skips what lies between all others and its target.
-    sought = {one.runs.starts[0] for one in epochs if one.was_sought and one.runs}
+    sought = {
+        start
+        for one in epochs
+        if one.was_sought
+        for start in (*one.runs.starts[:1], *one.peeked.starts[:1])
+    }
     end = 0
     for start, end_of_run in positions(epochs):
         if start in sought:
