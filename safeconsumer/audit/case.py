@@ -64,10 +64,10 @@ class Epoch:
         peeked: the ranges that a peek read, from its position then.
         first: when its first record came, and the offset; of a peek, too.
         delivered_at: when its first record came that was no peek, or when it began.
-        came: the offsets of its records.
+        records: the offsets of its records.
         skipped: the offsets that the application, or an operator, skipped.
         deleted: the offsets that the client's reset rule skipped.
-        passed: the offsets of records that a worker gave up.
+        given_up: the offsets of records that a worker gave up.
         sure: the highest offset that was committed before any seek; -1 if none was.
         has_committed: whether a commit of it was acknowledged.
     """
@@ -82,10 +82,10 @@ class Epoch:
     peeked: Spans = field(factory=Spans)
     first: tuple[float, int] | None = None
     delivered_at: float = _SINCE_BEGIN
-    came: Spans = field(factory=Spans)
+    records: Spans = field(factory=Spans)
     skipped: Spans = field(factory=Spans)
     deleted: Spans = field(factory=Spans)
-    passed: Spans = field(factory=Spans)
+    given_up: Spans = field(factory=Spans)
     sure: int = -1
     has_committed: bool = False
 
@@ -147,7 +147,7 @@ class Commits:
 
 class Part:
     """
-    What one member did with the partition.
+    The facts about one member and one partition.
 
     Args:
         member: names the member.
@@ -161,7 +161,7 @@ class Part:
         unplaced: its acknowledged commits at positions that are not known.
         late: its commits after the partition was revoked.
         under: what it did while holds stood.
-        jumps: positions that the client's reset rule set.
+        auto_resets: positions that the client's reset rule set.
         resets: ownerships that began where an operator moves the partition.
         delivered: when records came, with the first offsets.
         begun: when handlers began, with their offsets.
@@ -180,7 +180,7 @@ class Part:
         self.unplaced: list[Committed] = []
         self.late: list[Committed] = []
         self.under: list[UnderHold] = []
-        self.jumps: list[AutoReset] = []
+        self.auto_resets: list[AutoReset] = []
         self.resets: list[Reset] = []
         self.delivered, self.begun = Moments(), Moments()
         self.appended = Appended()
@@ -188,18 +188,18 @@ class Part:
         self.marks: set[type[Fact]] = set()
         self.last_at = -math.inf
         self._takers: Mapping[type, Callable[[Any], object]] = {
-            facts.Positioned: self._began,
-            facts.Delivered: self._came,
+            facts.Positioned: self._positioned,
+            facts.Delivered: self._delivered,
             facts.Committed: self._committed,
             facts.Done: lambda fact: self.done.add(fact.start, fact.end),
             facts.JournalEnd: self._ended,
-            facts.HandlerBegan: self._handles,
-            facts.AutoReset: self._jumped,
+            facts.HandlerBegan: self._handler_began,
+            facts.AutoReset: self._auto_reset,
             entries.LogStart: self._log_starts,
-            facts.Released: self._left,
+            facts.Released: self._released,
             entries.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
             Owned: self._owned,
-            facts.GivenUp: self._passed,
+            facts.GivenUp: self._given_up,
             Reset: self.resets.append,
             facts.Skipped: lambda fact: self.epochs[-1].skipped.add(
                 fact.start, fact.end
@@ -230,13 +230,13 @@ class Part:
             new.owned_since = self.epochs[-1].owned_since
         self.epochs.append(new)
 
-    def _left(self, fact: facts.Released) -> None:
+    def _released(self, fact: facts.Released) -> None:
         self.epochs[-1].over, self.epochs[-1].was_lost = fact.at, fact.is_lost
 
-    def _began(self, fact: Positioned) -> None:
+    def _positioned(self, fact: Positioned) -> None:
         self.epochs[-1].began = fact
 
-    def _came(self, fact: facts.Delivered) -> None:
+    def _delivered(self, fact: facts.Delivered) -> None:
         if not fact.is_owned:
             self.epochs.append(Epoch(member=self.member, owned=Owned(n=0, at=fact.at)))
         epoch = self.epochs[-1]
@@ -250,23 +250,23 @@ class Part:
                 epoch.delivered_at = fact.at
             epoch.runs.add(fact.start, fact.next)
         for start, end in fact.spans:
-            epoch.came.add(start, end)
+            epoch.records.add(start, end)
         if not self._keeps_moments:
             return
         self.delivered.add(fact.at, fact.first)
         if fact.written is not None:
             self.appended.add(fact.at, fact.written)
 
-    def _handles(self, fact: facts.HandlerBegan) -> None:
+    def _handler_began(self, fact: facts.HandlerBegan) -> None:
         if self._keeps_moments:
             self.begun.add(fact.at, fact.offset)
 
-    def _jumped(self, fact: AutoReset) -> None:
-        self.jumps.append(fact)
+    def _auto_reset(self, fact: AutoReset) -> None:
+        self.auto_resets.append(fact)
         self.epochs[-1].deleted.add(fact.start, fact.end)
 
     def _log_starts(self, fact: entries.LogStart) -> None:
-        for jump in self.jumps:
+        for jump in self.auto_resets:
             if jump.log is None:
                 jump.log = fact.first
 
@@ -284,8 +284,8 @@ class Part:
         if fact.is_first and not fact.is_before:
             self.epochs[-1].sure = max(self.epochs[-1].sure, fact.offset)
 
-    def _passed(self, fact: facts.GivenUp) -> None:
-        self.epochs[fact.own].passed.add(fact.start, fact.end)
+    def _given_up(self, fact: facts.GivenUp) -> None:
+        self.epochs[fact.own].given_up.add(fact.start, fact.end)
 
     def _ended(self, fact: facts.JournalEnd) -> None:
         self.last_at = -math.inf if fact.last_at is None else fact.last_at
@@ -299,12 +299,12 @@ class Acknowledged:
     Records that producers got acknowledged, or that were found in a topic.
 
     Attributes:
-        told: their offsets.
+        written: their offsets.
         kept: the first offset of the log that was read; older records are unknown. None
             if none was read.
     """
 
-    told: Spans = field(factory=Spans)
+    written: Spans = field(factory=Spans)
     kept: int | None = None
 
     def take(self, fact: Fact) -> None:
@@ -312,19 +312,19 @@ class Acknowledged:
         if isinstance(fact, entries.Kept):
             self.kept = max(self.kept or 0, fact.first)
         elif isinstance(fact, entries.Acked):
-            self.told.add(fact.first, fact.last + 1)
+            self.written.add(fact.first, fact.last + 1)
 
     @property
     def known_from(self) -> int:
         """The offset below which nothing says what was written; 0 if all is known."""
         least = self.kept or 0
-        told_from = min(self.told.starts, default=least)
-        return least if told_from >= least else 0
+        written_from = min(self.written.starts, default=least)
+        return least if written_from >= least else 0
 
 
 class Reader:
     """
-    What one member of a group read of the holds topic, and its clock.
+    The holds that one member of a group read, and the measures of its clock.
 
     Attributes:
         read: the holds that it read, by scope and owner.
@@ -350,7 +350,7 @@ class Reader:
 @frozen(slots=False)
 class Group:
     """
-    What is known of the members of one group, for all its cases.
+    The members of one group, for all its cases.
 
     Attributes:
         name: the name of the group; None if nobody names it.
@@ -472,14 +472,14 @@ class Case:
 
     @property
     def control(self) -> Control | None:
-        """What the holds topics say; None if they were not read, or of another group."""
+        """The content of the holds topics; None if unread, or read for another group."""
         control = self.settings.control
         is_about = control is not None and control.is_about(self.address.group)
         return control if is_about else None
 
     @cached_property
     def offsets(self) -> frozenset[int]:
-        """What may be committed, by the journals."""
+        """The offsets that may be committed, by the journals."""
         several = self.parts.values()
         return frozenset(made.offset for one in several for made in one.commits)
 

@@ -66,8 +66,6 @@ class Positioned(Derived):
             that nothing is committed, None if the journal has no answer.
         by: the note of that commit.
         asked: the entry with that answer; 0 without one.
-        kept: the position of the ownership before, where a rebalance gave the partition
-            back and the member may go on there; -1 if it may not.
     """
 
     offset: int
@@ -75,7 +73,6 @@ class Positioned(Derived):
     answered: int | None = None
     by: str = ""
     asked: int = 0
-    kept: int = -1
 
 
 class Delivered(Derived):
@@ -92,7 +89,6 @@ class Delivered(Derived):
         stood: the position by all entries before; None if that is not known.
         is_owned: whether the partition was owned.
         is_peek: whether the position stays, so that they come again.
-        until: the time of the last entry.
         asked: when the poll began.
         written: when the broker appended the first.
         created: when its producer says that it was made.
@@ -103,7 +99,6 @@ class Delivered(Derived):
     last: int
     next: int
     count: int
-    until: float
     gaps: Sequence[Span] = ()
     stood: int | None = None
     is_owned: bool = True
@@ -168,8 +163,6 @@ class Committed(Derived):
         is_first: whether no seek came before it in its ownership.
         departed_in: the generation that had revoked the partition; None if none had.
         own: the entry that began the ownership; None if there was none yet.
-        came: the position up to which its ownership had come with records; -1 if none
-            had come.
     """
 
     asked: int | None
@@ -184,7 +177,6 @@ class Committed(Derived):
     is_first: bool = True
     departed_in: int | None = None
     own: int | None = None
-    came: int = -1
 
     @property
     def call(self) -> int:

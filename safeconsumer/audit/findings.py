@@ -92,6 +92,6 @@ class Finding:
         """It, and what was done again, each by itself."""
         yield self if not self.more else evolve(self, more=Moments())
         for at, entry in self.more:
-            said = f"entry {entry}: as in entry {self.entry}"
-            told = evolve(self, at=at, entry=entry, offset=None, evidence=said)
-            yield evolve(told, more=Moments())
+            evidence = f"entry {entry}: as in entry {self.entry}"
+            again = evolve(self, at=at, entry=entry, offset=None, evidence=evidence)
+            yield evolve(again, more=Moments())

@@ -123,7 +123,7 @@ class Holds:
         placed: Callable[[Placed], object],
         ended: Callable[[Placed, float], object],
     ) -> None:
-        self._tell_placed, self._tell_ended = placed, ended
+        self._on_placed, self._on_ended = placed, ended
         # What stands, after what it was placed for before without a break: a poll that
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
@@ -286,7 +286,7 @@ class Holds:
         for key in _keys(entry):
             own = self._standing.get(key, [])
             if own and entry.at >= own[-1].until:
-                self._tell_over(own, entry.at, EXPIRED)
+                self._report_end(own, entry.at, EXPIRED)
                 own = []
             self._stand([*own, _placed(entry, key, asked, until, self._running)])
 
@@ -300,21 +300,21 @@ class Holds:
 
     def _stand(self, own: list[Placed]) -> None:
         if len(own) > _AGAIN:
-            del own[1]  # the first one tells since when it stands
+            del own[1]  # the first one has the begin
         covering(own[-1].scope)  # one that cannot be read is an error at once
         self._standing[own[-1].key] = own
         self._forget(own[-1].scope)
-        self._tell_placed(own[-1])
+        self._on_placed(own[-1])
 
     def _end(self, key: Key, at: float, how: str) -> None:
         own = self._standing.pop(key)
         self._forget(own[-1].scope)
-        self._tell_over(own, at, how)
+        self._report_end(own, at, how)
 
-    def _tell_over(self, own: Sequence[Placed], at: float, how: str) -> None:
+    def _report_end(self, own: Sequence[Placed], at: float, how: str) -> None:
         is_expired = own[-1].until < at
         one = evolve(_since_first(own), how=EXPIRED if is_expired else how)
-        self._tell_ended(one, min(own[-1].until, at))
+        self._on_ended(one, min(own[-1].until, at))
 
     def _forget(self, scope: str) -> None:
         # Which holds cover which partition is found out again when it is asked for.

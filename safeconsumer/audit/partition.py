@@ -1,5 +1,5 @@
 """
-Follows one process on one partition, and tells where it stands, as facts.
+Follows one process on one partition, and reports its position as facts.
 
 A position is known from a ``begins`` entry, a seek, a reset, or the records of the last
 poll. A poll that was under way when a seek returned may have read before it or after it:
@@ -44,7 +44,7 @@ class _Seek:
 
 class Partition:
     """
-    Where one process stands on one partition.
+    One process on one partition.
 
     Args:
         tp: the partition.
@@ -73,11 +73,11 @@ class Partition:
         self.worker_records = WorkerRecords(take, is_each=is_each)
         self._is_working = False
         self._last_at: float | None = None
-        # The fact about deliveries that is not told yet, and the same if the next
+        # The fact about deliveries that is not passed on yet, and the same if the next
         # delivery may continue it.
         self._open: Delivered | None = None
         self._run: Delivered | None = None
-        self._came_last = 0  # the entry of the last delivery
+        self._last_delivery = 0  # the entry of the last delivery
         # The ownership: its entry, and its number; of the last one how it ended.
         self._own: int | None = None
         self._is_owned = False
@@ -98,28 +98,28 @@ class Partition:
         self._most = (
             -1
         )  # where it may stand at most, while a seek has made that unknown
-        self._aim = -1.0  # of the last seek in this ownership
-        # What the broker answered, whose commit that is, and the entry.
+        self._sought_to = -1.0  # of the last seek in this ownership
+        # The broker's answer, whose commit that is, and the entry.
         self._answered: tuple[int, str, int] | None = None
         # Commits.
         self._asked: dict[object, _Asked] = {}
         self._seeks = 0
         self._floor = -1
-        # What a worker gave up, by ownership.
-        self._passed: dict[int, Spans] = {}
+        # The records that a worker gave up, by ownership.
+        self._given_up: dict[int, Spans] = {}
 
     # ------------------------------------------------------------ telling
 
     def _flush(self) -> None:
         # The next delivery starts a fact of its own.
-        run, end, came = self._run, self.position, self._open
+        run, end, delivered = self._run, self.position, self._open
         if run is not None and end is not None:
             run.next = self._end = self._reached = end
-            run.last, run.until = end - 1, self._last_at or run.at
+            run.last = end - 1
             run.count = end - run.first
         self._run = self._open = None
-        if came is not None:
-            self._take(came)
+        if delivered is not None:
+            self._take(delivered)
 
     def mark(self, entry: Fact) -> None:
         """Tell that something holds from an entry on."""
@@ -139,7 +139,7 @@ class Partition:
         for fact in (*self.while_held.facts(), *self.worker_records.facts(n, at)):
             self._take(fact)
         self._keep_what_runs()
-        for own, spans in self._passed.items():
+        for own, spans in self._given_up.items():
             for start, end in spans:
                 self._take(facts.GivenUp(n=n, at=at, own=own, start=start, end=end))
         self._take(facts.JournalEnd(n=n, at=at, last_at=self._last_at))
@@ -154,9 +154,9 @@ class Partition:
         is_back = self._is_given_back(entry.generation)
         self.worker_records.gained(is_given_back=is_back)
         self._kept = -1 if self.position is None or not is_back else self.position
-        floor, aim = (self._floor, self._aim) if is_back else (-1, -1.0)
+        floor, aim = (self._floor, self._sought_to) if is_back else (-1, -1.0)
         self._begin(entry.n)
-        self._floor, self._aim, self._generation = floor, aim, entry.generation
+        self._floor, self._sought_to, self._generation = floor, aim, entry.generation
         self._take(
             facts.Owned(
                 n=entry.n,
@@ -173,7 +173,7 @@ class Partition:
         self._count += 1
         self._has_begun = self._is_sought = False
         self._reached = self._peeked = self._floor = self._most = -1
-        self._aim = -1.0
+        self._sought_to = -1.0
         self._seeks, self._answered = 0, None
         self._leave(None)
 
@@ -225,7 +225,6 @@ class Partition:
                 answered=answered,
                 by=by,
                 asked=asked,
-                kept=self._kept,
             )
         )
 
@@ -269,7 +268,7 @@ class Partition:
         self._seeks += 1
         self._floor = -1
         self.worker_records.sought(offset)
-        self._aim = math.inf if offset is None else offset
+        self._sought_to = math.inf if offset is None else offset
         self._leave(self._left_at if self.position is None else self.position)
         if offset is not None:
             self._stand_at(offset, n, at, how)
@@ -285,7 +284,7 @@ class Partition:
             return
         self._flush()
         before, offset = self.position, entry.offset
-        self._aim = min(self._aim, offset)
+        self._sought_to = min(self._sought_to, offset)
         if before is not None and offset != before:
             has_come = self._reached >= 0 and self._end == before
             is_sought = self._is_sought and not has_come
@@ -340,23 +339,23 @@ class Partition:
             self._deliver(entry)
         else:
             self.position = end
-        self._came_last, self._last_at = entry.n, entry.at
+        self._last_delivery, self._last_at = entry.n, entry.at
 
     def _deliver(self, entry: entries.Deliver) -> None:
         self._flush()
-        came = self._came(entry)
+        delivered = self._delivered(entry)
         if not self._is_owned:
             self._begin(entry.n)
             self._generation, self._has_begun = None, True
         after = entry.after
-        called = entry.n if after is None else max(after, self._came_last) + 1
+        called = entry.n if after is None else max(after, self._last_delivery) + 1
         self.while_held.delivered(entry, called)
         since = entry.n - 1 if after is None else after
         is_racing = bool(self._seeking) or since < self._sought_at
         if entry.peek:  # it will come again, whatever is committed until then
             self._peeked = max(self._peeked, entry.next)
         elif is_racing:
-            came.stood = None
+            delivered.stood = None
             self._reached = max(self._reached, entry.next)
             for seek in self._seeking.values():
                 seek.is_racing = True
@@ -365,19 +364,19 @@ class Partition:
             if self.position is None:
                 self._stand_at(entry.start, entry.n, entry.at, "records")
             self._go_on(entry.next)
-        self._open = came
+        self._open = delivered
         if self._is_working:
-            self._work(came)
-        if not came.is_owned:  # other facts are about the ownership that it begins
+            self._work(delivered)
+        if not delivered.is_owned:  # other facts are about the ownership that it begins
             self._flush()
         elif not (self._is_working or self._is_each or entry.peek or is_racing):
-            self._run = came if self._goes_straight(came) else None
+            self._run = delivered if self._goes_straight(delivered) else None
 
     @staticmethod
-    def _goes_straight(came: Delivered) -> bool:
-        return not came.gaps and came.last + 1 == came.next
+    def _goes_straight(delivered: Delivered) -> bool:
+        return not delivered.gaps and delivered.last + 1 == delivered.next
 
-    def _came(self, entry: entries.Deliver) -> Delivered:
+    def _delivered(self, entry: entries.Deliver) -> Delivered:
         return Delivered(
             n=entry.n,
             at=entry.at,
@@ -386,7 +385,6 @@ class Partition:
             last=entry.last,
             next=entry.next,
             count=entry.count,
-            until=entry.at,
             gaps=entry.gaps or (),
             stood=self.position if self._is_owned else None,
             is_owned=self._is_owned,
@@ -396,11 +394,13 @@ class Partition:
             created=entry.created,
         )
 
-    def _work(self, came: Delivered) -> None:
-        self.worker_records.delivered(came)
-        passed = self._passed.get(self._count)
-        if passed and came.start < passed.ends[-1]:  # else all of it is behind
-            self._passed[self._count] = merged(uncovered(passed, merged(came.spans)))
+    def _work(self, delivered: Delivered) -> None:
+        self.worker_records.delivered(delivered)
+        given_up = self._given_up.get(self._count)
+        if given_up and delivered.start < given_up.ends[-1]:  # else all of it is behind
+            self._given_up[self._count] = merged(
+                uncovered(given_up, merged(delivered.spans))
+            )
 
     # ------------------------------------------------------------ commits
 
@@ -428,7 +428,6 @@ class Partition:
             is_first=not self._seeks,
             departed_in=self._departed_in,
             own=self._own,
-            came=self._reached_now,
         )
         self._asked[call.id] = _Asked(fact, -1 if is_before else self._seeks)
 
@@ -464,7 +463,6 @@ class Partition:
                 stood=offset,
                 is_first=False,
                 own=self._own,
-                came=self._reached_now,
             )
             self._take(fact)
             return
@@ -491,14 +489,14 @@ class Partition:
         It is right to where its program sought past them: what a reset goes back over
         is the worker's to do.
         """
-        end = min(max(self._aim, *self._targets, -1.0), entry.before)
+        end = min(max(self._sought_to, *self._targets, -1.0), entry.before)
         gone = ((one, one + 1) for one in self.worker_records.dropped(end))
         if self._own is not None:
-            own = self._passed.get(self._count, ())
-            self._passed[self._count] = merged([*own, *gone])
+            own = self._given_up.get(self._count, ())
+            self._given_up[self._count] = merged([*own, *gone])
 
     def _keep_what_runs(self) -> None:
-        # What a handler has is not passed over, unless it comes to an end.
+        # A record that a handler has is not given up, unless it comes to an end.
         runs = merged((one, one + 1) for one in self.worker_records.at_work())
-        for own, spans in self._passed.items():
-            self._passed[own] = merged(uncovered(spans, runs))
+        for own, spans in self._given_up.items():
+            self._given_up[own] = merged(uncovered(spans, runs))

@@ -45,12 +45,12 @@ class WorkerRecords:
     Follows the handlers of one partition.
 
     Args:
-        tell: takes facts about starts.
+        take: takes facts about starts.
         is_each: whether every start is one, or only those that are out of order.
     """
 
-    def __init__(self, tell: Callable[[Fact], object], *, is_each: bool) -> None:
-        self._tell = tell
+    def __init__(self, take: Callable[[Fact], object], *, is_each: bool) -> None:
+        self._take = take
         self._is_each = is_each
         self._open: set[int] = set()  # delivered in this ownership and not complete
         self._left: set[int] = set()  # before a seek: it may be worked on, or dropped
@@ -125,7 +125,7 @@ class WorkerRecords:
         return (one for step in self._running.values() for one in step.offsets)
 
     def began(self, entry: Handle) -> None:
-        """Tell a start, and what is out of order with it."""
+        """Report a start, and what is out of order with it."""
         offsets, lane, epoch = offsets_of(entry), entry.lane, entry.epoch
         fact = HandlerBegan(n=entry.n, at=entry.at, offset=offsets[0], last=offsets[-1])
         if lane is not None:
@@ -144,7 +144,7 @@ class WorkerRecords:
                 fact.after, fact.over = self._follow(offsets, lane)
         is_odd = fact.busy or fact.unknown or fact.after is not None
         if self._is_each or is_odd or fact.over is not None:
-            self._tell(fact)
+            self._take(fact)
 
     def _is_over(self, epoch: int | None) -> bool:
         return epoch is not None and (epoch < self._newest or epoch <= self._over)

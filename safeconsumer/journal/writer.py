@@ -24,7 +24,7 @@ from typing import NamedTuple
 from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import VERSION, tp_text
 
-_LOOKS = 10
+_CLOCK_READINGS = 10
 
 PART_BYTES = 256 << 20
 
@@ -383,11 +383,11 @@ def _checked(name: str, limit: float | None) -> float | None:
 def _offset(clock: Callable[[], float], wall: Callable[[], float]) -> float:
     # On a busy machine a process may have to wait between reading two clocks, and its
     # journal would differ from others by that time: the closest of several counts.
-    looks = []
-    for _ in range(_LOOKS):
+    readings = []
+    for _ in range(_CLOCK_READINGS):
         before, at, after = clock(), wall(), clock()
-        looks.append((after - before, at - (before + after) / 2))
-    return min(looks)[1]
+        readings.append((after - before, at - (before + after) / 2))
+    return min(readings)[1]
 
 
 _alive: "weakref.WeakSet[JournalWriter]" = weakref.WeakSet()

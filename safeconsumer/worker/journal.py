@@ -66,7 +66,7 @@ class HandlerJournal:
             "attempt": context.attempt,
             "epoch": context._ownership,  # noqa: SLF001 - ours
         }
-        self._tell(self._journal.tell, "handle", {**place, **several, **about})
+        self._write(self._journal.write, "handle", {**place, **several, **about})
         error: BaseException | None = None
         try:
             yield given
@@ -79,7 +79,7 @@ class HandlerJournal:
             done = [offsets[at] for at in places]
             is_ok = len(done) == len(offsets)
             some = {"done": done} if several and not is_ok else {}
-            self._tell(self._journal.tell, "handled", {**place, "ok": is_ok, **some})
+            self._write(self._journal.write, "handled", {**place, "ok": is_ok, **some})
 
     def _lane_of(self, record: Any) -> str | None:  # noqa: ANN401 - upstream's record
         # Names what the record has in common with those that it is handled one after
@@ -93,22 +93,22 @@ class HandlerJournal:
 
     def completes(self, tp: TopicPartition, epoch: int, offset: int, why: str) -> None:
         """Note that a record of an ownership is about to be complete without a handler."""
-        said = {"tp": tp_text(tp), "offset": offset, "why": why, "epoch": epoch}
-        self._tell(self._journal.note, "completed", said)
+        fields = {"tp": tp_text(tp), "offset": offset, "why": why, "epoch": epoch}
+        self._write(self._journal.note, "completed", fields)
 
     def drops(self, tp: TopicPartition, before: int) -> None:
         """Note that the position was moved: what came before an offset is dropped."""
-        said = {"tp": tp_text(tp), "before": before}
-        self._tell(self._journal.note, "dropped", said)
+        fields = {"tp": tp_text(tp), "before": before}
+        self._write(self._journal.note, "dropped", fields)
 
-    def _tell(
+    def _write(
         self,
-        tell: Callable[[str, Mapping[str, object]], None],
+        write: Callable[[str, Mapping[str, object]], None],
         event: str,
         fields: Mapping[str, object],
     ) -> None:
         try:
-            tell(event, fields)
+            write(event, fields)
         except JournalError as error:
             self._fail(error)
             message = "what handlers do cannot be written to the journal"

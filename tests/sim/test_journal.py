@@ -406,20 +406,20 @@ def test_of_seeks_that_overlap_nobody_knows_the_last(lab, tmp_path, is_handler, 
     settings = {"group_id": None, "journal": tmp_path, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, tps=[tp], **settings)
     reader.take(10)
-    tell, moved = reader.consumer._safe_journal.tell, []
+    write, moved = reader.consumer._safe_journal.write, []
 
     def interrupted(kind, fields):
         if kind == "call":
-            tell(kind, fields)
+            write(kind, fields)
         if kind == event and not moved:
             moved.append(fields)
             second = threading.Thread(target=lambda: reader.consumer.seek(tp, 100))
             second.run() if is_handler else second.start()
             lab.sleep(1)
         if kind != "call":
-            tell(kind, fields)
+            write(kind, fields)
 
-    reader.consumer._safe_journal.tell = interrupted
+    reader.consumer._safe_journal.write = interrupted
     reader.consumer.seek(tp, 50)
     reader.take(10)
     reader.consumer.close()

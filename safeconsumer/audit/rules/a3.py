@@ -6,7 +6,7 @@ from safeconsumer.audit.facts import Delivered
 from safeconsumer.audit.rules.rule import Broken, Rule
 
 
-def _came(fact: Delivered) -> Iterator[Broken]:
+def _delivered(fact: Delivered) -> Iterator[Broken]:
     if not fact.is_owned:
         yield fact.first, "delivered without owning it"
     if fact.is_peek:
@@ -18,4 +18,4 @@ def _came(fact: Delivered) -> Iterator[Broken]:
         yield fact.stood, f"went on at {start}; {fact.stood} was next"
 
 
-RULE = Rule(check="A3", of={Delivered: _came})
+RULE = Rule(check="A3", of={Delivered: _delivered})

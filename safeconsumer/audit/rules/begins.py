@@ -87,11 +87,11 @@ def _began(epoch: Epoch) -> int:
 def _compared(epoch: Epoch, low: int, high: int) -> Iterator[Finding]:
     at = _began(epoch)
     if at > high:
-        said = f"an ownership began at {at}, {low} was committed"
-        yield _finding("A4", epoch, low, said)
+        evidence = f"an ownership began at {at}, {low} was committed"
+        yield _finding("A4", epoch, low, evidence)
     elif at < low:
-        said = f"began again at {at}, {low} was committed"
-        yield _finding("A6", epoch, at, said)
+        evidence = f"began again at {at}, {low} was committed"
+        yield _finding("A6", epoch, at, evidence)
 
 
 def _of_other_journals(
@@ -121,7 +121,7 @@ def _of_its_maker(
     # The broker answers with the last commit: what was asked for once that one had been
     # answered cannot have been done before.
     name, entry = place
-    said = f"began at {offset}, which {name} committed in entry {entry}"
+    evidence = f"began at {offset}, which {name} committed in entry {entry}"
     made = None if maker is None else maker.epoch_at(entry)
     own = 0 if made is None else made.owned.n
     commits = () if maker is None else maker.commits.of(own)
@@ -129,13 +129,13 @@ def _of_its_maker(
         return
     last = None if maker is None else maker.commits.last(own)
     if last is None or last.call <= entry:
-        said = f"{said}: its journal has no such commit"
-        yield _finding("A4", epoch, offset, said, Basis.COMMITS)
+        evidence = f"{evidence}: its journal has no such commit"
+        yield _finding("A4", epoch, offset, evidence, Basis.COMMITS)
     elif made is not None and (made.is_numbered or epoch.member == made.member):
         check = "A6" if offset < last.offset else "A4"
-        said = f"{said}, and {last.offset} in entry {last.call} after that"
+        evidence = f"{evidence}, and {last.offset} in entry {last.call} after that"
         at = min(offset, last.offset)
-        yield _finding(check, epoch, at, said, Basis.COMMITS)
+        yield _finding(check, epoch, at, evidence, Basis.COMMITS)
 
 
 def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
@@ -194,11 +194,11 @@ def _stale(
             if by := _copied_by(case, epoch):
                 why = f"{began}, whose metadata {by} may have copied"
             else:
-                said = f"began at {at}, the commit {note}: {other.member} had"
-                said = f"{said} committed {made.offset} after that"
+                evidence = f"began at {at}, the commit {note}: {other.member} had"
+                evidence = f"{evidence} committed {made.offset} after that"
                 check = "A6" if at < made.offset else "A4"
                 low = min(at, made.offset)
-                yield _finding(check, epoch, low, said, Basis.COMMITS)
+                yield _finding(check, epoch, low, evidence, Basis.COMMITS)
                 return
         elif has_moved and other is not epoch and not _is_earlier(epoch, other):
             why = f"{began}, and so did {other.member}: nothing says which was first"

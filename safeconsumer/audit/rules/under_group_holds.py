@@ -62,7 +62,7 @@ def _found(part: Part, bounds: Bounds, clock: BrokerTime, check: str) -> Finding
     if check == "G2":
         verb, moments = "delivered", part.delivered
         first = _bound(part.epochs, bounds, clock)
-    said = f"{verb} though {bounds.span.scope} was held for the group before"
+    text = f"{verb} though {bounds.span.scope} was held for the group before"
     within = moments.between(*clock.window(bounds.late, bounds.end))
     late = next(
         (one for one in within if clock.is_within(one[0], bounds.late, bounds.end)),
@@ -71,14 +71,14 @@ def _found(part: Part, bounds: Bounds, clock: BrokerTime, check: str) -> Finding
     if late is not None and (first is None or late < first):
         first, seconds = late, clock.latest(late[0]) - bounds.span.start
         after = f"{seconds:.1f} s after {bounds.span.scope} was held for the group"
-        said = f"{verb} {late[1]} {after}"
+        text = f"{verb} {late[1]} {after}"
     if first is None:
         return None
     return Finding(
         check=check,
         member=part.member,
         offset=first[1],
-        evidence=said,
+        evidence=text,
         basis=Basis.CLOCKS,
         at=first[0],
     )
@@ -87,9 +87,9 @@ def _found(part: Part, bounds: Bounds, clock: BrokerTime, check: str) -> Finding
 def _hidden(member: str, moments: Moments, bounds: Bounds, clock: BrokerTime) -> str:
     # Why what is not known to have been under a hold may have been.
     if not clock.is_measured:
-        said = "has no entries of the broker's clock, as of a member without control="
+        text = "has no entries of the broker's clock, as of a member without control="
         how = "--clock-skew takes its own clock at its word"
-        return f"the journal of {member} {said}: {how}" if moments else ""
+        return f"the journal of {member} {text}: {how}" if moments else ""
     for at, offset in moments.between(*clock.window(bounds.late, bounds.end)):
         start, end = clock.earliest(at), clock.latest(at)
         if end > bounds.late and start < bounds.end and not clock.is_known(at):
@@ -182,8 +182,8 @@ def _others_holds(case: Case, control: Control) -> str:
         if case.covers(scope) is False:
             continue
         if control.may_lack(one.written, case.settings.clock_skew):
-            said = f"{holder} held {scope} later, as {one.entry} proves"
-            return f"{_too_early(control)}: {said}"
+            text = f"{holder} held {scope} later, as {one.entry} proves"
+            return f"{_too_early(control)}: {text}"
         older = ", or the history was written before" if control.until is None else ""
         return (
             f"the holds topics lack the hold of {scope} by {holder} that {one.entry} "

@@ -22,8 +22,8 @@ def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
 
 
 def _finding(member: str, fact: UnderHold) -> Finding:
-    said = f"{fact.what} while {fact.scope} was held by {fact.owner}"
-    found = Finding.of_entry(fact.check, member, fact, fact.offset, said)
+    evidence = f"{fact.what} while {fact.scope} was held by {fact.owner}"
+    found = Finding.of_entry(fact.check, member, fact, fact.offset, evidence)
     for at, number in fact.again:
         found.more.add(at, number)
     return found

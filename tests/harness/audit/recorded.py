@@ -66,7 +66,7 @@ class Recorded:
         if partitions:
             names = sorted(map(tp_text, partitions))
             fields = {"partitions": names, "generation": self._generation()}
-            self._recorder.tell(event, fields)
+            self._recorder.write(event, fields)
 
 
 class _Listener(ConsumerRebalanceListener):

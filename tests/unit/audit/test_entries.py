@@ -118,7 +118,7 @@ def test_gaps_between_the_offsets_of_a_run_are_read():
     came = {
         name: fields[name] for name in Delivered.__struct_fields__ if name in fields
     }
-    assert [*Delivered(**came, until=found.at).spans] == [(0, 2), (3, 5), (6, 9)]
+    assert [*Delivered(**came).spans] == [(0, 2), (3, 5), (6, 9)]
 
 
 def test_what_stands_before_a_broken_line_is_read():

@@ -57,7 +57,7 @@ def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
     first.end()
     with pytest.raises(JournalError, match="another consumer"):
         Recorder(writer, "c", "g")
-    second.tell("working", {"order": "key"})
+    second.write("working", {"order": "key"})
     del second  # a program that forgets to close it
     Recorder(writer, "c", "g").end()
     writer.renew()
@@ -145,7 +145,7 @@ def test_an_idle_member_writes_its_commits_once_whatever_the_clock_shows(tmp_pat
     for offset, also in ((7, ""), (7, ""), (7, ""), (8, ""), (8, "unseen")):
         commits(offset)
         if also:
-            recorder.tell(also, {})
+            recorder.write(also, {})
         now[0] += 60
         moment = time.monotonic()
         recorder.clock(journal.now() + 5.0, moment - 0.1, moment)
