@@ -60,7 +60,7 @@ class Process:
         self._last: Entry | Other | None = None
         self._takers = self._by_event()
 
-    def _by_event(self) -> Mapping[type, Callable[[Any], None]]:
+    def _by_event(self) -> Mapping[type, Callable[[Any], object]]:
         return {
             entries.Acked: self._wrote,
             entries.Assigned: self._owned,
@@ -108,7 +108,7 @@ class Process:
         finally:
             self._last = entry
 
-    def _take(self, take: Callable[[Any], None], entry: Entry | Other) -> None:
+    def _take(self, take: Callable[[Any], object], entry: Entry | Other) -> None:
         try:
             take(entry)
         except ValueError as error:

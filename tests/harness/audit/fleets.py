@@ -1,11 +1,14 @@
 """
-For each promise a fleet that keeps all others and breaks this one, and good fleets.
+Reads tables of fleets: journals in a line for each process, and the verdict on them.
 
-They stand in ``fleets.txt``, one after the other: its name, what it does, and a line for
-each process. A bad one has the name of the check that rejects it in front; any other is
-a good one. What begins with ``drained`` is judged so. A step is a verb with its values,
-and of :class:`MemberJournal` if it has no other meaning below; ``g2`` is the generation,
-``@2000`` a moment, ``e`` any other entry.
+A block is a name, perhaps with settings of the judge in brackets, then what the table
+says of the fleet, and a line for each process: its name, its group after ``/`` if that is
+not ``g``, when it begins after ``@``, and its steps. A step is a verb with its values, a
+method of :class:`MemberJournal` if :func:`_do` has no other meaning; ``g2`` is the
+generation, ``@2000`` a moment, ``e`` any other entry.
+
+``fleets.txt`` has a fleet for each way to break each promise, named after the check that
+finds it; and fleets that keep all. Those that begin with ``drained`` are judged so.
 """
 
 import json
@@ -16,16 +19,31 @@ from tests.harness.audit.journals import MemberJournal, Operator
 
 TP = "orders:0"
 _IS_OF_A_CHECK = re.compile(r"[agw]\d")
-_PROCESS = re.compile(r"  (\w+)(?:@([\d.]+))?: (.*)")
+_HEAD = re.compile(r"(.+?)(?: \[(.+)\])?: (.*)")
+_PROCESS = re.compile(r"  (\w+)(?:/(\w*))?(?:@([\d.]+))?: ?(.*)")
 _OF_ONE_PARTITION = {"poll", "deliver", "begin", "begin_all", "end", "handle"}
+_SETTINGS = {
+    "drained": {"is_drained": True},
+    "uncompacted": {"uncompacted": frozenset({"orders"})},
+    "skew 0.5": {"clock_skew": 0.5},
+    "skew 1": {"clock_skew": 1.0},
+    "skew 2": {"clock_skew": 2.0},
+}
 
 
-class Maker:
-    """Makes one fleet of the table."""
+class Fleet:
+    """
+    One block of a table; a call returns the journals of its processes.
 
-    def __init__(self, name, does, processes):
+    Attributes:
+        text: what the table says of it.
+        settings: of the judge.
+    """
+
+    def __init__(self, name, settings, text, processes):
         self.__name__ = name
-        self.does = does
+        self.settings = _SETTINGS[settings] if settings else {}
+        self.text = text
         self._processes = processes
 
     def __call__(self):
@@ -38,17 +56,20 @@ class Maker:
 def _process(line):
     found = _PROCESS.fullmatch(line)
     assert found is not None, line
-    name, at, steps = found.groups()
-    told = (
-        Operator() if name == "operator" else MemberJournal(name, at=float(at or 1000))
+    name, group, at, steps = found.groups()
+    group = "g" if group is None else group
+    process = (
+        Operator()
+        if name == "operator"
+        else MemberJournal(name, group, at=float(at or 1000))
     )
     for step in filter(None, steps.split("; ")):
         verb, *values = step.split(" ")
         named = {
             k: _value(v) for k, _, v in (v.partition("=") for v in values if "=" in v)
         }
-        _do(told, verb, [_value(one) for one in values if "=" not in one], named)
-    return told
+        _do(process, verb, [_value(one) for one in values if "=" not in one], named)
+    return process
 
 
 def _value(text):
@@ -58,66 +79,70 @@ def _value(text):
         return text
 
 
-def _do(told, verb, values, named):  # noqa: C901, PLR0912 - one verb each
+def _do(process, verb, values, named):  # noqa: C901, PLR0912 - one verb each
     match verb:
         case "own" | "gone" | "lost":
             is_generation = values and re.fullmatch(r"g-?\d+", str(values[0]))
             generation = int(values.pop(0)[1:]) if is_generation else 1
             event = {"own": "assigned", "gone": "revoked"}.get(verb, verb)
-            told.then(event, partitions=values or [TP], generation=generation)
+            process.then(event, partitions=values or [TP], generation=generation)
         case "pause" | "resume":
             back = {"ok": False} if named.pop("ok", True) is False else {}
             named = {"owner": named.pop("by", "app"), **named}
-            told.call(verb, back, scopes=values, **named)
+            process.call(verb, back, scopes=values, **named)
         case "seek":
-            told.call("seek", named, offsets={TP: values[0]})
+            process.call("seek", named, offsets={TP: values[0]})
         case "commit":
-            told.commit(TP, values[0], **named)
+            process.commit(TP, values[0], **named)
         case "unmeasured":
-            told.ahead = None
+            process.ahead = None
         case "measures":
-            told.then("clock", least=values[0], most=values[-1])
-            told.ahead, told.written_ahead = None, min(values[-1], 0.0)
+            process.then("clock", least=values[0], most=values[-1])
+            process.ahead, process.written_ahead = None, min(values[-1], 0.0)
         case "asks":
-            told.asks(TP, *values)
+            process.asks(TP, *values)
         case "acked":
-            told.then("acked", tp=TP, first=values[0], last=values[1])
+            process.then("acked", tp=TP, first=values[0], last=values[1])
         case "begins":
-            told.then("begins", tp=TP, offset=values[0])
+            process.then("begins", tp=TP, offset=values[0])
         case "moved":
-            told.then("moved", tp=TP, from_=values[0], next=values[1])
+            process.then("moved", tp=TP, from_=values[0], next=values[1])
         case "hold" | "lift":
-            told.then(verb, scope=values[0], owner=values[1], **named)
+            process.then(verb, scope=values[0], owner=values[1], **named)
         case "works":
-            told.then("working", order="key")
+            process.then("working", order="key")
         case "complete":
-            told.complete(TP, *values, **named)
+            process.complete(TP, *values, **named)
         case "e":
-            told.then(values[0], **named)
+            process.then(values[0], **named)
         case _ if verb.startswith("@"):
-            told.until(float(verb[1:]))
+            process.until(float(verb[1:]))
         case _ if verb in _OF_ONE_PARTITION:
-            getattr(told, verb)(TP, *values, **named)
+            getattr(process, verb)(TP, *values, **named)
         case _:
-            getattr(told, verb)(*values, **named)
+            getattr(process, verb)(*values, **named)
 
 
 def fleets_in(path, **words):
-    """Return the makers of a table; these words stand for longer steps in it."""
+    """Return the fleets of a table; these words stand for longer steps in it."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE)
     for word, steps in words.items():
-        text = text.replace(word, steps)
+        text = re.sub(rf"\b{word}\b", steps.replace("\\", r"\\"), text)
     found = []
     for block in re.split(r"\n(?=\w)", text.replace("\n    ", " ").strip()):
         head, *processes = block.split("\n")
-        name, does = head.split(": ", 1)
-        found.append(Maker(name, does, processes))
+        found.append(Fleet(*_HEAD.fullmatch(head).groups(), processes))
     return found
 
 
 FLEETS = {
     one.__name__: one for one in fleets_in(Path(__file__).with_name("fleets.txt"))
 }
-BAD = tuple(make for name, make in FLEETS.items() if _IS_OF_A_CHECK.match(name))
-DRAINED = tuple(make for name, make in FLEETS.items() if name.startswith("drained"))
-GOOD = tuple(make for make in FLEETS.values() if make not in {*BAD, *DRAINED})
+BAD = tuple(one for name, one in FLEETS.items() if _IS_OF_A_CHECK.match(name))
+DRAINED = tuple(one for name, one in FLEETS.items() if name.startswith("drained"))
+GOOD = tuple(one for one in FLEETS.values() if one not in {*BAD, *DRAINED})
+
+
+def check_of(fleet):
+    """Return the check that a bad fleet fails, by its name."""
+    return fleet.__name__.partition("_")[0].upper()

@@ -1,32 +1,11 @@
 """Members measure the broker's clock: no wrong clock convicts, none acquits."""
 
 from array import array
-from pathlib import Path
 
 import pytest
 
 from safeconsumer.audit.clocks import Appended, BrokerTime, Measures
 from safeconsumer.audit.entries import Clock
-from tests.harness.audit.fleets import fleets_in
-from tests.harness.audit.journals import outcome
-from tests.harness.listing import short
-
-CASES, UNMEASURED = (
-    fleets_in(Path(__file__).with_name(name), HISTORY="operator: held 2000 2900")
-    for name in ("clocks.txt", "unmeasured.txt")
-)
-
-
-@pytest.mark.contract("S5")
-@pytest.mark.parametrize("make", CASES, ids=short)
-def test_a_fleet_with_clocks_of_its_own_has_the_verdict_of_its_table(make):
-    assert outcome(make(), clock_skew=1.0) == make.does
-
-
-@pytest.mark.contract("S5")
-@pytest.mark.parametrize("make", UNMEASURED, ids=short)
-def test_a_clock_that_nobody_measured_acquits_nobody(make):
-    assert outcome(make()) == make.does
 
 
 def test_between_two_measures_either_may_hold():

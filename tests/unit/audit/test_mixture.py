@@ -5,13 +5,12 @@ from itertools import cycle, permutations
 
 import pytest
 
-from safeconsumer.audit.control import Control
 from safeconsumer.audit.distributed import address_of, rows_about
 from safeconsumer.audit.facts import decoded
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.judge import Judge, needs_of, written_to
 from safeconsumer.audit.results import Settings
-from tests.harness.audit.fleets import BAD, GOOD, TP
+from tests.harness.audit.fleets import BAD, GOOD, TP, check_of
 from tests.harness.audit.journals import (
     MemberJournal,
     check,
@@ -20,7 +19,6 @@ from tests.harness.audit.journals import (
     verdict_on,
 )
 from tests.harness.listing import short
-from tests.unit.audit.test_checker import expected
 
 # Seconds by which the clocks of three hosts are ahead of the broker's; no two differ
 # by more than the allowance.
@@ -77,7 +75,7 @@ def found(journals, settings):
 
 
 MIXTURES = [
-    (make, clocks, {OURS: {expected(make)}} if make in BAD else {})
+    (make, clocks, {OURS: {check_of(make)}} if make in BAD else {})
     for make, clocks in zip((*BAD, *GOOD), cycle(CLOCKS), strict=False)
 ]
 
@@ -121,77 +119,7 @@ def test_a_broken_journal_has_the_facts_of_the_entries_before():
     assert {"owned", "delivered", "committed"} <= {kind for *_, kind, _ in rows}
 
 
-def test_a_group_that_read_nothing_of_a_partition_lost_it():
-    """It reads the topic; that the other group had the records is no excuse."""
-    one = MemberJournal("a", group="one").assigned(TP).poll(TP, 0, 5)
-    two = MemberJournal("b", group="two").assigned("orders:1").poll("orders:1", 0, 5)
-    producer = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=4)
-    producer.then("acked", tp="orders:1", first=0, last=4)
-    journals = [one.journal(), two.journal(), producer.journal()]
-    assert found(journals, Settings(is_drained=True)) == {
-        Address("one", "orders", 1): {"A2"},
-        Address("two", "orders", 0): {"A2"},
-    }
-
-
-def test_members_of_no_group_do_not_stand_for_each_other():
-    """Each reads for itself; what one passed over, the other does not mend."""
-    one = MemberJournal("a", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
-    one.then("moved", tp=TP, from_=5, next=8).poll(TP, 8, 10)
-    two = MemberJournal("b", group="").assigned(TP, generation=-1).poll(TP, 0, 10)
-    producer = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=9)
-    journals = [one.journal(), two.journal(), producer.journal()]
-    assert found(journals, Settings()) == {Address("", "orders", 0): {"A2"}}
-
-
-def test_a_look_without_a_group_is_no_reader_of_the_whole_topic():
-    """Groups are to have every partition; somebody who looked at one, that one."""
-    ours = (
-        MemberJournal("a")
-        .assigned(TP, "orders:1")
-        .poll(TP, 0, 5)
-        .poll("orders:1", 0, 5)
-    )
-    producer = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=4)
-    producer.then("acked", tp="orders:1", first=0, last=4)
-    look = MemberJournal("debug", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
-    journals = [one.journal() for one in (ours, producer, look)]
-    assert found(journals, Settings(is_drained=True)) == {}
-
-
-def test_a_member_that_hides_its_group_is_not_judged_by_others():
-    """It names a generation, so it was in one: neither clean, nor wrong."""
-    one = MemberJournal("a", group="").assigned(TP).poll(TP, 0, 20).commit(TP, 20)
-    two = (
-        MemberJournal("b", group="", at=2000).assigned(TP, generation=2).poll(TP, 0, 20)
-    )
-    verdict = verdict_on(one, two)
-    assert verdict.findings == ()
-    assert set(verdict.unjudged) == {"A2", "A4", "A6", "G2"}
-
-
 # ------------------------------------------------------------ clocks
-
-
-def test_without_generations_the_commit_says_which_ownership_was_earlier():
-    one = MemberJournal("a").assigned(TP, generation=-1).poll(TP, 0, 50).commit(TP, 50)
-    two = MemberJournal("b", at=2000).assigned(TP, generation=-1)
-    two.asks(TP, 50, "a#3").poll(TP, 50, 60)
-    journals = [one.revoked(TP, generation=-1).journal(), two.journal()]
-    (result,) = check(journals).values()
-    assert (result.findings, result.unjudged) == ((), {})
-
-
-def test_a_wrong_clock_changes_nothing_of_where_ownerships_begin():
-    one = MemberJournal("b").assigned(TP).asks(TP, None)
-    one.poll(TP, 0, 10).commit(TP, 10).revoked(TP)
-    two = MemberJournal("a", at=1010).assigned(TP, generation=2)
-    two.asks(TP, 10, "b#4").poll(TP, 10, 20).commit(TP, 20).revoked(TP, generation=2)
-    one.until(1020).assigned(TP, generation=3).asks(TP, 20, "a#4").poll(TP, 20, 30)
-    one.commit(TP, 30)
-    for ahead in (0.0, -1000.0, 1000.0):
-        (result,) = check([one.journal(), shifted(two, ahead)]).values()
-        assert (result.findings, result.unjudged) == ((), {})
 
 
 # ------------------------------------------------------------ clusters
@@ -210,22 +138,3 @@ def test_journals_of_two_clusters_are_not_said_to_be_of_a_topic_made_again():
     assert result.unjudged["A2"] == (
         "a was on the cluster east and b on west: judge each cluster by itself"
     )
-
-
-@pytest.mark.contract("S5")
-@pytest.mark.parametrize("is_working", [False, True])
-def test_a_history_of_another_cluster_acquits_nobody(*, is_working):
-    told = member("a", "east", "1")
-    if is_working:
-        told.then("working", order="key")
-    result = verdict_on(told, control=Control(cluster="west"))
-    said = "the holds topics are of the cluster west, and a was on east"
-    checks = ("G2", "W10") if is_working else ("G2",)
-    assert result.unjudged == dict.fromkeys(checks, said)
-
-
-@pytest.mark.parametrize("known", [("east", "east"), (None, "east"), ("east", None)])
-def test_one_cluster_or_one_that_is_not_known_is_no_reason_to_doubt(known):
-    journals, history = known
-    result = verdict_on(member("a", journals, "1"), control=Control(cluster=history))
-    assert (result.findings, result.unjudged) == ((), {})

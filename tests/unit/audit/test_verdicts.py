@@ -1,0 +1,115 @@
+"""The verdict of the judge on each fleet of a table."""
+
+from pathlib import Path
+
+import pytest
+
+from safeconsumer.audit.results import CHECKS
+from tests.harness.audit.fleets import BAD, DRAINED, GOOD, check_of, fleets_in
+from tests.harness.audit.journals import failed, judged, outcome, unjudged
+from tests.harness.listing import short
+
+WORDS = {
+    # A member that obeys a hold from 1500 to 2000, and goes on then.
+    "OBEDIENT": "a: own; poll 0 5; commit 5; @1500.2; hold orders operator:eve "
+    "written=1500.0 offset=0; @2000.2; lift orders operator:eve since=2000.0; @2001; "
+    "poll 5 9; commit 9",
+    "TWO_OWNERS": "a: own; poll 0 1; commit 1; gone\n"
+    "  b@2000: own g2; asks 1 a#3; poll 1 2",
+    # A client whose position jumps from 20 to 27.
+    "HOLE": "a: own; poll 0 20; poll 20 30 first=27 count=3; commit 30",
+    "HISTORY": "operator: held 2000 2900",
+    "PLAIN": "pause orders:0 lifetime=plain",
+    "WHOLE_ENDED": 'e lift scope=orders owner="app\\u0020(all)"',
+    "WHOLE": 'e hold scope=orders owner="app\\u0020(all)"',
+}
+ENDS = "the history ends at 1970-01-01 00:26:40Z, take it after the journals"
+LACKS = (
+    "the holds topics lack the hold of orders by operator:eve that entry 5 of a proves: "
+    "they are of another cluster, or were made again since"
+)
+CASES = [
+    fleet
+    for path in sorted(Path(__file__).parent.glob("*.txt"))
+    for fleet in fleets_in(path, **WORDS)
+]
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize("fleet", CASES, ids=short)
+def test_a_fleet_has_the_verdict_of_its_table(fleet):
+    assert outcome(fleet(), **fleet.settings) == fleet.text
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize("fleet", BAD, ids=short)
+def test_a_bad_fleet_fails_the_one_check_of_its_name(fleet):
+    assert failed(fleet()) == {check_of(fleet)}
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize("fleet", GOOD, ids=short)
+def test_a_good_fleet_fails_no_check(fleet):
+    assert failed(fleet()) == set()
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize("fleet", DRAINED, ids=short)
+def test_a_drained_fleet_fails_the_check_of_its_name_only_where_all_should_be_done(
+    fleet,
+):
+    checks = {fleet.__name__.split("_")[1].upper()} & set(CHECKS)
+    assert failed(fleet()) == set()
+    assert failed(fleet(), is_drained=True) == checks
+
+
+@pytest.mark.contract("S5")
+def test_every_check_has_a_bad_fleet():
+    assert {check_of(fleet) for fleet in BAD} == set(CHECKS)
+
+
+CAUSES = {
+    "a lift after the end of the history": ENDS,
+    "a hold that is later than the history": f"{ENDS}: operator:eve held orders later, "
+    "as entry 5 of a proves",
+    "a hold that the history lacks": LACKS,
+    "a hold that a history without an end lacks": f"{LACKS}, or the history was written "
+    "before",
+    "a history of another cluster": "the holds topics are of the cluster west, and a was "
+    "on east",
+    "journals of two clusters": "a was on the cluster east and b on west: judge each "
+    "cluster by itself",
+    "records before those that the topic still has": "what the topic had before offset 5 "
+    "is deleted",
+    "records of which no producer tells": "nothing says what was written: that takes "
+    "producers' journals, or the topic (audit --against-topic)",
+    "offsets that are left out of a poll": "offsets 20 to 26 had no record, in a topic "
+    "that is not compacted and of which no transaction was read: audit --against-topic "
+    "tells",
+    "offsets that the topic has deleted since": "offsets 20 to 26 had no record, in a "
+    "topic that is not compacted and of which no transaction was read: the topic has "
+    "deleted them since",
+    "the second of three owners in turn is gone": "the journal of b is missing: entry 2 "
+    "of c begins where it committed",
+}
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize(("name", "cause"), CAUSES.items(), ids=CAUSES)
+def test_a_check_that_is_not_judged_names_the_cause(name, cause):
+    (fleet,) = (one for one in CASES if one.__name__ == name)
+    assert set(unjudged(fleet(), **fleet.settings).values()) == {cause}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "offsets without a record in any other topic",
+        "offsets that the topic has deleted since",
+        "two members without a group, of which one jumps over offsets",
+    ],
+)
+def test_offsets_without_a_record_are_counted(name):
+    (fleet,) = (one for one in CASES if one.__name__ == name)
+    (result,) = judged(fleet(), **fleet.settings)
+    assert result.unrecorded == 7
