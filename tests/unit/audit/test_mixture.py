@@ -16,7 +16,6 @@ from tests.harness.audit.journals import (
     check,
     control_in,
     parsed,
-    verdict_on,
 )
 from tests.harness.listing import short
 
@@ -117,24 +116,3 @@ def test_a_broken_journal_has_the_facts_of_the_entries_before():
     rows = [*rows_about(parsed("by hand", text), troubles.append)]
     assert [one for one in troubles if "lines are missing" in one] == troubles != []
     assert {"owned", "delivered", "committed"} <= {kind for *_, kind, _ in rows}
-
-
-# ------------------------------------------------------------ clocks
-
-
-# ------------------------------------------------------------ clusters
-
-
-def member(name, cluster, topic, at=1000.0):
-    told = MemberJournal(name, at=at)
-    told.assigned(TP, topics={"orders": topic}, cluster=cluster)
-    return told.poll(TP, 0, 5).commit(TP, 5)
-
-
-@pytest.mark.contract("S5")
-def test_journals_of_two_clusters_are_not_said_to_be_of_a_topic_made_again():
-    result = verdict_on(member("a", "east", "1"), member("b", "west", "2", at=2000))
-    assert result.findings == ()
-    assert result.unjudged["A2"] == (
-        "a was on the cluster east and b on west: judge each cluster by itself"
-    )
