@@ -3,13 +3,11 @@
 import pytest
 
 from safeconsumer import SafeConsumer
-from safeconsumer.audit.results import Settings
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.testing._batches import NewRecord
-from tests.harness.audit.journals import check, read
+from tests.harness.audit.journals import entries_in, verdict_in
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.reading import Reader
-from tests.sim.test_journal import of
 from tests.sim.worker.test_judged import journaled
 from tests.sim.worker.working import Handler, committed, filled, in_both
 
@@ -17,15 +15,6 @@ pytestmark = pytest.mark.contract("S5")
 
 # The settings of the topic are asked for in production, and say that it is not compacted.
 PLAIN = frozenset({"t"})
-
-
-def judged(folder, **settings):
-    """Return the findings of all cases, and the checks that are not judged, with reasons."""
-    journals = [read(path) for path in folder.glob("*.journal")]
-    results = check(journals, Settings(**{"uncompacted": PLAIN, **settings})).values()
-    assert results
-    found = [(one.check, one.evidence) for result in results for one in result.findings]
-    return found, {k: v for result in results for k, v in result.unjudged.items()}
 
 
 CLEAN = [], {}
@@ -50,13 +39,13 @@ def test_retention_is_settled_by_the_brokers_answers(lab, tmp_path, resets, when
         lab.cluster.delete_before("t", 0, target)
         if when == "between two":
             reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **small)
-        reader.until(lambda turn=turn: len(of(tmp_path, "log_start")) == turn)
+        reader.until(lambda turn=turn: len(entries_in(tmp_path, "log_start")) == turn)
         for number in range(20):
             lab.append(tp, 5, first=100 * turn + 5 * number)
         reader.take(5)
     reader.consumer.commit()
     reader.consumer.close()
-    assert judged(tmp_path) == CLEAN
+    assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
 
 
 def test_a_jump_without_retention_stays_open(lab, tmp_path):
@@ -67,8 +56,8 @@ def test_a_jump_without_retention_stays_open(lab, tmp_path):
     reader.consumer._subscription.seek(tp, 30)  # no seek of the program
     reader.take(10)
     reader.consumer.close()
-    assert [one["first"] for one in of(tmp_path, "log_start")] == [0]
-    found, unjudged = judged(tmp_path)
+    assert [one["first"] for one in entries_in(tmp_path, "log_start")] == [0]
+    found, unjudged = verdict_in(tmp_path, uncompacted=PLAIN)
     assert (found, set(unjudged)) == ([], {"A2"})
 
 
@@ -92,7 +81,12 @@ def test_a_backlog_is_read_after_a_hold(lab, tmp_path):
     lab.until(lambda: {*range(50)} <= {*second.values(tps[0]), *first.values(tps[0])})
     second.call(lambda consumer: consumer.commit())
     second.stop()
-    assert judged(tmp_path, control=read_control(lab.connection, "ops")) == CLEAN
+    assert (
+        verdict_in(
+            tmp_path, uncompacted=PLAIN, control=read_control(lab.connection, "ops")
+        )
+        == CLEAN
+    )
 
 
 @pytest.mark.parametrize("skew", [0.0, 2.0])
@@ -111,7 +105,9 @@ def test_a_member_without_control_is_judged_by_its_own_clock_if_that_is_allowed(
     reader.take(10)
     reader.consumer.close()
     control = read_control(lab.connection, "ops")
-    found, unjudged = judged(tmp_path, control=control, clock_skew=skew)
+    found, unjudged = verdict_in(
+        tmp_path, uncompacted=PLAIN, control=control, clock_skew=skew
+    )
     assert (found, set(unjudged)) == ([], set() if skew else {"G2"})
     assert skew or "--clock-skew" in unjudged["G2"]
 
@@ -131,7 +127,7 @@ def test_a_worker_whose_program_seeks(lab, tmp_path, executor, target):
         lab.until(lambda end=end: committed(lab) == [end], 100.0)
         run.stop()
         lab.append(tp, 10)
-    assert judged(tmp_path) == CLEAN
+    assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
 
 
 def test_a_compacted_topic(lab, tmp_path):
@@ -151,8 +147,8 @@ def test_a_compacted_topic(lab, tmp_path):
         reader.until(lambda one=reader, end=wanted[-1]: end in one.offsets(tp))
         reader.consumer.commit()
         reader.consumer.close()
-    assert len({one["from"] for one in of(tmp_path, "deliver")}) > 3
-    assert judged(tmp_path, uncompacted=frozenset()) == CLEAN
+    assert len({one["from"] for one in entries_in(tmp_path, "deliver")}) > 3
+    assert verdict_in(tmp_path) == CLEAN
 
 
 def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
@@ -166,9 +162,9 @@ def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
         reader.consumer.close()
         (path,) = folder.glob("*.journal")
         path.rename(tmp_path / f"{name}.journal")
-    assert judged(tmp_path) == CLEAN
+    assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
     (tmp_path / "b.journal").unlink()
-    found, unjudged = judged(tmp_path)
+    found, unjudged = verdict_in(tmp_path, uncompacted=PLAIN)
     assert (found, set(unjudged)) == ([], {"A2", "A4", "A6"})
     assert all("the journal of b-" in why for why in unjudged.values())
     assert lab.committed(tp) == 30

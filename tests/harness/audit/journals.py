@@ -240,3 +240,27 @@ def findings_of(results):
     """Return what was found, about any group and partition, of which there are some."""
     assert results
     return [one for result in results.values() for one in result.findings]
+
+
+def journals_in(folder):
+    """Return the journals that members have written into a folder."""
+    return [read(path) for path in folder.glob("*.journal")]
+
+
+def entries_in(folder, *events):
+    """Return the entries of these events in the journals of a folder."""
+    lines = (one for journal in journals_in(folder) for one in journal.lines)
+    return [one for one in lines if one.event in events]
+
+
+def verdict_in(folder, **assumed):
+    """Return the faults in the journals of a folder, and the checks that are not judged."""
+    results = check(journals_in(folder), Settings(**assumed)).values()
+    assert results
+    found = [(one.check, one.evidence) for result in results for one in result.findings]
+    return found, {k: v for result in results for k, v in result.unjudged.items()}
+
+
+def faults_in(folder, **assumed):
+    """Return each check that the journals of a folder fail, with the evidence."""
+    return verdict_in(folder, **assumed)[0]
