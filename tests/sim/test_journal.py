@@ -39,8 +39,7 @@ from tests.sim.reading import (
 
 
 @both_ways
-def test_a_consumer_that_gets_nothing_writes_nothing(lab, tmp_path, how):
-    """Two hundred polls or steps that bring nothing leave no entry."""
+def test_polls_without_records_leave_no_entry(lab, tmp_path, how):
     tps = lab.topic("t")
     reader = Reader(lab, SafeConsumer, tps=tps, how=how, journal=tmp_path)
     reader.until(lambda: entries_in(tmp_path, "begins"))
@@ -64,12 +63,8 @@ def test_each_step_of_an_iteration_is_an_entry_that_says_when_it_began(lab, tmp_
     assert first["written"] is None
 
 
-def test_a_commit_that_changes_nothing_is_not_written(lab, tmp_path):
-    """
-    The client makes one every five seconds, of all its partitions.
-
-    After a seek it may be wrong, and after a refusal nobody knows what is committed.
-    """
+def test_a_repeated_commit_is_written_once(lab, tmp_path):
+    """The client commits all its partitions every five seconds."""
     tp, _ = lab.topic("t", 2, records=5)
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1000}
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
@@ -93,7 +88,7 @@ def test_a_commit_that_changes_nothing_is_not_written(lab, tmp_path):
 
 @simulated(seeds=1, nightly=2)
 def test_a_commit_is_judged_by_the_position_at_its_call(lab, tmp_path):
-    """``commit_async()``, and then back to read a record again: no position was passed."""
+    """The program seeks back after ``commit_async()``: the commit is still right."""
     (tp,) = lab.topic("t", records=50)
     settings = {"group_id": GROUP, "max_poll_records": 10, "journal": tmp_path}
     consumer = SafeConsumer(**lab.settings(**settings))
@@ -151,7 +146,7 @@ def read_on_in_turn(lab, folder, *commits):
 
 @pytest.mark.contract("S5")
 def test_metadata_of_a_program_are_never_taken_for_a_note(lab, tmp_path):
-    """``build#42`` names no journal."""
+    """The metadata ``build#42`` name no journal."""
 
     def commits(consumer, tp):
         consumer.commit({tp: OffsetAndMetadata(3, "build#42", -1)})
@@ -162,8 +157,8 @@ def test_metadata_of_a_program_are_never_taken_for_a_note(lab, tmp_path):
 
 
 @pytest.mark.contract("S5")
-def test_a_note_that_the_program_gives_back_is_a_new_one(lab, tmp_path):
-    """``committed(metadata=True)`` with another offset."""
+def test_a_note_that_the_program_commits_again_is_renewed(lab, tmp_path):
+    """The program commits what ``committed(metadata=True)`` returned, at another offset."""
 
     def commits(consumer, _):
         consumer.commit()
@@ -180,7 +175,7 @@ def test_a_note_that_the_program_gives_back_is_a_new_one(lab, tmp_path):
 def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(
     lab, tmp_path, error
 ):
-    """``offset.metadata.max.bytes`` of the broker may be smaller than a journal's name."""
+    """A broker's ``offset.metadata.max.bytes`` may be less than the length of a name."""
     (tp,) = lab.topic("t", records=5)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(5)
@@ -222,7 +217,7 @@ def refuses_notes(monkeypatch, digits):
 def test_commits_stay_in_order_where_a_broker_refuses_notes(
     lab, tmp_path, monkeypatch, digits
 ):
-    """The refused one is sent again; the next ones, not waited for, come after it."""
+    """A refused commit is sent again before the next ones, which nobody waits for."""
     (tp,) = lab.topic("t", records=60)
     committed = refuses_notes(monkeypatch, digits)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, enable_auto_commit=False)
@@ -244,7 +239,7 @@ def test_commits_stay_in_order_where_a_broker_refuses_notes(
 def test_a_commit_whose_note_is_refused_is_sent_before_the_group_is_left(
     lab, tmp_path, monkeypatch
 ):
-    """``unsubscribe()`` waits for it: from no member the broker would refuse it."""
+    """``unsubscribe()`` waits for it: a broker takes no commit of a former member."""
     (tp,) = lab.topic("t", records=5)
     committed = refuses_notes(monkeypatch, 1)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, enable_auto_commit=False)
@@ -277,8 +272,8 @@ def test_all_commits_of_a_listener_are_sent_before_its_member_joins(
     reader.consumer.close()
 
 
-def test_a_commit_that_is_refused_is_none(lab, tmp_path):
-    """Of what is not owned nothing is sent; of what the broker refuses, the answer stands."""
+def test_a_refused_commit_does_not_count(lab, tmp_path):
+    """The consumer refuses a partition that it does not own, the broker the others."""
     first, second = lab.topic("t", 2, records=5)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(10)
@@ -298,8 +293,8 @@ def test_a_commit_that_is_refused_is_none(lab, tmp_path):
     reader.consumer.close()
 
 
-def test_an_assignment_names_the_topics_by_their_ids(lab, tmp_path):
-    """One that was deleted and made again is another one."""
+def test_an_assignment_has_the_ids_of_its_topics(lab, tmp_path):
+    """A topic that was deleted and made again has another id."""
     lab.topic("t", records=3)
     more = {"allow_auto_create_topics": False, "metadata_max_age_ms": 1000}
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **more)
@@ -315,8 +310,7 @@ def test_an_assignment_names_the_topics_by_their_ids(lab, tmp_path):
     reader.consumer.close()
 
 
-def test_every_way_to_hold_and_to_seek_is_written(lab, tmp_path):
-    """With what is known of it before it is done."""
+def test_each_call_that_holds_or_seeks_is_written_with_its_arguments(lab, tmp_path):
     (tp,) = lab.topic("t", records=20)
     reader = Reader(lab, SafeConsumer, tps=[tp], journal=tmp_path)
     reader.take(20)
@@ -359,7 +353,7 @@ def test_every_way_to_hold_and_to_seek_is_written(lab, tmp_path):
 @pytest.mark.contract("S5")
 @simulated(seeds=1, nightly=30, preempt=0.05)
 def test_seeks_on_another_thread_are_judged_right(lab, tmp_path):
-    """A poll that is under way returns what stood before; then the seek stands."""
+    """The poll under way returns records of before the seek; then the seek counts."""
     (tp,) = lab.topic("t", records=200)
     consumer = SafeConsumer(
         **lab.settings(group_id=None, journal=tmp_path, max_poll_records=5)
@@ -382,8 +376,10 @@ def test_seeks_on_another_thread_are_judged_right(lab, tmp_path):
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("event", ["call", "return"])
 @pytest.mark.parametrize("is_handler", [False, True])
-def test_of_seeks_that_overlap_nobody_knows_the_last(lab, tmp_path, is_handler, event):
-    """On threads, or in a signal handler, before the first has moved it or after."""
+def test_overlapping_seeks_are_written_without_a_target(
+    lab, tmp_path, is_handler, event
+):
+    """The second seek comes on a thread or in a signal handler, within the first one."""
     (tp,) = lab.topic("t", records=200)
     settings = {"group_id": None, "journal": tmp_path, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, tps=[tp], **settings)
@@ -410,7 +406,7 @@ def test_of_seeks_that_overlap_nobody_knows_the_last(lab, tmp_path, is_handler, 
 
 
 def test_a_close_that_is_refused_does_not_end_the_journal(lab, tmp_path):
-    """In a rebalance listener; what comes after it is written."""
+    """A rebalance listener calls close(); later entries are written."""
     lab.topic("t", records=5)
     reader = Reader(lab, SafeConsumer, journal=tmp_path)
     refused = []
@@ -428,8 +424,8 @@ def test_a_close_that_is_refused_does_not_end_the_journal(lab, tmp_path):
     reader.consumer.close()
 
 
-def test_what_a_producer_commits_is_not_called_wrong(lab, tmp_path):
-    """A program that goes over to transactions, aborts one, and is followed by another."""
+def test_commits_of_a_producers_transactions_are_judged_right(lab, tmp_path):
+    """Members commit by transactions, one of which is aborted, and follow each other."""
     (tp,) = lab.topic("t", records=30)
     producer = KafkaProducer(**lab.connection, transactional_id="t")
     producer.init_transactions()
@@ -467,7 +463,7 @@ def test_what_a_producer_commits_is_not_called_wrong(lab, tmp_path):
     ],
 )
 def test_members_that_start_again_and_again_are_judged_wholly(lab, tmp_path, settings):
-    """Each takes the place of the one before, which is killed, or ends in order."""
+    """Each member takes the place of one that was killed, or ended in order."""
     (tp,) = lab.topic("t", records=40)
     where = {"tps": [tp], "group_id": GROUP} if settings is None else settings
     topics = () if settings is None else ("t",)
@@ -483,8 +479,8 @@ def test_members_that_start_again_and_again_are_judged_wholly(lab, tmp_path, set
 
 
 @pytest.mark.contract("S5")
-def test_offsets_that_others_moved_are_named(lab, tmp_path):
-    """By kafka-consumer-groups, say; what lies between may be lost or not."""
+def test_an_offset_moved_by_another_tool_is_named(lab, tmp_path):
+    """The records between may be lost or not, so nothing is a violation."""
     (tp,) = lab.topic("t", records=40)
     for offset in (None, 30):
         if offset is not None:
@@ -501,7 +497,7 @@ def test_offsets_that_others_moved_are_named(lab, tmp_path):
 
 
 @both_ways
-def test_that_a_transaction_was_read_stands_before_its_records(lab, tmp_path, how):
+def test_a_transaction_is_noted_before_its_records(lab, tmp_path, how):
     """Its markers, and what was aborted, leave no record: the position moves over them."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, transactional_id="t")
@@ -533,7 +529,7 @@ def test_that_a_transaction_was_read_stands_before_its_records(lab, tmp_path, ho
 
 @both_ways
 def test_a_disk_that_was_full_leaves_no_hole(lab, tmp_path, monkeypatch, how):
-    """Polls raise until there is room; nothing is lost, and the journal has it all."""
+    """Polls raise until there is room; no record is lost or delivered twice."""
     tps = lab.topic("t", 2, records=20)
     reader = Reader(lab, SafeConsumer, "t", how=how, journal=tmp_path)
     reader.take(8)
@@ -606,7 +602,7 @@ def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
 def test_a_whole_pause_that_expires_is_judged_right(
     lab, tmp_path, assignor, *, is_one_call
 ):
-    """It ends with the first of the pauses that name its partitions."""
+    """The pause ends with the first of the calls that name its partitions."""
     tps = lab.topic("t", 4, records=20)
     settings = {"assignor": assignor, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
@@ -720,7 +716,7 @@ class Program:
 )
 @simulated(seeds=1, nightly=30, preempt=0.05)
 def test_right_programs_are_judged_right(lab, tmp_path, assignor, *, commits):
-    """They come, leave, hang, die, and do what they like; every record came."""
+    """Programs join, leave, hang and die; every record is delivered."""
     tps = lab.topic("t", 3, records=20)
     settings = {
         "journal": tmp_path,

@@ -23,7 +23,7 @@ CLEAN = [], {}
 @pytest.mark.parametrize("resets", ["earliest", "latest"])
 @pytest.mark.parametrize("when", ["within an ownership", "between two", "twice"])
 def test_retention_is_settled_by_the_brokers_answers(lab, tmp_path, resets, when):
-    """No --against-topic is needed: an answer to a fetch says where the log begins."""
+    """The broker's next answer says where the log begins: no --against-topic is needed."""
     (tp,) = lab.topic("t")
     for number in range(20):
         lab.append(tp, 5, first=5 * number)
@@ -48,8 +48,8 @@ def test_retention_is_settled_by_the_brokers_answers(lab, tmp_path, resets, when
     assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
 
 
-def test_a_jump_without_retention_stays_open(lab, tmp_path):
-    """A client that says that its position was out of range, of a log that has it."""
+def test_a_jump_without_retention_is_not_judged(lab, tmp_path):
+    """The client reports a position as out of range that the log still has."""
     (tp,) = lab.topic("t", records=40)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, max_poll_records=5)
     reader.take(5)
@@ -61,8 +61,8 @@ def test_a_jump_without_retention_stays_open(lab, tmp_path):
     assert (found, set(unjudged)) == ([], {"A2"})
 
 
-def test_a_backlog_is_read_after_a_hold(lab, tmp_path):
-    """By the member that obeyed, by one that came meanwhile, and by one after both."""
+def test_a_backlog_read_after_a_hold_is_clean(lab, tmp_path):
+    """The readers are a member that obeyed, one that joined meanwhile, and a later one."""
     operator, tps = Operator(lab), lab.topic("t", 2, records=10)
     settings = {"control": CONTROL, "journal": tmp_path}
     first = lab.member(SafeConsumer, "t", **settings)
@@ -93,7 +93,7 @@ def test_a_backlog_is_read_after_a_hold(lab, tmp_path):
 def test_a_member_without_control_is_judged_by_its_own_clock_if_that_is_allowed(
     lab, tmp_path, skew
 ):
-    """Its records have their producers' times, so nothing else says when it had them."""
+    """Its records have their producers' times, so only its own clock says when they came."""
     operator, (tp,) = Operator(lab), lab.topic("t", records=10)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(10)
@@ -114,8 +114,8 @@ def test_a_member_without_control_is_judged_by_its_own_clock_if_that_is_allowed(
 
 @in_both
 @pytest.mark.parametrize("target", [8, 15], ids=["back", "forward"])
-def test_a_worker_whose_program_seeks(lab, tmp_path, executor, target):
-    """In the middle of what its handlers have; another one goes on behind it."""
+def test_a_worker_whose_program_seeks_is_clean(lab, tmp_path, executor, target):
+    """Handlers have records when the program seeks; another worker goes on after that."""
     (tp,) = filled(lab, 1, *["slow"] * 30)
     how = {"executor": executor, "order": "unordered", "concurrency": 4}
     for end in (30, 40):
@@ -130,8 +130,8 @@ def test_a_worker_whose_program_seeks(lab, tmp_path, executor, target):
     assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
 
 
-def test_a_compacted_topic(lab, tmp_path):
-    """Read while it is compacted, by one member after the other."""
+def test_reading_a_compacted_topic_is_clean(lab, tmp_path):
+    """One member after the other reads while the topic is compacted."""
     (tp,) = lab.topic("t")
     for start in (0, 30):
         records = [
@@ -152,7 +152,7 @@ def test_a_compacted_topic(lab, tmp_path):
 
 
 def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
-    """A2, A4, A6: it may have what the others lack, so nothing is a violation."""
+    """The journal may have what the others lack, so nothing is a violation."""
     (tp,) = lab.topic("t", records=30)
     for name in "abc":
         folder = tmp_path / name

@@ -30,10 +30,10 @@ def against_topic(clients, folder):
         (6, 3, "nobody delivered offsets 3 to 5"),
     ],
 )
-def test_what_a_client_lost_is_found_in_the_topic(
+def test_a_record_that_a_client_lost_is_found_in_the_topic(
     clients, tmp_path, deleted, read, said
 ):
-    """A run that hides a record looks whole, but the topic has it."""
+    """A journal that hides a record looks whole; the topic has the record."""
     topic = filled(clients, 1, 10)
     if deleted:
         with KafkaAdminClient(**clients._broker.client_config) as admin:
@@ -47,10 +47,8 @@ def test_what_a_client_lost_is_found_in_the_topic(
 
 
 @pytest.mark.any_broker
-def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
-    clients, tmp_path, monkeypatch
-):
-    """Reading makes nothing; a partition that does not exist is named, without waiting."""
+def test_a_deleted_topic_is_named_and_not_created_again(clients, tmp_path, monkeypatch):
+    """Reading creates no topic, and a missing partition is named without a wait."""
     monkeypatch.setattr(records, "_PATIENCE", 7200)  # polls of half a second: an hour
     there = clients.topic(1)
     gone = f"{there}-gone"
@@ -72,10 +70,10 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
 @pytest.mark.contract("S5")
 @pytest.mark.any_broker
 @pytest.mark.parametrize(("policy", "status"), [("delete", 2), ("compact", 0)])
-def test_a_hole_is_judged_by_what_the_broker_says_of_the_topic(
+def test_a_hole_is_judged_by_the_topics_cleanup_policy(
     clients, tmp_path, policy, status
 ):
-    """The topic itself, which has the records, convicts."""
+    """With --against-topic the topic itself, which has the records, convicts."""
     topic = filled(clients, 1, 30)
     resource = ConfigResource(
         ConfigResourceType.TOPIC, topic, {"cleanup.policy": policy}

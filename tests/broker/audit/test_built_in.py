@@ -44,7 +44,7 @@ def has(got, count):
 
 @pytest.mark.contract("S5")
 @pytest.mark.any_broker
-def test_a_consumers_life_is_written_down_and_clean(clients, tmp_path):
+def test_the_journal_of_a_consumers_life_is_clean(clients, tmp_path):
     topic = filled(clients)
     first = TopicPartition(topic, 0)
     consumer = clients.consumer(
@@ -84,7 +84,7 @@ def test_a_consumers_life_is_written_down_and_clean(clients, tmp_path):
 
 
 def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path):
-    """It waits for no lock; every entry is there, and their numbers are in order."""
+    """The handler waits for no lock; every entry is written, and numbers are in order."""
     writer = JournalWriter(tmp_path)
     numbers = iter(range(10_000))
 
@@ -124,7 +124,7 @@ def test_a_closed_consumer_behaves_as_one_without_a_journal(clients, tmp_path):
     "wrong", [{"hooks": [3]}, {"no_such_setting": 1}, {"hooks": 3}], ids=str
 )
 def test_a_consumer_that_cannot_be_made_leaves_no_file_open(tmp_path, wrong):
-    """A program that tries until a broker is there does not run out of them."""
+    """A program that retries until a broker answers must not run out of files."""
     where = {"bootstrap_servers": "127.0.0.1:1", "journal": tmp_path}
     with pytest.raises((HookTypeError, AssertionError, KafkaError)):
         SafeConsumer(**where, **wrong)
@@ -143,15 +143,15 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(clients, tmp_path):
 
 
 @pytest.mark.parametrize("journal", ["", b"", 3, True, [], {"a": 1}], ids=repr)
-def test_what_is_no_folder_is_no_journal(journal):
-    """A typed error, before anything was started or written."""
+def test_a_journal_that_is_no_folder_is_refused(journal):
+    """The error is typed, and comes before anything was started or written."""
     with pytest.raises(JournalError, match="journal"):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=journal)
 
 
 @pytest.mark.embedded_broker
-def test_a_broker_that_falls_silent_while_topics_are_read_is_said(clients, monkeypatch):
-    """Before it has told where they begin; no position is no offset."""
+def test_reading_a_topic_fails_if_the_broker_stops_answering(clients, monkeypatch):
+    """The broker stops before it has said where the partitions begin."""
     topic, broker = filled(clients, 2, 20), clients._broker
 
     class Silenced(KafkaConsumer):
@@ -173,8 +173,10 @@ def test_a_broker_that_falls_silent_while_topics_are_read_is_said(clients, monke
 
 
 @pytest.mark.any_broker
-def test_records_that_are_deleted_while_topics_are_read_are_said(clients, monkeypatch):
-    """It went on at the end, and what it had passed over counted as never written."""
+def test_reading_a_topic_fails_if_its_records_are_deleted_meanwhile(
+    clients, monkeypatch
+):
+    """Reading went on at the end, and counted the deleted records as never written."""
     topic, config = filled(clients, 1, 20), clients._broker.client_config
 
     class Deleted(KafkaConsumer):
@@ -190,7 +192,7 @@ def test_records_that_are_deleted_while_topics_are_read_are_said(clients, monkey
 
 
 def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path):
-    """A program that tries until a broker is there made one with each try."""
+    """A program that retries until a broker answers left a journal with each try."""
     for _ in range(2):
         with pytest.raises(KafkaError):
             SafeConsumer(
@@ -212,7 +214,7 @@ def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path):
 
 @pytest.mark.any_broker
 def test_a_topic_is_read_whole_whatever_partitions_journals_name(clients):
-    """What nobody read of a partition, and no journal names it, is there as well."""
+    """Partitions that no journal names are read, too."""
     topic = filled(clients, 3, 20)
     found, missing = topic_journal(clients._broker.client_config, [(topic, 1)])
     assert missing == []

@@ -16,7 +16,7 @@ from tests.harness.worker.lab import Running
 
 
 @pytest.mark.any_broker
-def test_members_a_hold_of_their_group_and_a_worker(kafka_broker, tmp_path):
+def test_a_trace_shows_members_a_group_hold_and_a_worker(kafka_broker, tmp_path):
     folder, out = tmp_path / "journals", tmp_path / "out.json"
     with Team(kafka_broker) as team:
         member = team.subscribed("billing", journal=folder)
@@ -51,7 +51,7 @@ def test_members_a_hold_of_their_group_and_a_worker(kafka_broker, tmp_path):
 
 @pytest.mark.any_broker
 def test_the_history_and_the_audit_pass_over_a_record_that_cannot_be_read(kafka_broker):
-    """It is no gap: both say that the topic is complete."""
+    """Such a record is no gap: both call the topic complete."""
     with Team(kafka_broker) as team:
         team.operator_holds(team.topic)
         junk = {"key": b"junk", "value": b"junk"}

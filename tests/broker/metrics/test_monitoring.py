@@ -392,7 +392,7 @@ def test_there_is_a_scenario_for_each_alert():
     assert [name for name, one in SCENARIOS.items() if one.born] == counting
 
 
-def test_the_files_ask_for_the_metrics_of_the_table():
+def test_the_files_use_exactly_the_metrics_of_the_table():
     named = {name for text in FILES.values() for name in NAMES.findall(text)}
     assert {name.removesuffix("_bucket") for name in named} == {
         one.full_name for one in METRICS
@@ -424,8 +424,8 @@ def test_the_dashboard_is_what_grafana_imports():
     assert asked | {"datasource"} == names
 
 
-def test_every_alert_has_its_paragraph():
-    """What it means, under the name that its annotation links to."""
+def test_every_alert_has_a_paragraph_in_the_runbook():
+    """The paragraph has the name to which the alert's annotation links."""
     book = FILES["runbook.md"]
     for one in ALERTS:
         assert f"## {one.name}\n\n" in book
@@ -467,7 +467,7 @@ def test_files_that_were_changed_are_left_alone(folder):
 
 
 def test_links_of_alerts_lead_where_the_runbook_is(tmp_path):
-    """Absolute, as a message of Alertmanager needs them; only links are changed."""
+    """Links become absolute, as a message of Alertmanager needs; nothing else changes."""
     arguments = ["monitoring", str(tmp_path), "--runbook", "https://wiki.example/r?p=1"]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     changed, old = (tmp_path / "alerts.yml").read_text(), FILES["alerts.yml"]

@@ -130,8 +130,8 @@ def fleet(broker):
 
 @pytest.mark.embedded_broker
 @pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not there")
-def test_each_panel_has_data(kafka_broker, tmp_path):
-    """Every query returns something while it scrapes them, and the rules are its own."""
+def test_every_query_of_the_dashboard_returns_data(kafka_broker, tmp_path):
+    """A real Prometheus scrapes the fleet and has loaded the alert rules."""
     (tmp_path / "alerts.yml").write_text(FILES["alerts.yml"])
     with fleet(kafka_broker) as targets, prometheus(tmp_path, targets) as address:
         left = dict.fromkeys(filled(query) for _, query in queries())

@@ -196,7 +196,7 @@ def named_by_others(folder):
 
 
 def test_fleets_whose_pods_are_killed_are_clean(kafka_broker, tmp_path):
-    """S5: eight kinds of fleets end with status 0; without one journal, that one is named."""
+    """Eight kinds of fleets end with status 0; a journal that is deleted is named."""
     folder = tmp_path / "journals"
     with Fleets(kafka_broker, folder) as fleets:
         play(fleets)

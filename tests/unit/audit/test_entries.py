@@ -27,13 +27,13 @@ def test_a_journal_is_read_as_it_was_written():
     assert entries[0] == Assigned(n=1, at=1000.1, partitions=["orders:0"], generation=1)
 
 
-def test_of_a_journal_cut_in_the_middle_of_a_line_the_whole_lines_count():
+def test_a_cut_last_line_is_ignored():
     text = MemberJournal().assigned("orders:0").text()
     assert [one.n for one in entries_of(text[:-9])] == [1]
 
 
-def test_what_is_not_known_here_is_passed_over():
-    """Events and fields of the same version: another program of it may write more."""
+def test_unknown_events_and_fields_are_ignored():
+    """Another program of the same version may write more."""
     text = ENTRY.replace('"e"', '"colour": {"r": 3}, "e"')
     more = '{"n": 2, "at": 2, "e": "pondered", "depth": [3]}\n'
     known, other = entries_of(HEAD + text + more)
@@ -67,7 +67,7 @@ def test_every_event_of_the_format_is_known():
     ],
     ids=short,
 )
-def test_what_is_broken_is_named(text, said):
+def test_a_broken_line_is_named(text, said):
     with pytest.raises(JournalError, match=said) as caught:
         entries_of(text)
     assert "a.journal" in str(caught.value)
@@ -121,14 +121,14 @@ def test_gaps_between_the_offsets_of_a_run_are_read():
     assert [*Delivered(**came).spans] == [(0, 2), (3, 5), (6, 9)]
 
 
-def test_what_stands_before_a_broken_line_is_read():
-    """As what one process shows by itself is true whatever the rest says."""
+def test_entries_before_a_broken_line_are_read():
+    """A process proves its own violations whatever follows."""
     entries = iter(parsed("a.journal", HEAD + ENTRY + "{\n").entries)
     assert next(entries).n == 1
     with pytest.raises(JournalError, match="line 3: not JSON"):
         next(entries)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     _, (trouble,) = sources({"none.journal": tmp_path / "none.journal"})
     assert "none.journal cannot be read" in trouble

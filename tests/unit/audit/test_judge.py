@@ -42,13 +42,12 @@ from tests.harness.listing import short
         ("@all", True),
     ],
 )
-def test_scopes_are_read_by_the_judge_itself(scope, *, covers):
+def test_a_scope_covers_the_partitions_that_the_contract_says(scope, *, covers):
     assert covering(scope)(("orders", 0)) is covers
     assert not covers or place_of(scope) in {("orders", 0), "orders", None}
 
 
-def test_a_partition_of_a_topic_that_is_called_re():
-    """A1: as a journal names it, it is no pattern."""
+def test_a_partition_of_the_topic_re_is_no_pattern():
     scope = scope_text(scopes.of(("re", 0)))
     assert covering(scope)(("re", 0))
     assert not covering(scope)(("re", 1))
@@ -73,8 +72,8 @@ def test_a_scope_that_cannot_be_read_is_refused(monkeypatch, scope):
         covering(scope)
 
 
-def test_what_another_may_have_had_between_is_proved_by_no_single_journal():
-    """A4: with the other's journal missing it may be right; given back at once, not."""
+def test_a_late_begin_after_a_missed_generation_needs_every_journal():
+    """A partition that comes back at once proves A4 by one journal."""
     for generation, basis in ((2, Basis.ORDER), (3, Basis.OFFSETS)):
         told = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
         told.assigned(TP, generation=generation).poll(TP, 20, 25)
@@ -84,8 +83,8 @@ def test_what_another_may_have_had_between_is_proved_by_no_single_journal():
     assert status_of(rows_of(verdict), is_complete=False) == UNKNOWN
 
 
-def test_what_was_delivered_is_of_a_call_under_way():
-    """A1: naming a poll that had returned, or the journal's begin, excuses nothing."""
+def test_a_delivery_belongs_to_the_poll_under_way():
+    """A delivery that names a poll that had returned is excused by nothing (A1)."""
     told = MemberJournal().assigned(TP).pause("orders")
     assert failed([told.deliver(TP, 0, 2)]) == {"A1"}
     told = MemberJournal().assigned(TP).poll(TP, 0, 2).pause("orders")
@@ -95,7 +94,7 @@ def test_what_was_delivered_is_of_a_call_under_way():
 
 
 @pytest.mark.parametrize("case", ["A1", "A3", "W5"])
-def test_of_many_violations_the_first_is_kept_in_full_and_the_others_are_counted(case):
+def test_repeated_violations_are_counted_with_the_first(case):
     told = MemberJournal().then("working", order="key").assigned(TP)
     if case == "A1":
         told.pause(TP)
@@ -111,8 +110,8 @@ def test_of_many_violations_the_first_is_kept_in_full_and_the_others_are_counted
     assert last.evidence == f"entry {last.entry}: as in entry {found.entry}"
 
 
-def test_what_a_late_entry_withdraws_is_the_end_of_what_was_found():
-    """A1: of many violations under two holds, of which one had ended before."""
+def test_a_late_lift_withdraws_the_violations_after_the_end_of_its_hold():
+    """Two holds covered the partition, and one had ended before (A1)."""
     told = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
     told.then("hold", scope="orders", owner="operator:b")
     for number in range(9):
@@ -124,7 +123,7 @@ def test_what_a_late_entry_withdraws_is_the_end_of_what_was_found():
         assert len([*verdict.every]) == left, (owner, since)
 
 
-def test_the_evidence_says_what_a_late_entry_leaves_of_a_finding():
+def test_the_evidence_of_a_split_finding_names_the_other_hold():
     told = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
     told.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1).poll(TP, 1, 2)
     told.then("lift", scope=TP, owner="operator:a", since=1000.6)
@@ -142,7 +141,7 @@ def test_the_evidence_says_what_a_late_entry_leaves_of_a_finding():
     ]
 
 
-def test_a_lift_that_proves_nothing_hides_no_later_violation():
+def test_a_lift_without_a_cause_withdraws_nothing():
     told = MemberJournal().assigned(TP).pause("orders").poll(TP, 0, 1)
     told.then("lift", scope="orders", owner="app", why="ended").poll(TP, 1, 2)
     verdict = verdict_on(told)
@@ -161,14 +160,14 @@ def test_a_begin_without_a_record_has_the_time_of_its_ownership():
     ("fleet", "basis"),
     [("worked_until_it_heard", Basis.CLOCKS), ("worked_through", Basis.ORDER)],
 )
-def test_what_handlers_began_rests_on_clocks_where_the_group_was_held(fleet, basis):
+def test_w10_rests_on_clocks_where_the_group_was_held(fleet, basis):
     (verdict,) = judged(FLEETS[fleet]())
     assert verdict.bases["W10"] is basis
 
 
 @pytest.mark.contract("S5")
-def test_what_handlers_did_takes_no_memory_for_each_record():
-    """Lanes end in any order; when they began matters under a group's hold alone."""
+def test_memory_does_not_grow_with_handled_records():
+    """Handlers of several lanes end in any order."""
     few, many = (kept_of(handled(count)) for count in (5000, 20_000))
     assert many < few + 20_000
 
@@ -193,7 +192,7 @@ def kept_of(journal):
     return kept
 
 
-def test_the_facts_of_a_case_go_with_its_judge():
+def test_a_judge_that_is_dropped_frees_its_facts():
     judge = Judge(Settings())
     judge.read(rebalancing(3, flows=False)[0].journal())
     assert judge.results()
@@ -331,7 +330,7 @@ def lines_run(fleet):
     return count
 
 
-def test_each_record_that_a_later_one_of_its_lane_overtook_is_a_violation():
+def test_each_overtaken_record_of_a_lane_is_a_violation():
     told = MemberJournal().then("working", order="key").assigned(TP)
     told.poll(TP, 0, 3).handle(TP, 2, 0, 1)
     verdict = verdict_on(told)
@@ -344,7 +343,7 @@ COUNT, POLL = 20_000, 500
 
 
 def test_a_transaction_of_one_record_takes_less_than_a_hundred_bytes():
-    """Each leaves an offset without a record."""
+    """Each transaction leaves an offset without a record."""
     told = MemberJournal().assigned(TP).then("transactional", tp=TP)
     for start in range(0, 2 * COUNT, 2 * POLL):
         end = start + 2 * POLL

@@ -92,7 +92,7 @@ def test_each_fault_is_found_in_a_mixture_and_no_other(make, clocks, faults):
     ids=short,
 )
 def test_one_case_is_judged_by_its_facts_alone(make):
-    """As on Spark, where a task has the facts of one case, as text."""
+    """A task on Spark has the facts of one case, as text."""
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     journals = mixed(fleet, CLOCKS[0])
@@ -109,7 +109,6 @@ def test_one_case_is_judged_by_its_facts_alone(make):
 
 
 def test_a_broken_journal_has_the_facts_of_the_entries_before():
-    """On Spark as in one process."""
     told = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
     text = "\n".join([*told.lines, told.lines[-1].replace('"n": 4', '"n": 9'), ""])
     troubles = []

@@ -39,7 +39,7 @@ def test_a_hold_has_the_scope_that_was_paused(scope):
     assert spans(lane) == [(0.3, 0.5)]
 
 
-def test_what_an_operator_holds_is_a_hold_of_the_group():
+def test_an_operators_hold_is_drawn_once():
     member = MemberJournal("a", at=0).assigned(TP)
     member.then("hold", scope="orders", owner="operator:eve").pause("returns")
     operator = Operator().held(0.1, 0.3, owner="eve")
@@ -48,7 +48,7 @@ def test_what_an_operator_holds_is_a_hold_of_the_group():
 
 
 def test_records_of_a_held_partition_are_wrong():
-    """Those that the checker found, no more and no less."""
+    """The trace marks the runs that the judge found, and no others."""
     lane = only_lane(*FLEETS["a1"]())
     assert sum(run.came.count for run in lane.runs) == 7
     assert sum(run.came.count for run in lane.runs if run.is_wrong) == 2
@@ -57,7 +57,7 @@ def test_records_of_a_held_partition_are_wrong():
 
 
 @pytest.mark.parametrize("make", BAD, ids=short)
-def test_every_broken_promise_is_told(make):
+def test_a_trace_has_every_finding_of_the_judge(make):
     fleet = make()
     assumed = Settings(control=control_in(fleet))
     verdicts = check([one.journal() for one in fleet], assumed)
@@ -126,12 +126,12 @@ def test_a_trace_has_rows_of_owners_holds_records_and_findings():
 
 @pytest.mark.parametrize("make", BAD, ids=short)
 def test_no_slices_of_a_row_overlap(make):
-    """A viewer drops those that do."""
+    """A viewer drops overlapping slices."""
     assert rows_of(collected(*make()).trace())
 
 
 def test_a_lost_ownership_says_so():
-    """It ends with the loss, and the hold that the member knew with it."""
+    """The loss ends the ownership and the member's own hold."""
     frozen = MemberJournal("a", at=0).assigned(TP).pause("orders")
     frozen.at = 9.0
     after = MemberJournal("b", at=4).assigned(TP).poll(TP, 0, 5)
@@ -140,14 +140,14 @@ def test_a_lost_ownership_says_so():
     assert [one[0] for one in rows["group g", "orders:0 owner b"]] == ["b"]
 
 
-def test_only_what_is_wanted_is_in_a_trace():
+def test_a_trace_has_only_the_wanted_partitions():
     told = MemberJournal(at=0).assigned(TP, "returns:0").poll(TP, 0, 5)
     text = collected(told).trace(lambda case: case.topic == "returns")
     assert {row.split()[0] for _, row in rows_of(text)} == {"returns:0"}
     assert rows_of(Collector(Settings()).trace()) == {}
 
 
-def test_names_of_others_are_text():
+def test_hostile_names_are_escaped():
     told = MemberJournal(EVIL, group=EVIL).assigned(TP).pause(TP, owner=EVIL)
     text = collected(told.poll(TP, 0, 2)).trace()
     assert text.isascii()

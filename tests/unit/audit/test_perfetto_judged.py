@@ -174,12 +174,10 @@ def every_probe(look, fleet, operator, assumed):
 @given(
     first=MEMBERS, second=MEMBERS, operator=OPERATORS, skew=st.sampled_from([0, 0.25])
 )
-def test_what_is_drawn_as_held_is_what_is_judged_as_held(first, second, operator, skew):
-    """
-    A record delivered at any moment is a violation if the lane shows a hold there.
-
-    And only then: a poll is put after each entry of each journal, and judged.
-    """
+def test_a_trace_draws_a_hold_exactly_where_a_delivery_would_be_a_violation(
+    first, second, operator, skew
+):
+    """A poll is put after each entry of random journals, and judged."""
 
     def look(drawn, judged, where):
         assert drawn == judged, where
@@ -194,7 +192,7 @@ def test_what_is_drawn_as_held_is_what_is_judged_as_held(first, second, operator
 
 
 def test_the_probes_find_holds_and_their_absence():
-    """The test above would also pass if nothing were ever drawn and nothing ever found."""
+    """The property test would also pass if no hold were ever drawn."""
     seen = set()
     fleet = [MemberJournal("a", at=1000).assigned(TP).pause("orders").resume("orders")]
     every_probe(

@@ -34,7 +34,7 @@ def test_uncovered_is_the_difference(ours, theirs):
 
 @by_day(40)
 @given(stretches, st.integers(0, 70), st.integers(0, 70))
-def test_between_is_what_lies_there(spans, bottom, top):
+def test_between_cuts_ranges_at_both_offsets(spans, bottom, top):
     found = between(merged(spans), bottom, top)
     assert offsets(found) == {one for one in offsets(spans) if bottom <= one < top}
 

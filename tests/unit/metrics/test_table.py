@@ -25,14 +25,13 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=short)
-def test_a_metric_says_nothing_of_persons_or_records(metric):
-    """Plain letters, a sentence, and no label whose values have no end."""
+def test_a_metric_has_a_plain_name_and_bounded_labels(metric):
     assert NAME.fullmatch(metric.name)
     assert metric.meaning.endswith(".")
     assert not {one.name for one in metric.labels} & FORBIDDEN
 
 
-def test_names_are_there_once():
+def test_names_are_unique():
     names = [one.name for one in METRICS]
     assert len(names) == len(set(names))
 
@@ -50,7 +49,7 @@ def test_labels_are_those_of_the_code():
 
 
 def test_every_alarm_is_counted_once():
-    """Each event of the level warning or error: as an alarm, or by its own counter."""
+    """Each event of level warning or error counts as an alarm, or has a counter."""
     every = [getattr(events, name) for name in events.__all__]
     loud = {
         one
