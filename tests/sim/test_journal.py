@@ -630,7 +630,7 @@ def test_a_whole_pause_that_expires_is_judged_right(
 
 
 class Program:
-    """A member that does whatever a right program may do, until it is told to drain."""
+    """A member that does whatever a right program may do, until it has to drain."""
 
     def __init__(self, lab, name, **settings):
         self.lab = lab

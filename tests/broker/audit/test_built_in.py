@@ -100,9 +100,11 @@ def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     writer.write("end", {})
-    told = [one["n_th"] for one in entries_in(tmp_path, "note")]
-    assert len(told) > 3
-    assert sorted(told) == list(range(next(numbers)))  # handlers interrupt each other
+    written = [one["n_th"] for one in entries_in(tmp_path, "note")]
+    assert len(written) > 3
+    assert sorted(written) == list(
+        range(next(numbers))
+    )  # handlers interrupt each other
     assert len(entries_in(tmp_path, "call")) == 5_000
 
 
@@ -151,7 +153,7 @@ def test_a_journal_that_is_no_folder_is_refused(journal):
 
 @pytest.mark.embedded_broker
 def test_reading_a_topic_fails_if_the_broker_stops_answering(clients, monkeypatch):
-    """The broker stops before it has said where the partitions begin."""
+    """The broker stops before it has answered where the partitions begin."""
     topic, broker = filled(clients, 2, 20), clients._broker
 
     class Silenced(KafkaConsumer):
@@ -218,6 +220,6 @@ def test_a_topic_is_read_whole_whatever_partitions_journals_name(clients):
     topic = filled(clients, 3, 20)
     found, missing = topic_journal(clients._broker.client_config, [(topic, 1)])
     assert missing == []
-    told = {(one.tp, one.first, getattr(one, "last", None)) for one in found.entries}
+    written = {(one.tp, one.first, getattr(one, "last", None)) for one in found.entries}
     names = [f"{topic}:{number}" for number in range(3)]
-    assert told == {(name, 0, last) for name in names for last in (None, 19)}
+    assert written == {(name, 0, last) for name in names for last in (None, 19)}

@@ -104,8 +104,8 @@ def test_promtool_accepts_a_members_metrics(safe):
     worker = Worker(consumer, print, limits=Limits(records=1000))
     other = safe(client_id="other", group_id="h")
     other.pause_all()
-    said = promtool("check", "metrics", given=text_of(worker, other))
-    assert not said.strip()
+    output = promtool("check", "metrics", given=text_of(worker, other))
+    assert not output.strip()
 
 
 # ---------------------------------------------------------------- a console

@@ -29,7 +29,7 @@ class Scenario:
         fires: in promtool's notation.
         born: of a counter, that its first scrape finds above 0.
         silent: the same series as they are if all is well, or if it is not this.
-        at: when it is looked at.
+        at: when the rule is evaluated.
         labels: of the alert, beside its severity.
         summary: as people read it.
     """
@@ -225,8 +225,8 @@ def series(values):
 
 def given(values, alert, at, *expected):
     """Return a test of promtool: with these series, exactly these alerts fire then."""
-    looked = {"eval_time": at, "alertname": alert, "exp_alerts": list(expected)}
-    return {"input_series": series(values), "alert_rule_test": [looked]}
+    evaluated = {"eval_time": at, "alertname": alert, "exp_alerts": list(expected)}
+    return {"input_series": series(values), "alert_rule_test": [evaluated]}
 
 
 def fired(alert, **annotations):

@@ -112,8 +112,8 @@ def fleet(broker):
             one.commit()
         closing.enter_context(Polled(*members))
         until_settled(served, team.group, members=2, reporting=2)
-        wish = {"group": team.group, "scopes": team.topic, "reason": "r", "for": "1h"}
-        assert served.pause(**wish).is_success
+        form = {"group": team.group, "scopes": team.topic, "reason": "r", "for": "1h"}
+        assert served.pause(**form).is_success
         until_level(served, team.group, "quiet")
         other = f"workers-{team.group}"
         consumer = team.subscribed("worker", group_id=other, control=None)

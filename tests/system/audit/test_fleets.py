@@ -116,7 +116,7 @@ class Fleets:
 
     def start(self, number, groups=None):
         """Start a pod; of all fleets, or with a member in each of these groups."""
-        told = {
+        plan = {
             "number": number,
             "folder": str(self._folder),
             "topics": self.topics,
@@ -125,7 +125,7 @@ class Fleets:
             "client": self._broker.client_config,
         }
         log = self._folder.parent / f"pod-{number}.log"
-        command = [*module("tests.system.audit.pod"), json.dumps(told)]
+        command = [*module("tests.system.audit.pod"), json.dumps(plan)]
         self._pods[number] = Process(command, log=log)
         assert self._pods[number].take(120.0) == "runs"
 

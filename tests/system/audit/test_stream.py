@@ -11,9 +11,9 @@ from tests.harness.audit.journals import MemberJournal
 from tests.unit.cli.test_audit import run
 
 
-def written(folder, *told):
+def written(folder, *member):
     paths = []
-    for number, one in enumerate(told):
+    for number, one in enumerate(member):
         path = folder / f"{number}.journal"
         path.write_text(one.text())
         paths.append(path)
@@ -37,10 +37,12 @@ def test_memory_does_not_grow_with_the_journal(tmp_path):
 
 def test_option_partition_shows_the_entries_around_each_violation(tmp_path):
     """The entry that shows the violation is marked between those around it."""
-    told = MemberJournal().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
-    told.resume()  # of nothing, as resume(*paused()) may be
-    told.pause("orders", owner="alice").poll(TP, 5, 7).poll("audit:0", 11, 12)
-    written(tmp_path, told)
+    member = (
+        MemberJournal().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
+    )
+    member.resume()  # of nothing, as resume(*paused()) may be
+    member.pause("orders", owner="alice").poll(TP, 5, 7).poll("audit:0", 11, 12)
+    written(tmp_path, member)
     ended = run(tmp_path, "--partition", TP)
     assert ended.exit_code == 1
     lines = ended.stdout.splitlines()

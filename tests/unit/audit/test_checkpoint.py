@@ -311,7 +311,7 @@ GOOD = batch(1000.0, orders(1))
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         pytest.param({}, "has a batch of Kafka's records", id="nothing"),
         pytest.param({"offsets/0": batch(1.0, "-")}, "Kafka's records", id="no Kafka"),
@@ -328,11 +328,11 @@ GOOD = batch(1000.0, orders(1))
         pytest.param({"offsets/0": GOOD, "sources/1/0": "x"}, "", id="another's start"),
     ],
 )
-def test_a_folder_that_is_no_checkpoint_is_refused(files, said):
+def test_a_folder_that_is_no_checkpoint_is_refused(files, message):
     """Files of sources other than Kafka are ignored."""
-    if not said:
+    if not message:
         assert checkpoint_of("lake/c", files).starts == {}
         return
     with pytest.raises(CheckpointError, match="lake/c") as caught:
         checkpoint_of("lake/c", files)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""The audit reads control records by itself, as members do, and as the history tells."""
+"""The audit decodes control records as members obey them and the history prints them."""
 
 import json
 import math
@@ -263,17 +263,17 @@ EVE = Span(group="g", holder="operator:eve", scope="orders", start=1000, end=100
     ],
 )
 def test_a_hold_is_not_judged_where_the_topics_lack_it(control, why, *, is_working):
-    told = MemberJournal()
+    member = MemberJournal()
     if is_working:
-        told.then("working", order="partition")
-    told.assigned("orders:0")
-    told.then("hold", scope="orders", owner="operator:eve", written=told.at)
-    told.then("lift", scope="orders", owner="operator:eve").poll("orders:0", 0, 2)
-    result = verdict_on(told, control=control)
+        member.then("working", order="partition")
+    member.assigned("orders:0")
+    member.then("hold", scope="orders", owner="operator:eve", written=member.at)
+    member.then("lift", scope="orders", owner="operator:eve").poll("orders:0", 0, 2)
+    result = verdict_on(member, control=control)
     assert result.findings == ()
     checks = {"G2", "W10"} if is_working else {"G2"}
     assert set(result.unjudged) == (checks if why else set())
-    assert all(why in said for said in result.unjudged.values())
+    assert all(why in cause for cause in result.unjudged.values())
 
 
 def test_reset_targets_are_decoded_as_in_the_history():

@@ -47,7 +47,7 @@ def test_every_event_of_the_format_is_known():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no whole line"),
         ('{"journal": 1', "no whole line"),
@@ -67,8 +67,8 @@ def test_every_event_of_the_format_is_known():
     ],
     ids=short,
 )
-def test_a_broken_line_is_named(text, said):
-    with pytest.raises(JournalError, match=said) as caught:
+def test_a_broken_line_is_named(text, message):
+    with pytest.raises(JournalError, match=message) as caught:
         entries_of(text)
     assert "a.journal" in str(caught.value)
 

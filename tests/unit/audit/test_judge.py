@@ -1,4 +1,4 @@
-"""The reference checker: rejects every bad fleet for its one fault, passes the good ones."""
+"""The judge's evidence, and what it costs in memory and time."""
 
 import gc
 import sys
@@ -54,12 +54,12 @@ def test_a_partition_of_the_topic_re_is_no_pattern():
     assert place_of(scope) == ("re", 0)
     names = [scope_text(scopes.of(one)) for one in (("orders", 0), "re", "re:0")]
     assert names == ["orders:0", "re", "re:0"]
-    told = (
+    member = (
         MemberJournal()
         .assigned("re:0")
         .pause(scope, assigned=["re:0"], paused=["re:0"])
     )
-    assert failed([told.poll("re:0", 0, 2)]) == {"A1"}
+    assert failed([member.poll("re:0", 0, 2)]) == {"A1"}
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_scope_that_cannot_be_read_is_refused(monkeypatch, scope):
 def test_a_late_begin_after_a_missed_generation_needs_every_journal():
     """A partition that comes back at once proves A4 by one journal."""
     for generation, basis in ((2, Basis.ORDER), (3, Basis.OFFSETS)):
-        told = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
-        told.assigned(TP, generation=generation).poll(TP, 20, 25)
-        verdict = verdict_on(told)
+        member = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+        member.assigned(TP, generation=generation).poll(TP, 20, 25)
+        verdict = verdict_on(member)
         found = {one.basis for one in verdict.findings if one.check == "A4"}
         assert found == {basis}
     assert status_of(rows_of(verdict), is_complete=False) == UNKNOWN
@@ -85,24 +85,24 @@ def test_a_late_begin_after_a_missed_generation_needs_every_journal():
 
 def test_a_delivery_belongs_to_the_poll_under_way():
     """A delivery that names a poll that had returned is excused by nothing (A1)."""
-    told = MemberJournal().assigned(TP).pause("orders")
-    assert failed([told.deliver(TP, 0, 2)]) == {"A1"}
-    told = MemberJournal().assigned(TP).poll(TP, 0, 2).pause("orders")
-    told.deliver(TP, 2, 3, after=len(told.lines) - 1)
-    verdict = verdict_on(told.deliver(TP, 3, 4, after=0))
+    member = MemberJournal().assigned(TP).pause("orders")
+    assert failed([member.deliver(TP, 0, 2)]) == {"A1"}
+    member = MemberJournal().assigned(TP).poll(TP, 0, 2).pause("orders")
+    member.deliver(TP, 2, 3, after=len(member.lines) - 1)
+    verdict = verdict_on(member.deliver(TP, 3, 4, after=0))
     assert [(one.check, one.entry) for one in verdict.every] == [("A1", 5), ("A1", 6)]
 
 
 @pytest.mark.parametrize("case", ["A1", "A3", "W5"])
 def test_repeated_violations_are_counted_with_the_first(case):
-    told = MemberJournal().then("working", order="key").assigned(TP)
+    member = MemberJournal().then("working", order="key").assigned(TP)
     if case == "A1":
-        told.pause(TP)
+        member.pause(TP)
     for number in range(1000):
-        told.poll(TP, 2 * number if case == "A3" else number, 2 * number + 1)
+        member.poll(TP, 2 * number if case == "A3" else number, 2 * number + 1)
         if case == "W5":
-            told.handle(TP, 5000)
-    verdict = verdict_on(told)
+            member.handle(TP, 5000)
+    verdict = verdict_on(member)
     (found,) = [one for one in verdict.findings if one.check == case]
     (row,) = [one for one in rows_of(verdict) if one.check == case]
     assert row.violations == 1 + len(found.more) > 990
@@ -112,47 +112,49 @@ def test_repeated_violations_are_counted_with_the_first(case):
 
 def test_a_late_lift_withdraws_the_violations_after_the_end_of_its_hold():
     """Two holds covered the partition, and one had ended before (A1)."""
-    told = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
-    told.then("hold", scope="orders", owner="operator:b")
+    member = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
+    member.then("hold", scope="orders", owner="operator:b")
     for number in range(9):
-        told.poll(TP, number, number + 1)
+        member.poll(TP, number, number + 1)
     for owner, since, left in (("a", 1001.0, 9), ("b", 1001.4, 5), ("a", 1000.2, 5)):
         scope = TP if owner == "a" else "orders"
-        told.then("lift", scope=scope, owner=f"operator:{owner}", since=since)
-        verdict = verdict_on(told)
+        member.then("lift", scope=scope, owner=f"operator:{owner}", since=since)
+        verdict = verdict_on(member)
         assert len([*verdict.every]) == left, (owner, since)
 
 
 def test_the_evidence_of_a_split_finding_names_the_other_hold():
-    told = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
-    told.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1).poll(TP, 1, 2)
-    told.then("lift", scope=TP, owner="operator:a", since=1000.6)
-    verdict = verdict_on(told)
+    member = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
+    member.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1).poll(
+        TP, 1, 2
+    )
+    member.then("lift", scope=TP, owner="operator:a", since=1000.6)
+    verdict = verdict_on(member)
     assert [(one.offset, one.evidence) for one in verdict.findings] == [
         (0, "entry 4: delivered 1 while orders:0 was held by operator:a"),
         (None, "entry 5: delivered while orders was held by operator:b"),
     ]
-    told = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
-    told.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1)
-    told.then("lift", scope=TP, owner="operator:a", since=1000.4)
-    verdict = verdict_on(told)
+    member = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
+    member.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1)
+    member.then("lift", scope=TP, owner="operator:a", since=1000.4)
+    verdict = verdict_on(member)
     assert [(one.offset, one.evidence) for one in verdict.findings] == [
         (0, "entry 4: delivered 1 while orders was held by operator:b"),
     ]
 
 
 def test_a_lift_without_a_cause_withdraws_nothing():
-    told = MemberJournal().assigned(TP).pause("orders").poll(TP, 0, 1)
-    told.then("lift", scope="orders", owner="app", why="ended").poll(TP, 1, 2)
-    verdict = verdict_on(told)
+    member = MemberJournal().assigned(TP).pause("orders").poll(TP, 0, 1)
+    member.then("lift", scope="orders", owner="app", why="ended").poll(TP, 1, 2)
+    verdict = verdict_on(member)
     assert [one.entry for one in verdict.every] == [4, 6]
 
 
 def test_a_begin_without_a_record_has_the_time_of_its_ownership():
-    told = MemberJournal().assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
+    member = MemberJournal().assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
     late = MemberJournal("b", at=2000).assigned(TP, generation=2)
     late.asks(TP, 9, "a#3").then("moved", tp=TP, from_=4, next=12)
-    results = check([told.journal(), late.journal()])
+    results = check([member.journal(), late.journal()])
     assert [(one.check, one.at) for one in findings_of(results)] == [("A6", 2000.1)]
 
 
@@ -173,13 +175,13 @@ def test_memory_does_not_grow_with_handled_records():
 
 
 def handled(count):
-    told = MemberJournal().then("working", order="key").assigned(TP)
+    member = MemberJournal().then("working", order="key").assigned(TP)
     for start in range(0, count, 1000):
-        told.poll(TP, start, start + 1000)
+        member.poll(TP, start, start + 1000)
         for offset in range(start, start + 1000, 2):
-            told.begin(TP, offset + 1, None).begin(TP, offset, None)
-            told.end(TP, offset + 1, offset)
-    return told.journal()
+            member.begin(TP, offset + 1, None).begin(TP, offset, None)
+            member.end(TP, offset + 1, offset)
+    return member.journal()
 
 
 def kept_of(journal):
@@ -219,77 +221,81 @@ def rebalancing(count, *, flows):
 def lifting(count):
     """Have a hold of a topic end after a rebalance of all its partitions."""
     names = [f"orders:{number}" for number in range(count)]
-    told = MemberJournal().assigned(*names).then("hold", scope="orders", owner="floor")
-    told.revoked(*names, generation=2).assigned(*names, generation=2)
-    return [told.then("lift", scope="orders", owner="floor")]
+    member = (
+        MemberJournal().assigned(*names).then("hold", scope="orders", owner="floor")
+    )
+    member.revoked(*names, generation=2).assigned(*names, generation=2)
+    return [member.then("lift", scope="orders", owner="floor")]
 
 
 def reading(members, holds):
     """Have members read holds of an operator."""
     fleet = [Operator()]
     for number in range(members):
-        told = MemberJournal(f"m{number}").assigned(f"orders:{number}")
+        member = MemberJournal(f"m{number}").assigned(f"orders:{number}")
         for at in range(holds):
-            told.then("hold", scope="orders", owner="operator:alice", written=told.at)
-            told.then("lift", scope="orders", owner="operator:alice")
+            member.then(
+                "hold", scope="orders", owner="operator:alice", written=member.at
+            )
+            member.then("lift", scope="orders", owner="operator:alice")
             if not number:
                 fleet[0].held(5000 + at, 5000 + at)
-        fleet.append(told)
+        fleet.append(member)
     return fleet
 
 
 def holding(count):
     """Have one member own a partition by turns, each before a hold of the group."""
-    operator, told = Operator(), MemberJournal()
+    operator, member = Operator(), MemberJournal()
     for number in range(count):
         start = 1000.0 + 1000 * number
-        told.until(start).assigned(TP, generation=2 * number)
-        told.poll(TP, number, number + 1).revoked(TP, generation=2 * number + 1)
+        member.until(start).assigned(TP, generation=2 * number)
+        member.poll(TP, number, number + 1).revoked(TP, generation=2 * number + 1)
         operator.held(start + 300, start + 600)
-    return [operator, told]
+    return [operator, member]
 
 
 def dropping(count):
     """Have a worker drop every second record behind a seek, then go on."""
-    told = (
+    member = (
         MemberJournal().then("working", order="key").assigned(TP).poll(TP, 0, 2 * count)
     )
-    told.handle(TP, *range(0, 2 * count, 2)).call("seek", offsets={TP: 2 * count})
-    told.then("dropped", tp=TP, before=2 * count)
+    member.handle(TP, *range(0, 2 * count, 2)).call("seek", offsets={TP: 2 * count})
+    member.then("dropped", tp=TP, before=2 * count)
     for offset in range(2 * count, 3 * count):
-        told.poll(TP, offset, offset + 1).handle(TP, offset)
-    return [told]
+        member.poll(TP, offset, offset + 1).handle(TP, offset)
+    return [member]
 
 
 def hanging(count):
     """Have one record hang while others, each of a lane of its own, are complete."""
-    told = MemberJournal().then("working", order="key").assigned(TP)
-    told.poll(TP, 0, 1).begin(TP, 0, "slow")
+    member = MemberJournal().then("working", order="key").assigned(TP)
+    member.poll(TP, 0, 1).begin(TP, 0, "slow")
     for offset in range(1, count):
-        told.poll(TP, offset, offset + 1).begin(TP, offset, f"k{offset}")
-        told.end(TP, offset).commit(TP, 0)
-    return [told]
+        member.poll(TP, offset, offset + 1).begin(TP, offset, f"k{offset}")
+        member.end(TP, offset).commit(TP, 0)
+    return [member]
 
 
 def resetting(count):
     """Have an operator move partitions that begin there, as nothing else says."""
     names = [f"orders:{number}" for number in range(count)]
-    operator, told = Operator(), MemberJournal().assigned(*names)
+    operator, member = Operator(), MemberJournal().assigned(*names)
     for name in names:
-        told.asks(name, 5).then("begins", tp=name, offset=5)
+        member.asks(name, 5).then("begins", tp=name, offset=5)
         for offset in range(9):
             operator.resets(name, offset)
-    return [operator, told]
+    return [operator, member]
 
 
 def singling(count):
     """Have an operator hold each partition by itself."""
     names = [f"orders:{number}" for number in range(count)]
-    operator, told = Operator(), MemberJournal().assigned(*names)
+    operator, member = Operator(), MemberJournal().assigned(*names)
     for name in names:
-        told.poll(name, 0, 1)
+        member.poll(name, 0, 1)
         operator.held(1e6, scope=name)
-    return [operator, told]
+    return [operator, member]
 
 
 @pytest.mark.parametrize(
@@ -331,9 +337,9 @@ def lines_run(fleet):
 
 
 def test_each_overtaken_record_of_a_lane_is_a_violation():
-    told = MemberJournal().then("working", order="key").assigned(TP)
-    told.poll(TP, 0, 3).handle(TP, 2, 0, 1)
-    verdict = verdict_on(told)
+    member = MemberJournal().then("working", order="key").assigned(TP)
+    member.poll(TP, 0, 3).handle(TP, 2, 0, 1)
+    verdict = verdict_on(member)
     first, second = (one for one in verdict.every if one.check == "W7")
     assert "began 0 after 2 of its lane" in first.evidence
     assert f"as in entry {first.entry}" in second.evidence
@@ -344,12 +350,12 @@ COUNT, POLL = 20_000, 500
 
 def test_a_transaction_of_one_record_takes_less_than_a_hundred_bytes():
     """Each transaction leaves an offset without a record."""
-    told = MemberJournal().assigned(TP).then("transactional", tp=TP)
+    member = MemberJournal().assigned(TP).then("transactional", tp=TP)
     for start in range(0, 2 * COUNT, 2 * POLL):
         end = start + 2 * POLL
         gaps = [[one, one + 1] for one in range(start + 1, end - 1, 2)]
-        told.deliver(TP, start, end, last=end - 2, count=POLL, gaps=gaps)
-    journal = told.journal()
+        member.deliver(TP, start, end, last=end - 2, count=POLL, gaps=gaps)
+    journal = member.journal()
     check([journal])  # what is made once, by imports and decoders, is no part of it
     tracemalloc.start()
     (result,) = check([journal]).values()

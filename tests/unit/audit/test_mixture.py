@@ -28,9 +28,9 @@ CLOCKS = [*permutations(AHEAD)]
 OURS = Address("g", "orders", 0)
 
 
-def shifted(told, ahead):
+def shifted(member, ahead):
     """Return a journal as a host would write it whose clock is ahead."""
-    lines = [json.loads(line) for line in told.lines]
+    lines = [json.loads(line) for line in member.lines]
     for line in lines:
         for name in ("at", "since", "until"):
             if line.get(name) is not None:
@@ -38,7 +38,7 @@ def shifted(told, ahead):
     last = {"n": len(lines), "at": lines[-1]["at"], "e": "clock"}
     lines.append({**last, "least": -ahead, "most": -ahead})
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
-    return parsed(f"{told.lines[0]}", text)
+    return parsed(member.lines[0], text)
 
 
 def others(fleet):
@@ -54,15 +54,15 @@ def others(fleet):
     then.poll(TP, 7, 30).commit(TP, 30)
     if any('"acked"' in line for one in fleet for line in one.lines):
         return [first, then]
-    told = [json.loads(line) for one in fleet for line in one.lines]
-    begins = min((line["first"] for line in told if "first" in line), default=0)
+    lines = [json.loads(line) for one in fleet for line in one.lines]
+    begins = min((line["first"] for line in lines if "first" in line), default=0)
     producer = MemberJournal("producer", group="", at=890)
     return [first, then, producer.then("acked", tp=TP, first=begins, last=29)]
 
 
 def mixed(fleet, clocks):
-    told = [*fleet, *others(fleet)]
-    return [shifted(one, clocks[n % len(clocks)]) for n, one in enumerate(told)]
+    members = [*fleet, *others(fleet)]
+    return [shifted(one, clocks[n % len(clocks)]) for n, one in enumerate(members)]
 
 
 def found(journals, settings):
@@ -109,8 +109,8 @@ def test_one_case_is_judged_by_its_facts_alone(make):
 
 
 def test_a_broken_journal_has_the_facts_of_the_entries_before():
-    told = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
-    text = "\n".join([*told.lines, told.lines[-1].replace('"n": 4', '"n": 9'), ""])
+    member = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
+    text = "\n".join([*member.lines, member.lines[-1].replace('"n": 4', '"n": 9'), ""])
     troubles = []
     rows = [*rows_about(parsed("by hand", text), troubles.append)]
     assert [one for one in troubles if "lines are missing" in one] == troubles != []

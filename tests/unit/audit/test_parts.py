@@ -1,4 +1,4 @@
-"""Journals in parts: nothing is lost where one begins, and what is missing is said."""
+"""Journals in parts: no entry is lost between two, and a missing part is named."""
 
 import itertools
 import json

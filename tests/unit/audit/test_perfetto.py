@@ -33,8 +33,8 @@ def spans(lane):
 
 @pytest.mark.parametrize("scope", [TP, "orders", "re:ord.*", "@all"], ids=short)
 def test_a_hold_has_the_scope_that_was_paused(scope):
-    told = MemberJournal(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
-    lane = only_lane(told)
+    member = MemberJournal(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
+    lane = only_lane(member)
     assert [one.name for one in lane.held] == [f"{scope} by app"]
     assert spans(lane) == [(0.3, 0.5)]
 
@@ -105,9 +105,9 @@ def rows_of(text):
 
 
 def test_a_trace_has_rows_of_owners_holds_records_and_findings():
-    told = MemberJournal("a", at=0).assigned(TP).poll(TP, 0, 5).pause("orders")
-    told.poll(TP, 5, 7).resume("orders").revoked(TP)
-    rows = rows_of(collected(told).trace())
+    member = MemberJournal("a", at=0).assigned(TP).poll(TP, 0, 5).pause("orders")
+    member.poll(TP, 5, 7).resume("orders").revoked(TP)
+    rows = rows_of(collected(member).trace())
     assert {group for group, _ in rows} == {"group g"}
     assert [row for _, row in rows] == [
         "orders:0 owner a",
@@ -141,14 +141,14 @@ def test_a_lost_ownership_says_so():
 
 
 def test_a_trace_has_only_the_wanted_partitions():
-    told = MemberJournal(at=0).assigned(TP, "returns:0").poll(TP, 0, 5)
-    text = collected(told).trace(lambda case: case.topic == "returns")
+    member = MemberJournal(at=0).assigned(TP, "returns:0").poll(TP, 0, 5)
+    text = collected(member).trace(lambda case: case.topic == "returns")
     assert {row.split()[0] for _, row in rows_of(text)} == {"returns:0"}
     assert rows_of(Collector(Settings()).trace()) == {}
 
 
 def test_hostile_names_are_escaped():
-    told = MemberJournal(EVIL, group=EVIL).assigned(TP).pause(TP, owner=EVIL)
-    text = collected(told.poll(TP, 0, 2)).trace()
+    member = MemberJournal(EVIL, group=EVIL).assigned(TP).pause(TP, owner=EVIL)
+    text = collected(member.poll(TP, 0, 2)).trace()
     assert text.isascii()
     assert ("group " + EVIL, f"orders:0 owner {EVIL}") in rows_of(text)

@@ -2,7 +2,7 @@
 
 import json
 
-from attrs import evolve, frozen
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,34 +28,22 @@ LIFETIMES = (None, "until_resumed", "while_assigned")
 LATER = 0.04
 
 
-@frozen
-class Step:
-    """What one process does next, and how many tenths of a second it waits before."""
-
-    event: str
-    scope: str
-    owner: str
-    number: int
-    lifetime: str | None
-    wait: int
-
-
-def steps(*events):
-    one = st.builds(
-        Step,
-        st.sampled_from(events),
-        st.sampled_from(SCOPES),
-        st.sampled_from(OWNERS),
-        st.integers(0, 12),
-        st.sampled_from(LIFETIMES),
-        st.integers(0, 6),
-    )
-    return st.lists(one, min_size=1, max_size=9)
-
-
-MEMBERS = steps(
+EVENTS = (
     *("assigned", "assigned", "revoked", "lost", "pause", "pause", "until"),
     *("resume", "hold", "hold", "lift", "expired", "ended"),
+)
+REASONS = {"lift": None, "expired": "expired", "ended": "ended"}
+PLANS = st.lists(
+    st.tuples(
+        st.sampled_from(EVENTS),
+        st.sampled_from(SCOPES),
+        st.sampled_from(OWNERS),
+        st.sampled_from(LIFETIMES),
+        st.integers(0, 12),
+        st.integers(0, 6),  # tenths of a second to wait before
+    ),
+    min_size=1,
+    max_size=9,
 )
 OPERATORS = st.lists(
     st.tuples(
@@ -68,53 +56,47 @@ OPERATORS = st.lists(
 )
 
 
-def told(member, plan):  # noqa: C901, PLR0912 - one kind of step each
-    """Return a journal of a plan; generations go up, what ends is of what began."""
-    placed = []
-    telling = MemberJournal(member, at=1000)
-    generation, departed_at = 0, telling.at
-    for step in plan:
-        telling.at = round(telling.at + step.wait / 10, 3)
-        scope, owner = step.scope, step.owner
-        if step.event == "hold":
-            owner = f"operator:{owner}"
-        if step.event in {"resume", "lift", "expired", "ended"}:
-            scope, owner = (
-                placed[step.number % len(placed)] if placed else (scope, owner)
-            )
-        elif step.event not in {"assigned", "revoked", "lost"}:
+def written(name, plan):
+    """Return a journal of a plan; generations go up, and only a placed hold ends."""
+    member, placed = MemberJournal(name, at=1000), []
+    generation, departed_at = 0, member.at
+    for event, scope, owner, lifetime, number, wait in plan:
+        member.at = round(member.at + wait / 10, 3)
+        if event in {"pause", "until", "hold"}:
+            owner = f"operator:{owner}" if event == "hold" else owner  # noqa: PLW2901
             placed.append((scope, owner))
-        about = {"scope": scope, "owner": owner}
-        call = {"scopes": [scope], "owner": owner}
-        later = round(telling.at + step.number / 10, 3)
-        since = round(telling.at - step.number / 10, 3)
-        match step.event:
+        elif event not in {"assigned", "revoked", "lost"} and placed:
+            scope, owner = placed[number % len(placed)]  # noqa: PLW2901
+        later, since = (
+            round(member.at + tenths / 10, 3) for tenths in (number, -number)
+        )
+        hold, call = (
+            {"scope": scope, "owner": owner},
+            {"scopes": [scope], "owner": owner},
+        )
+        match event:
             case "assigned":
-                generation += 1 + step.number % 2
-                telling.assigned(TP, generation=generation)
+                generation += 1 + number % 2
+                member.assigned(TP, generation=generation)
             case "revoked" | "lost":
-                telling.then(step.event, partitions=[TP], generation=generation)
-                departed_at = telling.at
-            case "pause":
-                telling.call("pause", lifetime=step.lifetime, **call)
-            case "until":
-                telling.call("pause", until=later, **call)
+                member.then(event, partitions=[TP], generation=generation)
+                departed_at = member.at
+            case "pause" | "until":
+                more = {"lifetime": lifetime} if event == "pause" else {"until": later}
+                member.call("pause", **more, **call)
             case "resume":
-                telling.call("resume", **call)
+                member.call("resume", **call)
             case "hold":
-                telling.then("hold", **about)
-            case "lift":
-                telling.then("lift", since=since, **about)
-            case "expired":
-                telling.then("lift", since=since, why="expired", **about)
-            case "ended":
-                telling.then("lift", why="ended", since=departed_at, **about)
-    return telling
+                member.then("hold", **hold)
+            case _:
+                since = departed_at if event == "ended" else since
+                member.then("lift", since=since, why=REASONS[event], **hold)
+    return member
 
 
-def probed(telling, after):
+def probed(member_journal, after):
     """Return the journal with a poll after an entry: when it delivers, and its entry."""
-    lines = [json.loads(line) for line in telling.lines]
+    lines = [json.loads(line) for line in member_journal.lines]
     at = lines[after]["at"] + LATER
     run = {
         "tp": TP,
@@ -145,7 +127,7 @@ def has(spans, member, at):
     return any(one.member == member and one.start <= at < one.end for one in spans)
 
 
-def every_probe(look, fleet, operator, assumed):
+def every_probe(compare, fleet, operator, assumed):
     assumed = evolve(assumed, control=control_in([operator]))
     plain = [one.journal() for one in fleet]
     lane = lane_of(plain, assumed)
@@ -167,28 +149,26 @@ def every_probe(look, fleet, operator, assumed):
                 if finding.member == member and finding.check in {"A1", "G2"}
             ]
             assert all(one.entry in {entry, None} for one in found)
-            look(drawn, bool(found), f"after entry {after} of {member}")
+            compare(drawn, bool(found), f"after entry {after} of {member}")
 
 
 @by_day(40)
-@given(
-    first=MEMBERS, second=MEMBERS, operator=OPERATORS, skew=st.sampled_from([0, 0.25])
-)
+@given(first=PLANS, second=PLANS, operator=OPERATORS, skew=st.sampled_from([0, 0.25]))
 def test_a_trace_draws_a_hold_exactly_where_a_delivery_would_be_a_violation(
     first, second, operator, skew
 ):
     """A poll is put after each entry of random journals, and judged."""
 
-    def look(drawn, judged, where):
+    def compare(drawn, judged, where):
         assert drawn == judged, where
 
-    fleet = [told("a", [Step("assigned", TP, "", 0, None, 0), *first])]
-    fleet.append(told("b", second))
+    begin = "assigned", TP, "", None, 0, 0
+    fleet = [written("a", [begin, *first]), written("b", second)]
     holding = Operator()
     for scope, owner, start, length in operator:
         holding.held(1000 + start / 10, 1000 + (start + length) / 10, scope, owner)
     assumed = Settings(clock_skew=skew, patience=1.0)
-    every_probe(look, fleet, holding, assumed)
+    every_probe(compare, fleet, holding, assumed)
 
 
 def test_the_probes_find_holds_and_their_absence():

@@ -1,4 +1,4 @@
-"""How a journal tells of what a call returned: nothing that is missing looks whole."""
+"""Runs of records are written so that a missing record never looks delivered."""
 
 import gc
 import tracemalloc
@@ -11,7 +11,7 @@ from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.journals import check, findings_of, read
 
 
-def told(folder, *calls, end=None):
+def written(folder, *calls, end=None):
     writer = JournalWriter(folder, member="reader")
     writer.write("assigned", {"partitions": ["orders:0"]})
     came = Deliveries(writer)
@@ -42,13 +42,13 @@ def told(folder, *calls, end=None):
     ],
 )
 def test_missing_and_repeated_offsets_are_written(tmp_path, calls, runs, broken):
-    assert told(tmp_path, *calls) == [runs, broken]
+    assert written(tmp_path, *calls) == [runs, broken]
 
 
 def test_offsets_before_the_next_position_are_not_delivered(tmp_path):
     """The next run begins at the position; the offsets before may be records."""
     runs = [(0, 7, 5, None), (7, 10, 3, None)]
-    assert told(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
+    assert written(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
 
 
 def test_forgotten_partitions_free_their_memory(tmp_path):

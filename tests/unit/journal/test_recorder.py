@@ -102,8 +102,8 @@ def test_a_transaction_is_noted_once_in_an_ownership(tmp_path):
     recorder.transactional(tp)
     recorder.reassigned(Reassignment(departed=frozenset({tp}), gained=frozenset()))
     recorder.transactional(tp)
-    told = [(one.event, one["tp"]) for one in read(journal.path).lines]
-    assert told == [
+    found = [(one.event, one["tp"]) for one in read(journal.path).lines]
+    assert found == [
         ("transactional", "orders:0"),
         ("revoked", None),
         ("transactional", "orders:0"),

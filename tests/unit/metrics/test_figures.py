@@ -197,7 +197,7 @@ PLACED = "safeconsumer_hold_changes_total"
 
 
 class Shown:
-    """A collector in a registry, which tells what each consumer is called."""
+    """A collector in a registry, which names each consumer."""
 
     def __init__(self, *sources):
         self.collector = Collector(*sources)

@@ -51,14 +51,14 @@ def test_labels_are_those_of_the_code():
 def test_every_alarm_is_counted_once():
     """Each event of level warning or error counts as an alarm, or has a counter."""
     every = [getattr(events, name) for name in events.__all__]
-    loud = {
+    alarming = {
         one
         for one in every
         if isinstance(one, type)
         and issubclass(one, events.Event)
         and one.level in {"warning", "error"}
     }
-    of_workers = {one.name for one in loud if issubclass(one, events.WorkerEvent)}
-    others = {one.name for one in loud} - of_workers
+    of_workers = {one.name for one in alarming if issubclass(one, events.WorkerEvent)}
+    others = {one.name for one in alarming} - of_workers
     assert set(counts.ALARMS) == others - COUNTED
     assert set(counts.WORKER_ALARMS) == of_workers - COUNTED
