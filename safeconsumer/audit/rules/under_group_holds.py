@@ -19,8 +19,8 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     wrong = case.with_wrong_clocks if case.bounds else ()
     for name in wrong:
         if case.parts[name].delivered if check == "G2" else case.parts[name].begun:
-            why = f"{name} measured a broker's clock that is behind records it had"
-            yield check, why
+            when = "before records it had, or before an earlier measure"
+            yield check, f"{name} measured a time of the broker's clock {when}"
     for bounds in case.bounds:
         scope = bounds.span.scope
         for found in _under_hold(case, check, bounds):
