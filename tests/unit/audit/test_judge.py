@@ -160,7 +160,7 @@ def test_a_begin_without_a_record_has_the_time_of_its_ownership():
 
 @pytest.mark.parametrize(
     ("fleet", "basis"),
-    [("worked_until_it_heard", Basis.CLOCKS), ("worked_through", Basis.ORDER)],
+    [("worked_until_the_hold_was_read", Basis.CLOCKS), ("worked_through", Basis.ORDER)],
 )
 def test_w10_rests_on_clocks_where_the_group_was_held(fleet, basis):
     (verdict,) = judged(FLEETS[fleet]())
