@@ -13,7 +13,7 @@ from safeconsumer.audit.reading import TopicPartition
 @frozen(order=True)
 class Address:
     """
-    What an entry is about: a case, which is judged, or what several cases share.
+    The subject of an entry: a case, which is judged, or something that cases share.
 
     Attributes:
         group: the consumer group, "" for none; None for every group, as of what

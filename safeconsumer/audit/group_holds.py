@@ -108,7 +108,7 @@ class Readings:
         """
         Yield each hold that a member read and that the holds topics do not have.
 
-        What was written before they are complete may have been compacted away.
+        Holds from before the topics are complete may have been compacted away.
         """
         spans: dict[Key, list[Span]] = {}
         for span in control.spans:

@@ -64,8 +64,8 @@ def gives_back(before: int | None, now: int | None) -> bool:
     """
     Return whether a generation gives back what an earlier one had, so that nobody else can.
 
-    That is the very next one, or the same: a follower that joins again may be answered
-    with the one that it knows.
+    The very next one does, and the same: the answer to a follower that joins again may
+    have the generation that it knows.
     """
     if before is None or now is None:
         return False
@@ -102,7 +102,7 @@ class Departure:
 @define
 class _PauseEnds:
     """
-    What a pause of one partition depends on, by the numbers of entries.
+    The state on which the end of a partition's pause depends, by numbers of entries.
 
     Attributes:
         is_owned: whether the member has it.
@@ -217,9 +217,9 @@ class HoldEnds:
         """
         Return when a whole pause ends by itself; ``inf`` if it does not.
 
-        It ends with the first of the pauses that make it, and begins a little after
-        their calls. An end that no call has named does not count: the next one does
-        that was named.
+        The first of the pauses that make it ends it, and it begins a little after their
+        calls. An end that no call has named does not count; the next one that a call has
+        named does.
         """
         if entry.until is None:
             return math.inf

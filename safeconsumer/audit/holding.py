@@ -124,7 +124,7 @@ class Holds:
         ended: Callable[[Placed, float], object],
     ) -> None:
         self._on_placed, self._on_ended = placed, ended
-        # What stands, after what it was placed for before without a break: a poll that
+        # Holds in force, each after those that it replaced without a break: a poll that
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
         self._asked: dict[object, Call] = {}

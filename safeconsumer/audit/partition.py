@@ -486,8 +486,8 @@ class Partition:
         """
         Follow a worker that gives up records.
 
-        It is right to where its program sought past them: what a reset goes back over
-        is the worker's to do.
+        The worker may do so up to the target of its program's seek: records that a reset
+        goes back over are still to be handled.
         """
         end = min(max(self._sought_to, *self._targets, -1.0), entry.before)
         gone = ((one, one + 1) for one in self.worker_records.dropped(end))

@@ -1,7 +1,7 @@
 """
-Writes what the judge saw as a trace, which ui.perfetto.dev and chrome://tracing open.
+Writes the facts as a trace, which ui.perfetto.dev and chrome://tracing open.
 
-It reads the facts that the rules read, so that trace and verdict cannot disagree.
+The trace reads the facts that the rules read, so that it cannot contradict a verdict.
 """
 
 import json
@@ -60,7 +60,7 @@ class Run:
 
 @frozen(kw_only=True)
 class Lane:
-    """What happened to one partition in one group; times are seconds since the epoch."""
+    """The history of one partition in one group; times are seconds since the epoch."""
 
     case: Address
     owned: Sequence[Slice]

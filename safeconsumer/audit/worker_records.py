@@ -179,7 +179,7 @@ class WorkerRecords:
         """
         Note a record that is complete although its handler failed.
 
-        Of a record that a poll returned it counts after the end of a call that failed.
+        A record that a poll returned is complete so only after a failed call.
         """
         offset = entry.offset
         was_delivered = offset in self._open or offset in self._left
@@ -214,7 +214,7 @@ class WorkerRecords:
         first = min((one for one in open_ if one < offset), default=None)
         if first is not None:
             yield EarlyCommit(n=entry.n, at=entry.at, offset=offset, first=first)
-        # Nothing can overtake what began before all records that are open.
+        # No record can overtake a step that began before all open records.
         low = min(self._open, default=offset)
         if low > self._low:
             self._low = low

@@ -86,7 +86,7 @@ class Recorder:
         self._moves = {"moves": True} if hands_over else {}
         self._ids = itertools.count(1)
         self._came = Deliveries(self.writer)
-        # Where records begin that were written as delivered and come again.
+        # The first offsets of records that were written as delivered and come again.
         self._again: dict[TopicPartition, int] = {}
         self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
         # The last commit, and the newest entry with which a repetition proves nothing new.
@@ -276,7 +276,7 @@ class Recorder:
         """
         Write a ``seek``; None: to the first record of a partition, or the next.
 
-        Of seeks that overlap nobody knows which was last: they are written as of None.
+        The last of several overlapping seeks is unknown: each is written as of None.
 
         Raises:
             JournalError: as :meth:`calling`.

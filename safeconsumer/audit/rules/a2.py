@@ -143,7 +143,7 @@ def unrecorded(case: Case) -> Unrecorded:
     """
     Return the offsets that positions went over and of which no member had a record.
 
-    Where something says what was written, these are missing, or had none.
+    Offsets of which a producer or the topic tells are not among them.
     """
     acknowledged: Acknowledged = case.acknowledged
     is_known = acknowledged.written or acknowledged.kept is not None

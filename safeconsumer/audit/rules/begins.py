@@ -221,8 +221,8 @@ def _was_before(owner: Epoch, made: Committed, epoch: Epoch) -> bool:
 
 
 def _copied_by(case: Case, epoch: Epoch) -> str:
-    # Who else committed the offset at which an ownership began, perhaps with the metadata
-    # of the first; "" if nobody did.
+    # Returns another member that committed the offset at which an ownership began, perhaps
+    # with the same metadata; "" if none did.
     began = epoch.began
     found = None if began is None else _NOTE.fullmatch(began.by)
     if began is None or found is None:
