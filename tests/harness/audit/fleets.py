@@ -143,6 +143,27 @@ DRAINED = tuple(one for name, one in FLEETS.items() if name.startswith("drained"
 GOOD = tuple(one for one in FLEETS.values() if one not in {*BAD, *DRAINED})
 
 
+WORDS = {
+    # A member that obeys a hold from 1500 to 2000, and goes on then.
+    "OBEDIENT": "a: own; poll 0 5; commit 5; @1500.2; hold orders operator:eve "
+    "written=1500.0 offset=0; @2000.2; lift orders operator:eve since=2000.0; @2001; "
+    "poll 5 9; commit 9",
+    "TWO_OWNERS": "a: own; poll 0 1; commit 1; gone\n"
+    "  b@2000: own g2; asks 1 a#3; poll 1 2",
+    # A client whose position jumps from 20 to 27.
+    "HOLE": "a: own; poll 0 20; poll 20 30 first=27 count=3; commit 30",
+    "HISTORY": "operator: held 2000 2900",
+    "PLAIN": "pause orders:0 lifetime=plain",
+    "WHOLE_ENDED": 'e lift scope=orders owner="app\\u0020(all)"',
+    "WHOLE": 'e hold scope=orders owner="app\\u0020(all)"',
+}
+CASES = [
+    fleet
+    for path in sorted(Path(__file__).with_name("tables").glob("*.txt"))
+    for fleet in fleets_in(path, **WORDS)
+]
+
+
 def check_of(fleet):
     """Return the check that a bad fleet fails, by its name."""
     return fleet.__name__.partition("_")[0].upper()

@@ -1,38 +1,17 @@
 """The verdict of the judge on each fleet of a table."""
 
-from pathlib import Path
-
 import pytest
 
 from safeconsumer.audit.results import CHECKS
-from tests.harness.audit.fleets import BAD, DRAINED, GOOD, check_of, fleets_in
+from tests.harness.audit.fleets import BAD, CASES, DRAINED, GOOD, check_of
 from tests.harness.audit.journals import failed, judged, outcome, unjudged
 from tests.harness.listing import short
 
-WORDS = {
-    # A member that obeys a hold from 1500 to 2000, and goes on then.
-    "OBEDIENT": "a: own; poll 0 5; commit 5; @1500.2; hold orders operator:eve "
-    "written=1500.0 offset=0; @2000.2; lift orders operator:eve since=2000.0; @2001; "
-    "poll 5 9; commit 9",
-    "TWO_OWNERS": "a: own; poll 0 1; commit 1; gone\n"
-    "  b@2000: own g2; asks 1 a#3; poll 1 2",
-    # A client whose position jumps from 20 to 27.
-    "HOLE": "a: own; poll 0 20; poll 20 30 first=27 count=3; commit 30",
-    "HISTORY": "operator: held 2000 2900",
-    "PLAIN": "pause orders:0 lifetime=plain",
-    "WHOLE_ENDED": 'e lift scope=orders owner="app\\u0020(all)"',
-    "WHOLE": 'e hold scope=orders owner="app\\u0020(all)"',
-}
 ENDS = "the history ends at 1970-01-01 00:26:40Z, take it after the journals"
 LACKS = (
     "the holds topics lack the hold of orders by operator:eve that entry 5 of a proves: "
     "they are of another cluster, or were made again since"
 )
-CASES = [
-    fleet
-    for path in sorted(Path(__file__).parent.glob("*.txt"))
-    for fleet in fleets_in(path, **WORDS)
-]
 
 
 @pytest.mark.contract("S5")
