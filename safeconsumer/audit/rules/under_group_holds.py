@@ -4,6 +4,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import product
 
 from safeconsumer.audit.case import Case, Epoch, Part
 from safeconsumer.audit.clocks import BrokerTime
@@ -15,27 +16,8 @@ from safeconsumer.audit.rules.rule import Unjudged
 
 
 def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
-    """Yield what was done under them, and what may have been."""
-    wrong = case.with_wrong_clocks if case.bounds else ()
-    for name in wrong:
-        if case.parts[name].delivered if check == "G2" else case.parts[name].begun:
-            when = "before records it had, or before an earlier measure"
-            yield check, f"{name} measured a time of the broker's clock {when}"
-    for bounds in case.bounds:
-        scope = bounds.span.scope
-        for found in _under_hold(case, check, bounds):
-            if isinstance(found, Finding) and not case.covers(scope):
-                why = f"it is unknown what {scope} covers: {found.evidence}"
-                yield found.check, why
-            else:
-                yield found
-
-
-def _under_hold(
-    case: Case, check: str, bounds: Bounds
-) -> Iterator[Finding | tuple[str, str]]:
     """
-    Yield what was delivered (G2), or what handlers began (W10), under a group's hold.
+    Yield what was delivered (G2), or what handlers began (W10), under the group's holds.
 
     Or, of a member whose clock is not known, the check that is not judged, and why: what
     it did may have been before the hold, or after it, or under it though it seems not.
@@ -44,16 +26,22 @@ def _under_hold(
     first record on: the broker's time of the record is a little before it can be read.
     All others may go on until they have read it, as long as patience allows.
     """
-    for member, part in case.parts.items():
-        if member in case.with_wrong_clocks:
-            continue
-        clock = case.clocks[member]
-        found = _found(part, bounds, clock, check)
+    for bounds, (name, part) in product(case.bounds, case.parts.items()):
         moments = part.delivered if check == "G2" else part.begun
-        if found is not None:
+        if name in case.with_wrong_clocks:
+            if moments:
+                when = "before records it had, or before an earlier measure"
+                yield check, f"{name} measured a time of the broker's clock {when}"
+            continue
+        found = _found(part, bounds, case.clocks[name], check)
+        if found is None:
+            if why := _hidden(name, moments, bounds, case.clocks[name]):
+                yield check, why
+        elif case.covers(bounds.span.scope):
             yield found
-        elif why := _hidden(member, moments, bounds, clock):
-            yield check, why
+        else:
+            scope = bounds.span.scope
+            yield check, f"it is unknown what {scope} covers: {found.evidence}"
 
 
 def _found(part: Part, bounds: Bounds, clock: BrokerTime, check: str) -> Finding | None:
