@@ -1,10 +1,15 @@
 """The verdict of the judge on each fleet of a table."""
 
+import re
+
 import pytest
 
+from safeconsumer.audit import rules
 from safeconsumer.audit.results import CHECKS
+from safeconsumer.audit.rules import RULES
 from tests.harness.audit.fleets import BAD, CASES, DRAINED, GOOD, check_of
 from tests.harness.audit.journals import failed, judged, outcome, unjudged
+from tests.harness.docs.pages import ROOT
 from tests.harness.listing import short
 
 ENDS = "the history ends at 1970-01-01 00:26:40Z, take it after the journals"
@@ -92,3 +97,22 @@ def test_offsets_without_a_record_are_counted(name):
     (fleet,) = (one for one in CASES if one.__name__ == name)
     (result,) = judged(fleet(), **fleet.settings)
     assert result.unrecorded == 7
+
+
+PAGE = (ROOT / "docs" / "how-to" / "audit.md").read_text()
+
+
+def test_there_is_a_rule_for_each_check():
+    assert tuple(one.check for one in RULES) == CHECKS
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.check)
+def test_a_rule_has_a_module_of_its_name_that_begins_with_it(rule):
+    module = getattr(rules, rule.check.lower())
+    assert module.RULE is rule
+    assert module.__doc__.strip().startswith(f"{rule.check}: ")
+
+
+def test_each_rule_is_a_section_of_the_page():
+    _, _, text = PAGE.partition("## The rules\n")
+    assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == list(CHECKS)
