@@ -386,7 +386,7 @@ def test_alerts_fire_and_panels_show_figures_as_they_should(folder, rules, tests
     assert "SUCCESS" in promtool("test", "rules", str(folder / "tests.yml"))
 
 
-def test_there_is_a_scenario_for_each_alert():
+def test_each_alert_has_a_scenario():
     assert list(SCENARIOS) == [one.name for one in ALERTS]
     counting = [one.name for one in ALERTS if "_total" in one.expr]
     assert [name for name, one in SCENARIOS.items() if one.born] == counting

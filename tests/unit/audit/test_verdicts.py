@@ -102,7 +102,7 @@ def test_offsets_without_a_record_are_counted(name):
 PAGE = (ROOT / "docs" / "how-to" / "audit.md").read_text()
 
 
-def test_there_is_a_rule_for_each_check():
+def test_each_check_has_a_rule():
     assert tuple(one.check for one in RULES) == CHECKS
 
 
