@@ -66,7 +66,7 @@ class HandlerJournal:
             "attempt": context.attempt,
             "epoch": context._ownership,  # noqa: SLF001 - ours
         }
-        self._write(self._journal.tell, "handle", {**place, **several, **about})
+        self._write(self._journal.write, "handle", {**place, **several, **about})
         error: BaseException | None = None
         try:
             yield given
@@ -79,7 +79,7 @@ class HandlerJournal:
             done = [offsets[at] for at in places]
             is_ok = len(done) == len(offsets)
             some = {"done": done} if several and not is_ok else {}
-            self._write(self._journal.tell, "handled", {**place, "ok": is_ok, **some})
+            self._write(self._journal.write, "handled", {**place, "ok": is_ok, **some})
 
     def _lane_of(self, record: Any) -> str | None:  # noqa: ANN401 - upstream's record
         # Names the key that a record shares with those before and after which it is
@@ -103,12 +103,12 @@ class HandlerJournal:
 
     def _write(
         self,
-        tell: Callable[[str, Mapping[str, object]], None],
+        write: Callable[[str, Mapping[str, object]], None],
         event: str,
         fields: Mapping[str, object],
     ) -> None:
         try:
-            tell(event, fields)
+            write(event, fields)
         except JournalError as error:
             self._fail(error)
             message = "what handlers do cannot be written to the journal"

@@ -9,7 +9,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
 from tests.broker.worker.handlers import Recording
-from tests.harness.audit.telling import read
+from tests.harness.audit.journals import read
 from tests.harness.waiting import wait_for
 from tests.harness.worker.journals import broken
 

@@ -1,7 +1,7 @@
 """The journals of workers, as the audit reads them."""
 
 from safeconsumer.audit.results import Settings
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.journals import check, findings_of, read
 
 
 def broken(folder):

@@ -21,7 +21,7 @@ from safeconsumer.group import clients, topics
 from safeconsumer.group.publisher import Change, publish
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from safeconsumer.holds.ledger import PauseLedger
-from tests.harness.audit.telling import check, read
+from tests.harness.audit.journals import check, read
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.group.test_members import QUICK, member
 from tests.sim.lab import GROUP

@@ -5,7 +5,7 @@ import pytest
 from safeconsumer import events
 from safeconsumer.audit.results import Settings
 from safeconsumer.events import TopicRecreated
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.journals import check, findings_of, read
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,

@@ -10,7 +10,7 @@ from safeconsumer.audit.results import Settings as Assumptions
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
-from tests.harness.audit.telling import check, read
+from tests.harness.audit.journals import check, read
 from tests.system.soak.settings import TOPICS
 
 # Seconds: a resume may fall into a frozen broker and a rebalance in a row.
