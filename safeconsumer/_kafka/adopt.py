@@ -1,10 +1,10 @@
 """
 Puts our classes into a live ``KafkaConsumer``; no other module does so.
 
-Upstream's constructor takes the classes of its parts from the globals of its module. They
-have no slots, so each live part gets our class, and then the attributes that our class
-needs. That happens before the first ``subscribe``, while no join and no fetch can be under
-way.
+Upstream's constructor takes the classes of its parts from the globals of its module. These
+classes have no slots, so each live part gets our class, and then the attributes that our
+class needs. That happens before the first ``subscribe``, when no join and no fetch can be in
+progress.
 """
 
 from kafka import KafkaConsumer
@@ -28,11 +28,12 @@ def adopt(
     *,
     hands_over: bool = False,
 ) -> None:
-    """Give the parts of a new consumer our classes; once, as its constructor does."""
-    if type(consumer._cluster) is ClusterMetadata:  # else it is of a user's own client
+    """Give the parts of a new consumer our classes; its constructor calls this once."""
+    # Another class is that of a user's own client.
+    if type(consumer._cluster) is ClusterMetadata:
         consumer._cluster.__class__ = PauseSafeCluster
     if not consumer.config["allow_auto_create_topics"]:
-        # kafka-python 3.0.12 does not pass it on to the object that makes requests.
+        # kafka-python 3.0.12 does not pass this setting on to the object that makes requests.
         consumer._cluster.config["allow_auto_create_topics"] = False
     adopt_manager(consumer._manager)
     adopt_network(consumer._net)
@@ -48,7 +49,7 @@ def adopt(
     coordinator = consumer._coordinator
     coordinator.__class__ = PauseSafeCoordinator
     coordinator.prepare(consumer._fetcher.wakeup)
-    if hands_over:  # imported when it is used: most consumers hand nothing over
+    if hands_over:  # a late import: most consumers hand no pause over
         from safeconsumer._kafka.handover import hand_over  # noqa: PLC0415
 
         hand_over(coordinator)

@@ -109,9 +109,9 @@ def scope_of(target: object) -> Scope:
     Return the scope of a target.
 
     Raises:
-        TargetTypeError: it is of another type.
+        TargetTypeError: the target has another type.
         ScopeSyntaxError: its text or pattern is not acceptable; ``IllegalTargetError``,
-            a child of it, if a name or number is not legal in Kafka.
+            a child of this error, if a name or number is not legal in Kafka.
     """
     if isinstance(target, AssignedPartition) and target.scope is not None:
         return target.scope  # checked when it was assigned
@@ -134,7 +134,7 @@ def partition_of(target: object) -> scopes.Partition:
     Return the scope of a target that is one partition.
 
     Raises:
-        TargetTypeError: it is no partition.
+        TargetTypeError: the target is no partition.
         ScopeSyntaxError, IllegalTargetError: as :func:`scope_of`.
     """
     scope = scope_of(target)

@@ -1,4 +1,4 @@
-"""Knows which topics a consumer consumes, and refuses other targets."""
+"""Determines which topics a consumer consumes, and refuses other targets."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -21,9 +21,9 @@ class Consumed:
     """
     The subscription, or the assignment by hand.
 
-    Thread rules: any thread and a signal handler, which may have interrupted a thread
-    that holds a lock: it reads attributes and copies, and calls none of upstream's
-    methods that take its subscription lock.
+    Thread rules: any thread and a signal handler. The handler may have interrupted a thread
+    that holds upstream's subscription lock, so the methods only read attributes and copies,
+    and call no method of upstream's that takes this lock.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
@@ -52,7 +52,7 @@ class Consumed:
         With no subscription and no manual assignment every target can.
 
         Raises:
-            NotConsumedError: the message names the first that cannot.
+            NotConsumedError: the message names the first target that cannot.
         """
         assigned = self._subscription.assignment
         for scope in targets if self.has_any() else ():
@@ -63,7 +63,7 @@ class Consumed:
                 self._check_topic(scope, scope.topic)
 
     def may_have(self, topic: str) -> bool:
-        """Tell whether a topic would be consumed; before anything is, every topic."""
+        """Tell whether a topic may be consumed; without any subscription every topic may."""
         if not self.has_any():
             return True
         if not self._is_subscribed():
@@ -79,9 +79,9 @@ class Consumed:
 
     def why_nothing(self) -> str | None:
         """
-        Return why no record at all can come; None if some can.
+        Return the reason why no record at all can come; None if one can.
 
-        Which topics exist is known once the broker has answered about them.
+        The reason may be that no topic exists, once the broker has answered about them.
         """
         if not self.has_any():
             return "no topic is subscribed to, and no partition assigned"
@@ -98,7 +98,7 @@ class Consumed:
         return None
 
     def _is_subscribed(self) -> bool:
-        # as partitions_auto_assigned() of upstream, which takes a lock for it
+        # Like upstream's partitions_auto_assigned(), which takes a lock.
         return self._subscription.subscription_type in (
             SubscriptionType.AUTO_TOPICS,
             SubscriptionType.AUTO_PATTERN,
@@ -130,9 +130,9 @@ class EarlyHolds:
     """
     Holds that were placed while nothing was consumed.
 
-    Each is checked once: by the next ``subscribe`` or ``assign``, which must include it.
+    The next ``subscribe`` or ``assign`` checks each hold once, and must include its scope.
 
-    Thread rules: any thread and a signal handler; it takes no lock.
+    Thread rules: any thread and a signal handler; no method takes a lock.
     """
 
     def __init__(self, ledger: PauseLedger) -> None:
@@ -144,7 +144,7 @@ class EarlyHolds:
         self._keys.update(dict.fromkeys(keys))
 
     def forget(self, keys: Iterable[HoldKey]) -> None:
-        """Forget holds: they are not checked any more."""
+        """Forget holds, so that no call checks them."""
         for key in keys if self._keys else ():
             self._keys.pop(key, None)
 
@@ -154,8 +154,8 @@ class EarlyHolds:
         Check the noted holds before the block chooses what is consumed.
 
         Raises:
-            NotConsumedError: a hold does not fit; all of them will be checked again, as
-                they will if the block raises.
+            NotConsumedError: a hold does not fit. The next call checks all of them again,
+                as it does if the block raises.
         """
         keys, holds = tuple(self._keys), self._ledger.view().holds
         for key in keys:
@@ -175,9 +175,9 @@ class RepeatedChange:
     """
     Changes subscription or assignment, and repeats a change that was interrupted.
 
-    kafka-python makes such a change in several steps, and sees no change when the same
-    call comes again. So a change that a signal handler interrupted is made again from its
-    start, before the next change and by the next ``poll``.
+    kafka-python makes such a change in several steps, and ignores a repeated call as no
+    change. So a change that a signal handler interrupted is repeated from its start, before
+    the next change and by the next ``poll``.
     """
 
     def __init__(self) -> None:
@@ -192,18 +192,18 @@ class RepeatedChange:
         except BaseException as error:
             self._interrupted = change  # first: another signal may come
             if isinstance(error, Exception) and not is_from_handler(error):
-                self._interrupted = None  # it was refused
+                self._interrupted = None  # upstream refused the change
             raise
         self._interrupted = None
 
     def finish(self) -> None:
-        """Make the interrupted change again, if there is one."""
+        """Repeat the interrupted change, if there is one."""
         if self._interrupted is not None:
             self.make(self._interrupted)
 
 
 def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
-    """Return the rule of ``assign``: each hold by name covers an assigned partition."""
+    """Return the rule of ``assign``: each named hold covers an assigned partition."""
 
     def fits(scope: Scope) -> bool:
         if not isinstance(scope, Partition | Topic):
@@ -215,9 +215,9 @@ def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
 
 def fits_subscription(topics: object, pattern: str | None) -> Fits:
     """
-    Return the rule of ``subscribe``: each hold by name is of a subscribed topic.
+    Return the rule of ``subscribe``: each named hold is on a subscribed topic.
 
-    A subscription that upstream will refuse fits every hold: upstream's error says more.
+    Every hold fits a subscription that upstream will refuse: upstream's error is clearer.
     """
     is_list = isinstance(topics, Sequence) and not isinstance(topics, str)
 

@@ -5,6 +5,6 @@ from collections.abc import Callable
 
 
 def run_in_child(action: Callable[[], object]) -> None:
-    """Call ``action`` first in every process forked from this one."""
+    """Call ``action`` in every process that is forked from this one, before other code."""
     if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
         os.register_at_fork(after_in_child=action)

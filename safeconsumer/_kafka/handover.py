@@ -3,8 +3,8 @@ Passes a pause on to the partition's next owner, in joins, as KAFKA-13463 sugges
 
 Each member sends the paused partitions when it joins, and the leader sends all of them to
 every member. They travel behind the assignor's user data, ``inner || payload || trailer``:
-readers that decode from the front ignore the rest. The limits are in
-``design/hand-over.md``.
+readers that decode from the front ignore the rest. ``design/hand-over.md`` describes the
+limits.
 """
 
 import json
@@ -31,8 +31,8 @@ ARRIVED = "paused by its previous owner"
 MEMBER, LEADER = "member", "leader"
 """The writers of marks. Some leaders send a member's own subscription back to it."""
 
-# Of a whole generation, twice the share of each member: the metadata of a group are one
-# record of at most 1 MB, and a group that exceeds that can never rebalance again.
+# Twice the bytes of all members' marks: the metadata of a group are one record of at most
+# 1 MB, and a group that exceeds that can never rebalance again.
 MOST_BYTES_OF_A_GENERATION = 128 * 1024
 MOST_BYTES_INFLATED = 4 * 1024 * 1024
 
@@ -45,7 +45,7 @@ TRAILER_BYTES = _TRAILER.size
 # cooperative-sticky would take a payload's first bytes for a generation.
 _NEUTRAL = {"sticky": b"\0" * 8, "cooperative-sticky": b"\xff" * 4}
 
-# Generations; a member that restarts is away for one or two.
+# The number of generations to keep a mark; a restarting member misses one or two.
 _KEPT_FOR = 16
 
 
@@ -55,8 +55,8 @@ class Mark:
     Whether a partition is paused; of two marks the greater one counts.
 
     Attributes:
-        generation: the generation in which it was made.
-        is_own: whether this member owns the partition; it is not written.
+        generation: the generation in which the mark was made.
+        is_own: whether this member owns the partition; joins do not send it.
         is_paused: of two marks of one generation the paused one counts.
     """
 
@@ -84,7 +84,7 @@ def merge(left: Marks, right: Marks) -> dict[TopicPartition, Mark]:
 
 
 def wrap(inner: bytes, marks: Marks, writer: str) -> bytes:
-    """Return user data with the marks behind it; unchanged if there are none."""
+    """Return user data followed by the marks; without marks it stays unchanged."""
     if not marks:
         return inner
     rows: dict[tuple[str, int, bool], list[int]] = {}
@@ -102,7 +102,7 @@ def wrap(inner: bytes, marks: Marks, writer: str) -> bytes:
 
 def unwrap(data: bytes) -> tuple[bytes, str | None, Marks]:
     """
-    Take the marks off. Never raises.
+    Separate the marks from the user data. Never raises.
 
     Returns:
         The inner assignor's data, the writer of the marks (None: no marks can be read), and
@@ -128,7 +128,7 @@ def unwrap(data: bytes) -> tuple[bytes, str | None, Marks]:
         writer = _text(by)
     except (ValueError, TypeError, LookupError, RecursionError, zlib.error):
         readable = False
-    # A later version, for example: it is ours, too, and not the inner data.
+    # Marks of a later version, for example, cannot be read, but are not inner data either.
     inner = data[: at - length]
     return (inner, writer, marks) if readable else (inner, None, {})
 
@@ -170,11 +170,11 @@ class HandOver:
 
     def before_join(self) -> None:
         """
-        Choose the marks of the next join, before it revokes anything, and after the listener.
+        Choose the marks of the next join: before it revokes, and after the listener.
 
-        For an owned partition the present pause counts. A partition that the group knows as
-        paused and its owner has resumed is marked as resumed, so that an older mark does
-        not come back. Do not call it once JoinGroup is sent: a retry with other bytes would
+        The mark of an owned partition is its present pause. If the group knows a partition
+        as paused and its owner has resumed it, the mark says so: otherwise an older mark
+        would win. Do not call this once JoinGroup is sent: a retry with other bytes would
         start one more rebalance.
         """
         holds = self._ledger.view().holds
@@ -204,8 +204,8 @@ class HandOver:
         """
         Take over the leader's marks, before any partition leaves.
 
-        They lack pauses since JoinGroup was sent. A plain leader sends none, and neither
-        does one with too many.
+        The marks lack pauses that are newer than JoinGroup. A leader without safeconsumer
+        sends no marks, and neither does a leader with too many of them.
         """
         _, writer, marks = unwrap(data)
         received = marks if writer == LEADER else {}
@@ -214,7 +214,7 @@ class HandOver:
         self._generation, self._before = generation, self._ledger.owned()
 
     def take_over(self) -> None:
-        """Pause gained partitions that were paused, before they have a position."""
+        """Pause the gained partitions whose marks are paused, before they have a position."""
         owned = self._ledger.owned()
         gained = difference(self._before, owned).gained
         arrived = {tp: owned[tp] for tp in paused(self.known) if tp in gained}
@@ -283,7 +283,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
         assignments = self._inner.assign(cluster, members)
         size = len(wrap(b"", merged, LEADER))
         if 2 * size * len(members) > MOST_BYTES_OF_A_GENERATION:
-            return assignments  # better no marks than a group that cannot rebalance
+            return assignments  # without marks, so that the group can still rebalance
         return {
             member: self._with(one, merged, LEADER)
             for member, one in assignments.items()

@@ -41,17 +41,18 @@ class HoldCalls:
     """
     Checks the arguments of a program's calls about holds, and changes the ledger by them.
 
-    Thread rules: any thread and a signal handler; it takes no lock but the ledger's.
+    Thread rules: any thread and a signal handler; no method takes another lock than the
+    ledger's.
 
     Args:
         consumer: an adopted consumer.
         ledger: the consumer's.
-        lifetime: the lifetime of holds that are placed without one; None: a plain
-            pause's for ``app``, until resumed for other owners.
+        lifetime: the default lifetime of holds; None: that of a plain pause for ``app``,
+            until resumed for other owners.
         journal: writes each call; None: there is no journal.
 
     Attributes:
-        consumed: what the consumer consumes.
+        consumed: the consumer's subscription or assignment.
         early: holds that were placed before anything was consumed.
     """
 
@@ -66,7 +67,7 @@ class HoldCalls:
         self._ledger, self._lifetime, self._journal = ledger, lifetime, journal
         self.consumed, self.early = Consumed(consumer), EarlyHolds(ledger)
         self._returned = AssignedPartitions({})
-        # Blocks of held() that are over, and whose holds are not lifted yet.
+        # Blocks of held() that have ended, and whose holds are not lifted yet.
         self._ended: dict[_Block, None] = {}
 
     # ------------------------------------------------------------ placing and lifting
@@ -80,7 +81,7 @@ class HoldCalls:
         for_: float | timedelta | None,
         lifetime: Lifetime | None,
     ) -> None:
-        """Place the holds that ``SafeConsumer.pause`` asks for; its errors are raised."""
+        """Place the holds of a call of ``SafeConsumer.pause``, and raise its errors."""
         found = {scope_of(target): target for target in targets}
         if self._ended:
             self.lift_interrupted()
@@ -119,7 +120,7 @@ class HoldCalls:
         """Lift an owner's holds of these targets; return those that still cover them."""
         checked_owner(owner)
         keys = [(scope_of(target), owner) for target in targets]
-        # First: a hold that another thread places now is noted again.
+        # First: if another thread places a hold now, it notes that hold after this.
         self.early.forget(keys)
         with self._resuming(keys, owner):
             return self._ledger.remove(keys, by_application=owner == APP)
@@ -152,7 +153,7 @@ class HoldCalls:
         reason: str | None,
         for_: float | timedelta | None,
     ) -> Iterator[None]:
-        """Hold the targets for a block, and lift the hold however the block ends."""
+        """Hold the targets for a block, and lift the hold even if the block raises."""
         if not targets:
             message = (
                 "held() needs a target, or nothing would be held in its block; "
@@ -162,7 +163,7 @@ class HoldCalls:
         if owner is None:
             owner = f"held-{next(_block_numbers)}"
         for one in targets:
-            scope_of(one)  # a bad target is refused here, and not at the end
+            scope_of(one)  # refuses a bad target now, not at the end of the block
         block = _Block(owner, targets)
         lifetime = Lifetime.UNTIL_RESUMED
         try:
@@ -172,7 +173,7 @@ class HoldCalls:
         except BaseException as error:
             if not isinstance(error, Exception) or is_from_handler(error):
                 block.is_interrupted = True
-                self._ended[block] = None  # it may be placed
+                self._ended[block] = None  # pause() may have placed the hold
                 self._lift_block(block)
             raise
         try:
@@ -181,18 +182,22 @@ class HoldCalls:
             try:
                 self._ended[block] = None
                 self._lift_block(block)
-            except BaseException:  # a signal handler's, also as the call begins
+            except (
+                BaseException
+            ):  # of a signal handler, even before the call's first line
                 block.is_interrupted = True
                 raise
 
     def _lift_block(self, block: "_Block") -> None:
-        # Only the thread that takes the block out lifts its hold: a slow one would lift the
-        # hold of a later block. After a signal handler's exception the block is put in
-        # again, for the next poll or pause.
+        # Only the thread that removes the block lifts its hold: a slow second thread would
+        # lift the hold of a later block. After a signal handler's exception the block is
+        # added again, for the next poll or pause.
         try:
             if self._ended.pop(block, block) is block:
-                return  # another thread has taken it out
-            if block.owner == APP:  # other whole pauses of it stay
+                return  # another thread has removed it
+            if (
+                block.owner == APP
+            ):  # resume() would also end the application's whole pauses
                 keys = [(scope_of(one), block.owner) for one in block.targets]
                 self.early.forget(keys)
                 with self._resuming(keys, block.owner):
@@ -207,7 +212,7 @@ class HoldCalls:
             raise
 
     def lift_interrupted(self) -> None:
-        """Lift the holds of blocks whose end a signal handler's exception interrupted."""
+        """Lift the holds of blocks whose exit a signal handler's exception interrupted."""
         for block in tuple(self._ended):
             if block.is_interrupted:
                 self._lift_block(block)
@@ -255,7 +260,7 @@ class _Block:
 def _split(
     found: Mapping[Scope, Target],
 ) -> tuple[list[tuple[Scope, Snapshot]], list[Scope]]:
-    # The partitions that assignment() returned, each with its snapshot; and the others.
+    # Returns the partitions that assignment() returned, each with its snapshot, and the rest.
     named, others = [], []
     for scope, target in found.items():
         if isinstance(target, AssignedPartition) and target.snapshot is not None:

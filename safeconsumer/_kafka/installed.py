@@ -1,4 +1,4 @@
-"""Knows which kafka-python is supported, and explains one that cannot be imported."""
+"""Checks the version of kafka-python, and explains a failed import of it."""
 
 import re
 from functools import cache
@@ -28,7 +28,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 @cache
 def require_supported() -> None:
     """
-    Refuse an unsupported kafka-python; it costs nothing after the first time.
+    Refuse an unsupported kafka-python; only the first call takes time.
 
     Raises:
         UnsupportedKafkaPythonError: the message names the version found and the
@@ -47,7 +47,7 @@ def _why_not(version: str) -> str:
 
 
 def not_supported(found: str, why: str) -> UnsupportedKafkaPythonError:
-    """Make the error: what was found, why it is not supported, what to install."""
+    """Make the error, which has the found version, the reason, and the install command."""
     message = f"{found} is not supported ({why}): install '{SUPPORTED}'"
     return UnsupportedKafkaPythonError(message)
 

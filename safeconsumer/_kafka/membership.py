@@ -20,8 +20,8 @@ class Membership:
     """
     Shows the membership of an adopted consumer, and its positions.
 
-    Thread rules: on the polling thread; ``losses``, ``owned`` and the methods for a
-    journal on any.
+    Thread rules: the polling thread; ``losses``, ``owned`` and the methods for a journal
+    on any thread.
 
     Attributes:
         consumed: the subscription or assignment by hand.
@@ -29,7 +29,7 @@ class Membership:
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
-        # Not the consumer itself, of which the journal is a part.
+        # The consumer itself is not kept: a journal, which keeps this, is a part of it.
         self.is_logged = bool(getattr(consumer, "_safe_is_logged", True))
         self._subscription = consumer._subscription
         self._coordinator = consumer._coordinator
@@ -37,11 +37,11 @@ class Membership:
         self.consumed = Consumed(consumer)
 
     def owned(self) -> Owned:
-        """Return the present ownerships; another object after each change of them."""
+        """Return the present ownerships, as another object after each change."""
         return self.ledger.owned()
 
     def was_moved(self, tp: TopicPartition, ownership: object) -> bool:
-        """Tell whether only resets of the group have ended an ownership since."""
+        """Tell whether an ownership was followed only by others that resets began."""
         tenure = getattr(ownership, "tenure", None)
         return tenure is not None and tenure is getattr(
             self.owned().get(tp), "tenure", None
@@ -108,7 +108,8 @@ class Membership:
         """
         Refuse others' commits, polls, and ends of the assignment until :meth:`release`.
 
-        The owner makes its own by :meth:`own_commit` and :meth:`own_call`.
+        The owner commits by :meth:`own_commit`, and makes the other calls in
+        :meth:`own_call`.
         """
         self._subscription.taken_by = owner
 
@@ -120,14 +121,14 @@ class Membership:
     def own_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets as the worker or pump that has the consumer commits them."""
+        """Mark offsets as a commit of the worker or pump with the consumer; return them."""
         marked: Mapping[TopicPartition, OffsetAndMetadata]
         marked = self._coordinator.mark_as_worker_commit(dict(offsets))
         return marked
 
     @property
     def busy(self) -> Callable[[], Collection[TopicPartition]]:
-        """Returns the partitions of which the program, or a worker, has records."""
+        """A function: the partitions of which the program, or a worker, has records."""
         found: Callable[[], Collection[TopicPartition]] | None
         found = self._subscription.worker_busy
         return found or self._subscription.in_hand
@@ -147,10 +148,10 @@ class Membership:
 
     def pass_over_nothing(self) -> None:
         """
-        Skip no record that was not read yet, also under ``latest``.
+        Skip no unread record from now on, even under ``latest``.
 
-        Added partitions are read from their start. Where unread records were deleted,
-        reading goes on at the first one left.
+        Added partitions are read from their start. After a deletion of unread records
+        reading continues at the first record left.
         """
         self._subscription.pass_over_nothing()
         self._coordinator.note_partitions()
@@ -162,25 +163,25 @@ class Membership:
 
     def why_nothing(self) -> str | None:
         """
-        Return why this member can get no record at all; None if it can get some.
+        Return the reason why this member can get no record at all; None if it can.
 
-        Which topics exist is known from the first join on.
+        From the first join on the reason may be that no topic exists.
         """
         if self.is_lost():
             return None
         return self.consumed.why_nothing()
 
     def position(self, tp: TopicPartition) -> int | None:
-        """Return the application's position in a partition; None: it is not known."""
+        """Return the application's position in a partition; None if it is unknown."""
         position: int | None = self._subscription.delivered_position(tp)
         return position
 
     def moved_to(self, tp: TopicPartition) -> int | None:
         """
-        Return the offset of the last move of a position, at which reading went on.
+        Return the offset to which a position was last moved.
 
-        A move is a seek of the program or of ours, a reset, or the begin of the ownership.
-        None: it is not known, as while a reset is under way.
+        A move is a seek by the program or by us, a reset, or the begin of the ownership.
+        None: the offset is unknown, for example during a reset.
         """
         state = self._subscription.assignment.get(tp)
         moved_to: OffsetAndMetadata | None = getattr(state, "moved_to", None)
@@ -196,7 +197,7 @@ class Membership:
         return None if state is None else state.position
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
-        """Tell whether it is known that the group has no offset of an owned partition."""
+        """Tell whether a coordinator answered that an owned partition has no offset."""
         return bool(
             self._coordinator.lacks_commit(self._subscription.assignment.get(tp))
         )
@@ -210,9 +211,9 @@ class Membership:
         """
         Return the number of offsets that no poll has returned yet, by the last fetches.
 
-        None if a partition was never fetched, or is held: its end is not known. One that a
-        worker holds to limit its load counts by its last fetch, as such a hold is short; a
-        pause of a handler or a breaker may last.
+        None if a partition was never fetched, or is held: its end is unknown. A partition
+        that a worker holds to limit its load counts by its last fetch, as such a hold is
+        short; a pause by a handler or a breaker may last.
         """
         lag, view = 0, self.ledger.peek()
         for tp, state in tuple(self._subscription.assignment.items()):
@@ -236,7 +237,7 @@ class Membership:
         """
         Have ``ask`` called on the polling thread before each join.
 
-        If it raises, that ``poll`` ends, and the next one calls it again.
+        If ``ask`` raises, that ``poll`` ends, and the next one calls it again.
         """
         self._coordinator.before_join = ask
 
@@ -264,9 +265,9 @@ class Membership:
 
     def next_position(self, tp: TopicPartition) -> int | None:
         """
-        Return the next offset to be fetched of a partition; None: it is not known.
+        Return the next offset that a poll would read of a partition; None if unknown.
 
-        Unlike :meth:`position` it is past the records that a poll under way has taken.
+        Unlike :meth:`position` it is past the records that an unfinished poll has taken.
         """
         position = self._position(tp)
         return None if position is None else int(position.offset)

@@ -2,9 +2,9 @@
 Uses kafka-python's network in each of its versions; only this module tells them apart.
 
 kafka-python 3.1, its main branch in August 2026, has networks that can be exchanged
-(``kafka.net.backend``). Classes have moved or are gone; coroutines wait by the network,
-no longer by the manager of connections; a plain ``Future`` cannot be awaited; and a call
-that waits for the network gives up some seconds after its own time.
+(``kafka.net.backend``). Classes have moved or are gone; coroutines wait by a method of the
+network, no longer of the manager of connections; a plain ``Future`` cannot be awaited; and
+a call that waits for the network gives up some seconds after its own time.
 ``tests/unit/contract/test_private_names.py`` reads ``HAS_BACKENDS`` in ``if`` and
 ``else``: each branch counts for the version in which it runs.
 """
@@ -33,7 +33,7 @@ KafkaSSLTransport: Any = import_module(_WITH_TLS).KafkaSSLTransport
 KafkaNetSocket: Any = (
     None if HAS_BACKENDS else import_module("kafka.net.inet").KafkaNetSocket
 )
-# 3.0 has no such class: a kind of sockets connects by a proxy.
+# 3.0 has no such class: its KafkaNetSocket has a kind that connects by a proxy.
 KafkaTCPProxy: Any = (
     import_module("kafka.net.proxy").KafkaTCPProxy if HAS_BACKENDS else None
 )
@@ -43,7 +43,7 @@ LoopFuture: Any = _LOOP.SelectorFuture if HAS_BACKENDS else Future
 
 def call_soon(net: Any, callback: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
     """
-    Have the IO thread call something soon; any thread.
+    Have the IO thread call a function soon; any thread.
 
     Raises:
         RuntimeError, KafkaError: the network is closed.
@@ -64,7 +64,7 @@ async def await_for(manager: Any, future: Any, timeout_ms: float | None) -> Any:
     Wait for a future, any thread's, in a coroutine; return its value.
 
     Raises:
-        KafkaTimeoutError: the time is over; the future is left alone.
+        KafkaTimeoutError: the time is over; the future does not change.
         Exception: the future's own.
     """
     wait = manager._net.await_for if HAS_BACKENDS else manager.wait_for
@@ -105,12 +105,12 @@ def wait_timeout_error(
 
 def loop_error(net: Any) -> object:  # noqa: ANN401 - as above
     """Return the error by which a loop has ended, if it has."""
-    # A loop of asyncio, which 3.1 has too, does not end by one.
+    # The asyncio loop, which 3.1 also offers, never ends by an error.
     return getattr(net, "_exception", None)
 
 
 def join_sender(producer: Any, seconds: float) -> None:  # noqa: ANN401 - as above
-    """Wait until a producer that is being closed has ended its sending, or for a time."""
+    """Wait for a time until the sender of a producer that is being closed has ended."""
     if HAS_BACKENDS:
         ended = producer._sender._loop_future
         producer._net.wait_for(ended, seconds * 1000, raise_error=False)
@@ -123,8 +123,8 @@ class _WakingNet:
     A network whose coroutines wait by a manager, which can end the waits of a poll.
 
     Args:
-        net: upstream's.
-        manager: its ``wait_for`` is asked as ``await_for`` of the network would be.
+        net: upstream's network.
+        manager: its ``wait_for`` replaces ``await_for`` of the network.
     """
 
     def __init__(self, net: Any, manager: Any) -> None:  # noqa: ANN401 - as above
@@ -154,7 +154,7 @@ class _WakingNet:
         raise_error: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> Any:  # noqa: ANN401 - what it gives
         """Wait on the calling thread; as upstream's."""
-        wait = self._waking.wait_for  # asked for here: this thread may be in a poll
+        wait = self._waking.wait_for  # read on this thread, which may be in a poll
         try:
             return self._net.run(wait, future, timeout_ms, timeout_ms=timeout_ms)
         except Exception:
@@ -169,10 +169,10 @@ def wakeable_net(net: Any, manager: Any) -> Any:  # noqa: ANN401 - as above
 
 async def connect(manager: Any, broker: Any, until: float) -> KafkaConnection:  # noqa: ANN401 - as above
     """
-    Connect to a broker, on the IO thread; nothing is sent yet.
+    Connect to a broker, on the IO thread, without sending a request.
 
     Raises:
-        KafkaError, OSError: it cannot be reached.
+        KafkaError, OSError: the broker cannot be reached.
     """
     connection = KafkaConnection(manager._net, node_id="login", **manager.config)
     if HAS_BACKENDS:

@@ -16,8 +16,8 @@ from safeconsumer._kafka.pausing.iteration import Iteration, refuse_second_poll
 from safeconsumer._kafka.pausing.listeners import refuse_in_listener
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
 
-# The method that upstream calls for each record, by which a wrapper is noticed; None if it
-# was wrapped before this import.
+# The method that upstream calls for each record; if the class has another one later, a
+# program has wrapped it. None: it was wrapped before this import.
 UPSTREAM_NEXT: Any = KafkaConsumer.__next__
 if getattr(UPSTREAM_NEXT, "__globals__", {}).get("__name__") != (
     KafkaConsumer.__module__
@@ -32,7 +32,7 @@ Polled = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class WokenUpError(Exception):
-    """Ends a poll that has nothing to return, from within upstream's loop."""
+    """Ends a poll without records, from within upstream's loop."""
 
 
 class Polling:
@@ -68,10 +68,11 @@ class Polling:
         """
         Return when a ``poll`` last began or went on waiting; None: no poll has begun.
 
-        It is in seconds since the epoch; ``max.poll.interval.ms`` begins then. Any thread.
+        The time is in seconds since the epoch; ``max.poll.interval.ms`` begins then. Any
+        thread.
         """
         at = self._polled_at
-        now, wall = self._ledger.now()  # later: it is never before the poll
+        now, wall = self._ledger.now()  # read after ``at``, so that it is never earlier
         return None if at is None else wall - (now - at)
 
     def poll(
@@ -110,19 +111,19 @@ class Polling:
         records, is_late = self._returned(
             upstream, timeout_ms, max_records, update_offsets
         )
-        if is_late:  # hooks took time, and a pause may have returned: P1's check again
+        if is_late:  # a pause may have returned while hooks ran: repeat P1's check
             records = self._fetcher.put_back_quiet(records)
-        if not is_step:  # an iteration stops where it would poll again
+        if not is_step:  # an iteration stops at its next poll
             self._fetcher.wakeup.is_asked = False
         if journal is not None:
             journal.polled(records, began, is_peek=not update_offsets)
-        # No call after this one: a signal handler raises before it, and the records come
-        # again, or after the caller has them.
+        # Make no call after this one: a signal handler raises either before it, and the
+        # records come again, or after the caller has them.
         self._fetcher.delivered()
         return records
 
     def _most_ms(self, *, is_step: bool) -> float:
-        # Begins the ledger's call; returns the longest time of the poll.
+        # Begins the ledger's call, and returns the limit of the poll's time.
         self._polled_at, _ = self._ledger.now()
         is_gating = self._ledger.begin_call()
         if self._fetcher.wakeup.is_asked:
@@ -132,7 +133,7 @@ class Polling:
     def _returned(
         self, upstream: Callable[..., Polled], *given: object
     ) -> tuple[Polled, bool]:
-        # Also returns whether hooks have run since.
+        # Also returns whether hooks have run after the poll.
         wakeup = self._fetcher.wakeup
         wakeup.poller = threading.get_ident()
         try:
@@ -143,7 +144,7 @@ class Polling:
             wakeup.poller = None
             self._ledger.end_call()
             is_late = self._ledger.deliver()
-            if self._consumer._closed:  # meanwhile, on another thread or in a handler
+            if self._consumer._closed:  # by another thread or a signal handler
                 self._fetcher.close(is_in_poll=True)
                 self._ledger.deliver()
         return records, is_late
@@ -151,8 +152,10 @@ class Polling:
     def poll_once(
         self, upstream: Callable[..., Polled], timer: object, *given: object
     ) -> Polled:
-        """Fetch once, as kafka-python's loop does, without records that are held then."""
-        self._polled_at, _ = self._ledger.now()  # its member has served the group
+        """Fetch once, as kafka-python's loop does; put back records of held partitions."""
+        self._polled_at, _ = (
+            self._ledger.now()
+        )  # upstream's poll served the group just now
         records = self._fetcher.put_back_quiet(upstream(ExactTimer(timer), *given))
         if not records and self._fetcher.wakeup.is_asked:
             raise WokenUpError
@@ -169,17 +172,17 @@ class Polling:
         self._subscription.refuse_other_poll()
         step: Callable[[], ConsumerRecord] = self._step
         if is_wrapped:
-            # A lambda would cost each record a tenth of its time: self in a cell.
+            # A lambda, with ``self`` in a cell, would cost each record a tenth of its time.
             step = partial(self._iteration.wrapped_step, upstream)
         try:
             return self._iteration.alone(step, goes_on=is_wrapped)
         except StopIteration:
-            self._fetcher.wakeup.is_asked = False  # it has stopped for it
+            self._fetcher.wakeup.is_asked = False  # the iteration has stopped
             raise
 
     def _step(self) -> ConsumerRecord:
-        # Upstream calls next(): a signal handler that raises right after that would lose
-        # the record. A loop makes no call.
+        # Upstream calls next(): if a signal handler raised right after that, the record
+        # would be lost. A loop makes no call.
         consumer = self._consumer
         if consumer._closed:
             raise StopIteration

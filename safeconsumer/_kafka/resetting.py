@@ -4,14 +4,14 @@ Moves partitions that a member owns to where an operator resets their group.
 A task on the IO thread checks the targets as long as a reset stands. For each partition
 that is quiet, of which no record is in use, and for which the holds topic was read:
 
-1. the topic's id is asked for: a recreated topic stays where it is;
-2. the committed offset is asked for. If it is the target, and this ownership began there,
-   the partition is done until the next check, as a transaction may have undone it;
-3. the listener is called with the partition as revoked, a new ownership begins at the
-   target, and the listener is called with it as assigned. Fetches, records in a worker's
-   queue and commits of the ownership before are void. If the reset ends after the first
-   call, the listener is called with the kept ownership as assigned;
-4. the target is committed. If that fails, step 2 shows it.
+1. the task asks for the topic's id: a partition of a recreated topic is not moved;
+2. it asks for the committed offset. If that is the target, and this ownership began there,
+   the partition is done until the next check, as a transaction may undo the commit;
+3. it calls the listener with the partition as revoked, begins a new ownership at the
+   target, and calls the listener with the partition as assigned. Fetches, records in a
+   worker's queue and commits of the old ownership are void. If the reset ends after the
+   first call, it calls the listener with the kept ownership as assigned;
+4. it commits the target. If the commit fails, the next step 2 finds another offset.
 
 After each wait the task checks that the reset stands and the ownership is the same. A
 coordinator that does not answer delays this task only.
@@ -38,7 +38,7 @@ log = logging.getLogger("safeconsumer.group")
 _EVERY = 0.2
 # Seconds between two questions for the committed offsets of moved partitions.
 _AGAIN = 3.0
-# Partitions asked about in a second, at most: thousands are asked about less often.
+# The number of partitions to ask about in a second: thousands are asked about less often.
 _MOST_PER_SECOND = 250
 # Milliseconds for a question and for a commit; then it is tried again.
 _TIMEOUT_MS = 2000.0
@@ -61,8 +61,8 @@ class Resetting:
     Carries out the resets of one consumer's group.
 
     Args:
-        consumer: an adopted consumer, which is not kept.
-        resets: the targets; gets the reasons why partitions are not moved yet.
+        consumer: an adopted consumer; the object keeps no reference to it.
+        resets: has the targets, and gets the reasons why partitions are not moved yet.
         busy: returns the partitions of which records are in use.
 
     Thread rules: :meth:`wake` on any thread; everything else is the IO thread's.
@@ -80,9 +80,9 @@ class Resetting:
         self._consumer = weakref.ref(consumer)
         self._resets, self._busy = resets, busy
         self._is_running = False
-        # Done partitions: the ownership, its target, and when to check again.
+        # By done partition, the ownership, its target, and the time of the next check.
         self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
-        # The situation of the last check, which found nothing to do, and when to check again.
+        # The situation at the last check, if no partition was due, and the time of the next.
         self._idle: tuple[object, ...] = ()
         self._idle_until = 0.0
         # The last target of each partition that is not moved yet.
@@ -96,7 +96,7 @@ class Resetting:
             self._coordinator._manager.call_soon(self._run)
 
     async def _run(self) -> None:
-        if self._is_running:  # it checks again
+        if self._is_running:  # the running task checks again
             return
         self._is_running = True
         try:
@@ -120,7 +120,7 @@ class Resetting:
     async def _turn(self) -> None:
         kept = {tp: one for tp, one in self._revoked.items() if self._state(tp) is one}
         if kept and not self._is_member():
-            return  # a join may end them, and calls the listener itself
+            return  # a join may end these ownerships, and then calls the listener itself
         self._revoked = {}
         await self._call_listener("on_partitions_assigned", kept)
         found = self._situation()
@@ -132,7 +132,7 @@ class Resetting:
             await self._continue_at_commits(lifted)
         troubles: dict[tuple[str, int], str] = {}
         due, before = self._due(troubles), self._resets.troubles
-        # A question may take seconds: until then the obstacles before it are reported.
+        # The questions may take seconds: until then the last reasons stay reported.
         known = {tp: before[tp] for tp in due if tp in before}
         self._resets.troubles = known | troubles
         if not due:
@@ -247,10 +247,12 @@ class Resetting:
             target, found = targets[tp], committed.get(tp)
             is_there = found is not None and found.offset == target.offset
             position = state.position
-            # By its offset: only the commit has the metadata.
+            # Compares offsets only, as a position has no metadata.
             stands_there = position is not None and position.offset == target.offset
             if is_there and position is None and state.reset_strategy is None:
-                troubles[tp] = NO_POSITION  # its last owner may have moved it
+                troubles[tp] = (
+                    NO_POSITION  # the last owner may have moved the partition
+                )
             elif is_there and state.reset_target != target and stands_there:
                 state.begin_at_reset(target)
                 done[tp] = state
@@ -261,8 +263,8 @@ class Resetting:
             else:
                 anew[tp] = state
         self._note_done(done, targets)
-        # If the hold is lifted meanwhile, this commit must not come after one of records
-        # that were delivered since.
+        # If the operator's hold is lifted meanwhile, records must not be delivered and
+        # committed before this commit.
         self._resets.hold(again)
         begun = await self._restart_at_targets(anew, targets)
         await self._commit({**self._still_valid(again, targets), **begun}, targets)
@@ -278,8 +280,8 @@ class Resetting:
     ) -> States:
         if not due:
             return {}
-        # This member's own hold comes before the check of the operator's: if that is lifted
-        # in between, nothing flows until this is done.
+        # This member places its own hold before it checks the operator's: if that is lifted
+        # in between, the partitions stay quiet until this is done.
         self._resets.hold(due)
         self._revoked = due = self._still_valid(due, targets)
         await self._call_listener("on_partitions_revoked", due)
@@ -327,16 +329,16 @@ class Resetting:
         self._note_done(kept, targets)
 
     def _note_done(self, done: States, targets: Mapping[Any, Target]) -> None:
-        # All are checked again at the same moments, by one question.
+        # All done partitions are checked again at the same moments, by one question.
         every = max(_AGAIN, len(self._done.keys() | done.keys()) / _MOST_PER_SECOND)
         until = (self._ledger.now()[0] // every + 1) * every
         self._done |= {tp: (one, targets[tp], until) for tp, one in done.items()}
         self._resets.release(done)
 
-    # ------------------------------------------------------------ lifted before it was done
+    # ------------------------------------------------------------ lifted before the move
 
     async def _continue_at_commits(self, lifted: Collection[tuple[str, int]]) -> None:
-        """Let partitions go on at the committed offset, if another member moved them."""
+        """Continue partitions at the committed offset, if another member has moved them."""
         owned = {TopicPartition(*tp): self._state(tp) for tp in lifted}
         busy = self._busy()
         self._resets.release([tp for tp, state in owned.items() if state is None])

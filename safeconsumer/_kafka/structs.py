@@ -1,5 +1,5 @@
 """
-Partitions that know the ``assignment()`` that returned them, and types for checkers.
+Partitions that refer to the ``assignment()`` that returned them, and types for checkers.
 
 kafka-python ships no types of its values.
 """
@@ -42,10 +42,10 @@ else:
 
 class AssignedPartition(TopicPartition):
     """
-    A ``TopicPartition`` that ``assignment()`` has returned, with the others it returned.
+    A ``TopicPartition`` that ``assignment()`` has returned, with all others of that call.
 
-    It is equal to a plain one, with the same hash and ``repr``; a pickle, or one made of its
-    values, is a plain one.
+    It equals a plain ``TopicPartition``, with the same hash and ``repr``; a pickle of it, or
+    an object made of its values, is a plain one.
     """
 
     snapshot: "Mapping[str, frozenset[tuple[str, int]]] | None" = None
@@ -64,7 +64,7 @@ class AssignedPartitions:
 
     Attributes:
         assigned: the assignment, by identity.
-        partitions: the partitions, each with all of them by topic.
+        partitions: the partitions; each refers to all of them, by topic.
     """
 
     def __init__(self, assigned: "Mapping[str, Iterable[tuple[str, int]]]") -> None:

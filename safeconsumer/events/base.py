@@ -10,8 +10,8 @@ from safeconsumer.holds.scope import TopicPartition
 
 Partitions = tuple[TopicPartition, ...]
 
-# The most values of a list in a log line. Ten pauses a second of two hundred partitions
-# would be 680 KB a second with all of them.
+# The limit for the values of a list in a log line. Ten pauses a second, of two hundred
+# partitions each, would be 680 KB a second without it.
 _MOST_NAMED = 5
 
 _set = object.__setattr__
@@ -71,7 +71,7 @@ class Event:
 
     @property
     def severity(self) -> str:
-        """The level of its log line, ``level`` unless its fields make it another one."""
+        """The level of the log line: ``level``, unless the fields call for another one."""
         return self.level
 
     @property
@@ -84,15 +84,15 @@ class Event:
         Return every field as plain JSON values; partitions as ``orders:3``.
 
         Args:
-            most: the most values of a list; if there are more, its last value says how
-                many. None: all values.
+            most: the limit for the values of a list; the last value of a longer list says
+                how many more it has. None: no limit.
         """
         return {name: _plain(one, most) for name, one in self._values()}
 
     def as_log_line(self) -> tuple[str, dict[str, object]]:
         """Return the name of its log line, and the line's keys: the first of long lists."""
         values = {**self.as_dict(_MOST_NAMED), "advice": self.advice}
-        del values["at"]  # a line has a time of its own
+        del values["at"]  # a log line has its own time
         shown = {name: one for name, one in values.items() if one is not None}
         return f"safeconsumer.{self.name}", shown
 
@@ -124,7 +124,7 @@ def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
 
 
 def _is_of_class(kind: object) -> bool:
-    # A text where a module has ``from __future__ import annotations``.
+    # An annotation is a text in a module with ``from __future__ import annotations``.
     if isinstance(kind, str):
         return kind.partition("[")[0].rpartition(".")[2].strip() == "ClassVar"
     return ClassVar in {kind, get_origin(kind)}

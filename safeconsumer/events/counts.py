@@ -1,4 +1,4 @@
-"""Counts events for metrics, which show the present only."""
+"""Counts events for metrics, which can only show the present."""
 
 from collections import Counter
 from itertools import product
@@ -53,12 +53,12 @@ The same for a worker. A breaker that closes is no alarm; its opening is.
 @essential
 class Counts:
     """
-    A hook that counts events. It costs nothing per record: only events reach it.
+    A hook that counts events. Records cost no time here: only events reach a hook.
 
     The table of the metrics (``metrics/table.py``) has the meaning of each counter.
 
-    Thread rules: one thread at a time calls it, as hooks are called; any thread reads
-    it, without a lock. All keys exist from the beginning.
+    Thread rules: one thread at a time calls it, as any hook; every thread may read the
+    counts, without a lock. All keys exist from the beginning.
 
     Args:
         alarms: the names of events that count as alarms.
@@ -97,7 +97,7 @@ class Counts:
                 self._count_control(event)
 
     def _count_control(self, event: Event) -> None:
-        one: Any = event  # its class is group control's, which is above us
+        one: Any = event  # untyped: its class is in group, which stands above
         match event.name:
             case "control_records_skipped":
                 self.control_skipped += one.records

@@ -21,12 +21,12 @@ log = logging.getLogger("safeconsumer")
 
 class Dispatcher:
     """
-    Hands each event to every hook and survives those that raise.
+    Hands each event to every hook, even if other hooks raise.
 
     Attributes:
         failures: how often each hook raised, or was not called because another one
             hangs, by the ``repr`` that the hook had first.
-        takeover: knows which thread is in a hook; None if no one needs to know.
+        takeover: notes which thread is in a hook; None: no thread takes work over.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -41,12 +41,12 @@ class Dispatcher:
 
     def dispatch(self, event: Event) -> BaseException | None:
         """
-        Call every hook with the event, whatever those before it raise.
+        Call every hook with the event, even if earlier hooks raise.
 
         Returns:
-            The first exception that is no failure of a hook: one that ends the program,
-            such as ``KeyboardInterrupt``, or one that a signal handler raised. The
-            caller raises it.
+            The first exception that is no failure of a hook: it ends the program, as
+            ``KeyboardInterrupt`` does, or a signal handler raised it. The caller raises
+            it.
         """
         stop: BaseException | None = None
         for place, hook in enumerate(self._hooks):
@@ -61,7 +61,7 @@ class Dispatcher:
             except BaseException as error:  # noqa: BLE001 - a hook's failure must not stop poll
                 if isinstance(error, Exception) and not is_from_handler(error):
                     self._count(place, error)
-                else:  # raised when all have it
+                else:  # raised once all hooks have the event
                     stop = stop or error
         return stop
 
@@ -86,8 +86,8 @@ class Dispatcher:
         return name
 
 
-# The most events of other threads that one call hands out: some milliseconds' worth, so
-# that it does not keep a poll or the network's thread from its work.
+# The number of other threads' events that one call hands out, in some milliseconds: more
+# would keep a poll or the network's thread from its work.
 _MOST_OF_OTHERS = 100
 
 
@@ -118,7 +118,7 @@ class Outbox:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self.waiting: deque[Event] = deque()
-        # It has at most one entry, of the thread that hands out. ``setdefault`` takes
+        # The dict has at most one entry, of the thread that hands out. ``setdefault`` takes
         # the turn in one step that neither a thread nor a signal can interrupt.
         self._turn: dict[str, list[int]] = {}
 
@@ -147,8 +147,8 @@ class Outbox:
                 delivered = True
                 limit -= self._hand_out(limit)
             finally:
-                # There must be no call in here: after one, a signal handler could
-                # raise, and the turn would stay taken.
+                # Make no call here: after a call a signal handler could raise, and the
+                # turn would stay taken.
                 try:
                     has_turn = self._turn["at work"] is mine
                 except KeyError:
@@ -158,15 +158,15 @@ class Outbox:
         return delivered
 
     def is_at_work_here(self) -> bool:
-        """Tell whether this thread is handing out events, so that a hook is calling."""
+        """Tell whether this thread is handing out events, so that a hook made the call."""
         at_work = self._turn.get("at work")
         return at_work is not None and at_work[0] == threading.get_ident()
 
     def _hand_out(self, limit: int) -> int:
         count = 0
         while self.waiting and count < limit:
-            # An event leaves the queue after it was handed out: an interrupt in between
-            # makes hooks get it twice rather than not at all.
+            # An event leaves the queue after the hooks have it: after an interrupt in
+            # between they get it twice, and never miss it.
             stop = self._dispatcher.dispatch(self.waiting[0])
             self.waiting.popleft()
             count += 1

@@ -9,12 +9,12 @@ from safeconsumer._waits import InterruptibleEvent
 
 T = TypeVar("T")
 
-# Seconds; a thread that has been in one call of a hook for so long is stuck in it.
+# Seconds in one call of a hook after which its thread counts as stuck.
 STUCK_SECONDS = 1.0
 
 
 Call: TypeAlias = tuple[Callable[..., object], float]
-"""A hook, and since when it has been in this call, in seconds on the monotonic clock."""
+"""A hook, and the begin of its present call, in seconds on the monotonic clock."""
 
 
 class TakenOver(BaseException):
@@ -26,8 +26,8 @@ class Takeover:
     Lets one thread finish the work of another thread that is stuck in a hook.
 
     1. A thread registers each call of a hook, and removes the entry after the hook.
-    2. The other thread removes the entry instead. A dict gives an entry to one of the
-    two: either the first thread goes on, or it never does. If its hook returns after
+    2. The other thread removes the entry instead. Only one of the two can remove it from
+    the dict: either the first thread continues, or it never does. If its hook returns after
     all, it waits until the other thread has finished, and raises :class:`TakenOver`.
 
     Attributes:
@@ -58,15 +58,15 @@ class Takeover:
 
     def stuck(self, seconds: float) -> list[tuple[Callable[..., object], float]]:
         """
-        Return the hooks that have been in one call for so long, on whichever thread.
+        Return the hooks that have been in one call for so long, on any thread.
 
-        Any thread may ask.
+        Any thread may call this.
 
         Args:
-            seconds: how long at least.
+            seconds: the shortest time to report.
 
         Returns:
-            For each such thread the hook, and for how many seconds it has not returned.
+            For each such thread the hook, and the seconds since its call began.
         """
         now = time.monotonic()
         calls = self._calls.copy().values()
@@ -74,16 +74,16 @@ class Takeover:
 
     def takes(self, thread: int | None) -> bool:
         """
-        Take the work of a thread over if it is in the same call as at the last question.
+        Take over the work of a thread that is in the same call as at the last question.
 
-        One thread asks, every ``STUCK_SECONDS``.
+        One thread calls this, every ``STUCK_SECONDS``.
         """
         before, call = self._looked_at, self._calls.get(thread or 0)
         self._looked_at = call
         if call is None or call is not before:
             return False
         if self._calls.pop(thread or 0, None) is None:
-            return False  # it has just returned
+            return False  # the hook has just returned
         self.hook = call[0]
         return True
 

@@ -4,8 +4,8 @@ Keeps the holds of one consumer and their effect on its assignment.
 One lock guards them. A signal handler that interrupted a change on its own thread puts
 its own change into a queue; the interrupted thread applies it before any reader is
 answered. The quiet partitions are one frozenset, which the first reader after a change
-makes again. Lock order: upstream's subscription lock, then this one. Under this lock
-nothing foreign is called but patterns' expressions. design/pausing.md has the rules.
+makes again. Lock order: upstream's subscription lock, then this one. The only foreign code
+that runs under this lock is patterns' expressions. design/pausing.md has the rules.
 """
 
 from __future__ import annotations
@@ -36,17 +36,16 @@ from safeconsumer.holds.view import View
 
 Watcher = Callable[[Owned], object]
 """
-A function that is called with the ownerships that begin, already behind a gate.
+A function that is called with the ownerships that begin, after their gates are closed.
 """
 
-# A change that raises so often is given up: every reader would get the exception. No
-# signal handlers interrupt a change so often in a row.
+# The ledger gives a change up that raises so often: every reader would get the exception.
+# Signal handlers do not interrupt one change so often in a row.
 _MOST_TRIES = 10
 
 
 class _QueuedChange:
-    # One change: the function that makes a step from a table, and the step once it is
-    # stored.
+    # A function that makes a step from a table, and the step once it is stored.
 
     __slots__ = ("args", "is_announced", "kwargs", "make", "step", "tries")
 
@@ -105,12 +104,12 @@ class PauseLedger:
         self.queue: deque[_QueuedChange] = deque()
         # Reassignments that an exception kept from the observers.
         self._unannounced: dict[int, _QueuedChange] = {}
-        # An exception came before all observers were called.
+        # Whether an exception prevented the call of all observers.
         self._is_behind = False
         self._version = 0  # how often readers' answers have changed
         self._moves = 0  # how often partitions became quiet or began to flow
         self._table = Table()
-        # The view that readers get; None: the next one makes it from the table.
+        # The view that readers get; None: the next reader makes it from the table.
         self._view: View | None = View()
         self.settled: frozenset[TopicPartition] | None = frozenset()
         self._named = NamedPartitions()
@@ -121,7 +120,7 @@ class PauseLedger:
     def quiet(self) -> frozenset[TopicPartition]:
         """Return the assigned partitions that are quiet now; ask again at each use."""
         # Each step of an iteration calls this; the C code has a copy of it. The queue is
-        # read first: a change leaves it after it has set ``settled`` to None.
+        # read first: a change leaves the queue after it has set ``settled`` to None.
         if not self.queue and (quiet := self.settled) is not None:
             return quiet
         return self.view().quiet
@@ -137,7 +136,7 @@ class PauseLedger:
         return view
 
     def peek(self) -> View:
-        """Return the view after the last change; this takes no lock, and expires no hold."""
+        """Return the view after the last change; take no lock, and expire no hold."""
         return self._table.view()
 
     def control_gates(self) -> frozenset[TopicPartition]:
@@ -166,7 +165,11 @@ class PauseLedger:
         return tp in self.quiet() or tp in self._marks
 
     def unconfirmed(self, moves: int) -> list[TopicPartition]:
-        """Return what was quiet before so many moves, with no valid position since."""
+        """
+        Return the partitions that were quiet before so many moves.
+
+        No broker has confirmed their positions since.
+        """
         return self._marks.before(moves)
 
     def confirm(self, partitions: Collection[TopicPartition], moves: int) -> None:
@@ -188,10 +191,10 @@ class PauseLedger:
         named: Collection[tuple[Scope, Snapshot]] = (),
     ) -> None:
         """
-        Place one hold per scope, all at once; unchanged ones are left alone.
+        Place one hold per scope, all at once; unchanged holds stay as they are.
 
-        The holds are obeyed once this has returned. By then the hooks have had the
-        event, or the thread that is calling them hands it to them next. The event of a
+        The holds are in force once this has returned. By then the hooks have received the
+        event, or the thread that is calling them passes it on next. The event of a
         pattern's hold names the ``known_topics`` that the pattern matches. ``named``
         has the scopes that ``assignment()`` returned, each with its whole answer.
         """
@@ -217,8 +220,8 @@ class PauseLedger:
         """
         Place the application's pauses that previous owners of partitions left.
 
-        ``owned`` has the ownerships that are to take them over. Nothing is placed if a
-        partition has another ownership by now, or a pause by the application.
+        ``owned`` has the ownerships that are to take them over. A partition that has another
+        ownership by now, or a pause by the application, gets no pause.
         """
         scopes = [Partition(tp[0], tp[1]) for tp in owned]
         holds = make_holds(scopes, owner=APP, reason=reason, times=self.now())
@@ -234,10 +237,10 @@ class PauseLedger:
         self, keys: Iterable[HoldKey], *, by_application: bool = False
     ) -> tuple[Hold, ...]:
         """
-        Lift the named holds, all at once; return those that still cover the scopes.
+        Lift the named holds, all at once; return the holds that still cover their scopes.
 
-        A ``resume`` of the application (``by_application``) ends whole pauses too, and
-        plain pauses of what is not assigned.
+        A ``resume`` of the application (``by_application``) also ends whole pauses, and
+        plain pauses of partitions that are not assigned.
         """
         keys = tuple(keys)
         by_application = by_application or any(owner == WHOLE for _, owner in keys)
@@ -275,7 +278,7 @@ class PauseLedger:
         return self._table.owned
 
     def given_up(self) -> Owned:
-        """Return the ownerships that a join under preparation ended, without lost ones."""
+        """Return the ownerships that the join in preparation ended, without lost ones."""
         table = self._table
         return {tp: one for tp, one in table.undecided.items() if tp not in table.lost}
 
@@ -304,7 +307,7 @@ class PauseLedger:
             self._apply(change)
             self._announce(change)
         finally:
-            if not change.is_announced:  # the next look does it
+            if not change.is_announced:  # the next reader's call announces it
                 self._unannounced[key] = change
                 self._view = self.settled = None
 
@@ -316,8 +319,8 @@ class PauseLedger:
         """
         Note that a ``poll`` begins; tell whether the partitions it gains will be gated.
 
-        They will if everything assigned is held now: the caller has had no chance yet
-        to hold gained partitions (KAFKA-13463).
+        They will if every assigned partition is held now: the caller could not hold
+        partitions that are not assigned yet (KAFKA-13463).
         """
         self._named = NamedPartitions()
         view, table = self.view(), self._table
@@ -344,7 +347,7 @@ class PauseLedger:
         self._watcher = watcher
 
     def open_gates(self, owned: Owned) -> None:
-        """Open the gates of the ownerships that go on."""
+        """Open the gates of those ownerships that have not ended."""
         self._apply(_QueuedChange(Table.control_read, owned))
         self.deliver()
 
@@ -438,7 +441,7 @@ class PauseLedger:
 
     def _apply_queue(self) -> None:
         now = self._clock()
-        if now >= self._table.due:  # first: an expired hold counts for no change
+        if now >= self._table.due:  # first: no change may find an expired hold
             self._store(self._table.expired(now), None)
         while self.queue:
             # An exception may be a signal handler's: the change stays in the queue, and

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 
 from safeconsumer.holds.scope import TopicPartition
 
-# The most partitions that are remembered beside the owned ones: under a hold of
-# everything, topics with ever new names would fill the memory. About a million bytes.
+# The number of partitions to remember besides the owned ones, about a million bytes. Under
+# a hold of everything, topics with ever new names would fill the memory.
 MOST_AWAY = 10_000
 
 
@@ -15,14 +15,14 @@ class QuietMarks:
     """
     The partitions that were quiet since their last valid position.
 
-    *Moves* count how often partitions became quiet or began to flow. If a broker had a
-    position after so many moves, every mark of the partition from before is void.
+    *Moves* count how often partitions became quiet or began to flow. Once a broker has
+    confirmed a position after so many moves, earlier marks of the partition are void.
 
     Thread rules: changes under the ledger's lock; it is read on any thread.
     """
 
     def __init__(self) -> None:
-        # By partition, the number of moves when it was quiet last.
+        # The number of moves when a partition was last quiet, by partition.
         self._quiet_until: dict[TopicPartition, int] = {}
 
     def __contains__(self, tp: object) -> bool:
@@ -39,7 +39,7 @@ class QuietMarks:
         moves: int,
         owned: Collection[TopicPartition],
     ) -> None:
-        """Mark partitions as quiet until so many moves; to do so twice is harmless."""
+        """Mark partitions as quiet until so many moves; a second call is harmless."""
         marks = self._quiet_until
         for tp in partitions:
             marks[tp] = moves

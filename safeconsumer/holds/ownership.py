@@ -1,9 +1,9 @@
 """
 Tells ownerships apart, and finds what a new assignment changed.
 
-An object identifies each ownership of a partition: the client makes a new one each time,
+An object identifies each ownership of a partition: the client makes a new object each time,
 as kafka-python does with its state of the partition. This module only compares the objects
-by identity. So a request of an earlier ownership is not taken for one of this ownership.
+by identity. So no request of an earlier ownership passes for one of the present ownership.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ The owned partitions, each with the object that identifies its ownership.
 
 
 class Cause(Enum):
-    """Says why an assignment changes."""
+    """The reason why an assignment changes."""
 
     JOINED = "joined"
     """A join has completed, or partitions were assigned without a group."""
@@ -58,7 +58,7 @@ class Cause(Enum):
 
     @property
     def is_called(self) -> bool:
-        """Whether the application's own call changes it."""
+        """Whether a call by the application changes the assignment."""
         return self in {Cause.ASSIGNED, Cause.UNSUBSCRIBED, Cause.CLOSED}
 
 
@@ -69,8 +69,8 @@ class Reassignment(NamedTuple):
     Attributes:
         kept: partitions that were owned before and after, without a gap.
         gained: partitions whose ownership begins.
-        departed: partitions whose ownership ended. If a topic was recreated, or a
-            partition was reset, it is among the departed and the gained ones.
+        departed: partitions whose ownership ended. A partition that was reset, or whose
+            topic was recreated, is among the departed and the gained ones.
     """
 
     kept: frozenset[TopicPartition] = frozenset()

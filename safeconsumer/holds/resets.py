@@ -3,19 +3,20 @@ Knows the offsets to which a member has to move partitions of its group.
 
 A reset is a field of a hold's record, and lasts exactly as long as the hold. Meanwhile the
 partition delivers nothing, so an owner may move it once more without an effect; once the
-hold is lifted no member moves it. No record says whether a partition was moved: it was if
-the group has committed the target.
+hold is lifted no member moves it. No record shows whether a partition was moved; a commit
+of the target by the group shows it.
 
-From the record on this member also holds the partitions of a reset itself, under the owner
-``RESET``, until it has moved them:
+As soon as it has read the record, this member also places its own hold on the partitions,
+under the owner ``RESET``, until it has moved them:
 
 =======================  ==================================================================
-The hold                 What the member does with a partition that it owns
+State of the hold        The member's action for a partition that it owns
 =======================  ==================================================================
-stands                   moves it, commits the target, and lifts its own hold
-is lifted, not moved     asks Kafka for the committed offset, and lifts its own hold: an
+in force                 moves it, commits the target, and lifts its own hold
+lifted before the move   asks Kafka for the committed offset, and lifts its own hold: an
                          owner that the group has expelled, and that does not know it
-                         yet, must not go on where it was, as another one has moved it
+                         yet, must not continue at its old position, as another owner
+                         has moved the partition
 =======================  ==================================================================
 """
 

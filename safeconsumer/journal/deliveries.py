@@ -10,7 +10,7 @@ from safeconsumer.journal.writer import JournalWriter
 
 Began = Mapping[str, float]
 """
-When a poll or step began: ``after`` and ``asked``, as the entries have it.
+The fields ``after`` and ``asked`` of an entry, which show when the poll or step began.
 """
 
 # org.apache.kafka.common.record.TimestampType
@@ -43,7 +43,7 @@ class Deliveries:
             self._sought.discard(name)
 
     def began(self) -> None:
-        """Note that a poll or step begins: seeks that have returned bind it."""
+        """Note that a poll or step begins; it obeys the seeks that have returned."""
         self._sought.clear()
 
     def is_sought(self, tp: tuple[str, int]) -> bool:
@@ -52,7 +52,7 @@ class Deliveries:
 
     @contextmanager
     def seeking(self, offsets: Mapping[str, int | None]) -> Iterator[None]:
-        """Note a seek; None: the position is unknown then, as if a poll is under way."""
+        """Note a seek; None: the position is unknown afterwards, as during a poll."""
         before = {name: self.next.pop(name, None) for name in offsets}
         self._sought.update(offsets)
         then: Mapping[str, int | None] = before
@@ -74,18 +74,18 @@ class Deliveries:
         is_peek: bool = False,
     ) -> None:
         """
-        Write the records of one poll or step: a run, or several if offsets go back.
+        Write the records of one poll or step, as one run, or as several if offsets go back.
 
         Args:
             tp: the partition.
             records: the records in order, at least one.
-            began: when the poll or step began.
-            end: the position after them, if it is known: it may lie beyond the last
-                record, after transaction markers and compacted records.
-            is_peek: whether the position stays where it is, so that they come again.
+            began: the fields that show when the poll or step began.
+            end: the position after the records, if it is known: beyond the last record if
+                transaction markers or compacted records follow.
+            is_peek: whether the position does not move, so that the records come again.
 
         Raises:
-            JournalError: it could not be written.
+            JournalError: a run could not be written.
         """
         name, time = tp_text(tp), _time_of(records[0])
         is_sought = name in self._sought
@@ -106,7 +106,7 @@ class Deliveries:
 
 
 def _time_of(record: Any) -> dict[str, float]:  # noqa: ANN401 - any client's
-    # Only the broker's time is when a record was appended; a producer chooses its own.
+    # Only a time by the broker is that of the append; a producer chooses its own.
     at = record.timestamp
     if at is None or at < 0:
         return {}
@@ -134,7 +134,7 @@ def _run_of(offsets: list[int]) -> dict[str, object]:
 
 
 def _is_whole(offsets: list[int]) -> bool:
-    # This is nearly always so, and then records need not be compared one by one.
+    # Offsets nearly always have no gap, and then no pair of them has to be compared.
     first, last = offsets[0], offsets[-1]
     is_wide = last - first >= len(offsets)
     return not is_wide and offsets == list(range(first, last + 1))

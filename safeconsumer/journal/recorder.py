@@ -35,7 +35,7 @@ log = logging.getLogger("safeconsumer.journal")
 
 # Seconds between two entries of the broker's clock.
 _CLOCK_SECONDS = 60.0
-# A time of the broker's is cut to milliseconds.
+# Brokers cut their times to milliseconds.
 _MS = 0.001
 
 
@@ -43,25 +43,25 @@ class Recorder:
     """
     Writes what one consumer does into its journal.
 
-    The consumer calls it, and so do its parts (``Membership.keep_journal``) and its
-    worker, if it has one.
+    The consumer, its parts (``Membership.keep_journal``) and its worker, if it has one,
+    call these methods.
 
     Args:
-        journal: a folder for a journal of its own, or a writer, which stays open and
-            is for one consumer at a time.
+        journal: a folder, where the recorder opens a new journal, or a writer, which
+            stays open and serves one consumer at a time.
         client_id: names the member.
         group: its consumer group.
         hands_over: whether pauses of partitions move with them (``pause_handover``).
 
     Raises:
-        JournalError: it is not the path of a folder, the folder cannot be written, or
-            the writer is in use by another consumer, or for another group.
+        JournalError: the argument is not the path of a folder, the folder is not
+            writable, or the writer serves another consumer or group.
 
     Thread rules: any thread; :meth:`began`, :meth:`polled` and :meth:`steps` on the
     polling thread.
 
     Attributes:
-        writer: what writes it.
+        writer: writes the entries into files.
     """
 
     def __init__(
@@ -86,17 +86,21 @@ class Recorder:
         self._moves = {"moves": True} if hands_over else {}
         self._ids = itertools.count(1)
         self._came = Deliveries(self.writer)
-        # The first offsets of records that were written as delivered and come again.
+        # The first offsets of records that are in the journal as delivered, and that the
+        # next polls return again.
         self._again: dict[TopicPartition, int] = {}
-        self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
-        # The last commit, and the newest entry with which a repetition proves nothing new.
+        self._seeking: dict[int, dict[str, int | None]] = {}  # unfinished calls
+        # The offsets of the last commit, and the number of its entry. While that entry is
+        # the newest, the same commit is not written again.
         self._committed: tuple[object, int] = (None, 0)
         # The broker's answers in the present ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        # Positions that were out of range, until a broker says where the log begins.
+        # Positions that were out of range, until a broker reports where the log begins.
         self._out_of_range: dict[TopicPartition, int] = {}
-        self._clock = -math.inf, 0.0, 0.0  # when, and the bounds that were written
-        self._transactional: set[TopicPartition] = set()  # which were written down
+        # The time and the bounds of the last entry of the broker's clock.
+        self._clock = -math.inf, 0.0, 0.0
+        # The partitions with a "transactional" entry in this ownership.
+        self._transactional: set[TopicPartition] = set()
         self._is_blind = False
         self._is_behind = False
         self._has_ended = False
@@ -104,12 +108,12 @@ class Recorder:
         self._membership: Membership | None = None
 
     def begin(self, consumer: object) -> None:
-        """Follow an adopted consumer, which has nothing assigned yet."""
+        """Begin to record an adopted consumer, which has no assignment yet."""
         self._membership = Membership(consumer)
         self._membership.keep_journal(self)
 
     def end(self) -> None:
-        """Stop writing; a second call does nothing."""
+        """Stop writing; a second call has no effect."""
         self._has_ended = True
         if self._running is not None:
             self.writer.running = self._running = None
@@ -118,7 +122,7 @@ class Recorder:
             self.writer.close()
 
     def undo(self) -> None:
-        """End, because the consumer could not be made; leave no journal that says nothing."""
+        """End, because the consumer could not be made; remove a journal without entries."""
         self.end()
         if self._is_ours and not self.writer.number:
             with suppress(OSError):
@@ -128,10 +132,10 @@ class Recorder:
 
     def began(self) -> Began:
         """
-        Return when a poll or step began, if that is now.
+        Note that a poll or step begins now; return the fields of its entries.
 
         Raises:
-            JournalError: entries that could not be written before cannot be yet.
+            JournalError: earlier entries still cannot be written.
         """
         if not self._has_ended:
             self.writer.flush()
@@ -150,13 +154,13 @@ class Recorder:
 
         Args:
             records: the records.
-            began: what :meth:`began` returned when it began.
+            began: the answer of :meth:`began` when this poll began.
             is_peek: whether the positions stay where they are.
 
         Raises:
-            JournalError: they could not be written, and must not be returned.
+            JournalError: the records could not be written, so they must not be returned.
         """
-        if self._has_ended:  # it is being closed on another thread
+        if self._has_ended:  # another thread is closing the consumer
             return
         for tp, several in records.items():
             if not is_peek:
@@ -174,7 +178,7 @@ class Recorder:
 
         Args:
             records: yields the records.
-            put_back: is given a record that could not be yielded.
+            put_back: called with a record that could not be yielded.
 
         Raises:
             JournalError: a record could not be written.
@@ -195,12 +199,12 @@ class Recorder:
             records.close()
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
-        """Note that records were taken and not returned, perhaps after they were written."""
+        """Note that a poll took records, perhaps wrote them, and did not return them."""
         if offset < self._came.next.get(tp_text(tp), offset):
             self._again[tp] = offset
 
     def _go_back(self, tp: TopicPartition, first: int) -> None:
-        # The client itself has moved the position back, behind what is written.
+        # The client itself has moved the position back, to before the last entry's end.
         if tp in self._again:
             offset = min(first, self._again[tp])
             with self.calling("seek", {"offsets": {tp_text(tp): offset}}):
@@ -218,7 +222,7 @@ class Recorder:
         Write a call with its arguments, run the block, and write its return.
 
         Raises:
-            JournalError: one of them could not be written.
+            JournalError: the call or its return could not be written.
         """
         answer = self._called(op, fields)
         is_done = False
@@ -246,7 +250,7 @@ class Recorder:
         for_: float | None,
     ) -> Iterator[None]:
         """
-        Write a ``pause``, and before its return what handlers are working on by then.
+        Write a ``pause``, and before its return the records that handlers work on then.
 
         Raises:
             JournalError: as :meth:`calling`.
@@ -274,15 +278,15 @@ class Recorder:
     @contextmanager
     def seeking(self, offsets: Mapping[Any, int | None]) -> Iterator[None]:
         """
-        Write a ``seek``; None: to the first record of a partition, or the next.
+        Write a ``seek``; an offset of None is the first of a partition, or the next.
 
-        The last of several overlapping seeks is unknown: each is written as of None.
+        If several seeks overlap, no one knows which is the last: each is written with None.
 
         Raises:
             JournalError: as :meth:`calling`.
         """
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
-        # Without a lock: a signal handler's would wait for a thread that waits for it.
+        # Without a lock: a signal handler would wait for the thread that it interrupted.
         others = [*self._seeking.values()]
         self._seeking[id(by_name)] = by_name
         for one in others:
@@ -303,25 +307,24 @@ class Recorder:
         self, offsets: Mapping[TopicPartition, int]
     ) -> tuple[str, Callable[..., None]]:
         """
-        Write that a commit is asked for.
+        Write the request for a commit.
 
-        Before it stands how far positions moved without records. If the same was
-        committed, and nothing but the broker's clock was written since, it proves
-        nothing new and is left out: a client with nothing to do commits every five
-        seconds.
+        Entries before it show how far positions moved without records. If the last commit
+        had the same offsets, and only the broker's clock was written since, the request is
+        left out: it proves no more, and an idle client commits every five seconds.
 
         Returns:
-            The text by which the commit names this journal and its newest entry, ""
-            once this has ended, and the function that writes the result.
+            The text by which the commit names this journal and its newest entry ("" once
+            the recorder has ended), and the function that writes the result.
 
         Raises:
-            JournalError: it could not be written.
+            JournalError: the request could not be written.
         """
         for tp, offset in offsets.items():
             self._moved(tp, offset)
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
         if not self._has_ended:
-            self.writer.flush()  # what waits is something new
+            self.writer.flush()  # a waiting entry counts as a new one
         if self._committed == (by_name, self.writer.number):
             return self._note, lambda **_: None
         answer = self._called("commit", {"offsets": by_name})
@@ -336,7 +339,7 @@ class Recorder:
 
     @staticmethod
     def is_note(metadata: str) -> bool:
-        """Return whether the metadata of a commit name a journal, this one or another."""
+        """Return whether the metadata of a commit name any journal."""
         return metadata.startswith(NOTE)
 
     @property
@@ -348,10 +351,10 @@ class Recorder:
         self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
         """
-        Write what the broker says is committed, where an ownership begins there.
+        Write the committed offsets, by the broker's answer, at which ownerships begin.
 
         Args:
-            answers: the answer by partition; None: nothing is committed.
+            answers: the answer by partition; None: the group has no committed offset.
         """
         new = {
             tp_text(tp): one
@@ -369,12 +372,12 @@ class Recorder:
         """
         Write how far the broker's clock is from the journal's.
 
-        Once a minute, and when the new bounds exclude those that were written last.
+        An entry follows after a minute, or when the new bounds exclude the last ones.
 
         Args:
             at: a time that the broker's clock showed, in whole milliseconds.
-            sent: the latest moment that certainly came before it, monotonic seconds.
-            received: the earliest moment that certainly came after it.
+            sent: the latest moment that was certainly before that, monotonic seconds.
+            received: the earliest moment that was certainly after that.
         """
         before, now, after = time.monotonic(), self.writer.now(), time.monotonic()
         least, most = at - received - now + before, at + _MS - sent - now + after
@@ -386,7 +389,7 @@ class Recorder:
         self._quietly(lambda: self._write_clock(bounds))
 
     def _write_clock(self, bounds: Mapping[str, object]) -> None:
-        # A commit that was the newest entry before stays left out if it is repeated.
+        # If the newest entry was that of a commit, the same commit is still left out.
         (committed, newest), before = self._committed, self.writer.number
         self.write("clock", bounds)
         if newest == before and self.writer.number == before + 1:
@@ -408,24 +411,24 @@ class Recorder:
             self._write_quietly("transactional", {"tp": tp_text(tp)})
 
     def unseen(self) -> None:
-        """Write, once, that commits may be made from now on that this cannot see."""
+        """Write, once, that commits from now on may bypass this journal."""
         if not self._is_blind:
             self._is_blind = True
             self._write_quietly("unseen", {})
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
         """
-        Write one entry; nothing once this has ended.
+        Write one entry, unless the recorder has ended.
 
         Raises:
-            JournalError: it could not be written.
+            JournalError: the entry could not be written.
         """
         if not self._has_ended:
             self.writer.write(event, fields)
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """
-        Have one entry written before the next one; nothing once this has ended.
+        Have one entry written before the next one, unless the recorder has ended.
 
         Raises:
             JournalError: the journal is closed.
@@ -435,32 +438,34 @@ class Recorder:
 
     def works(self, order: str, running: Running) -> None:
         """
-        Write that a worker gets the records, and with each hold what its handlers are at.
+        Write that a worker gets the records from now on.
+
+        Each later hold is written with the records that the worker's handlers work on.
 
         Args:
             order: the worker's order.
             running: returns the offsets that its handlers are working on, by partition.
 
         Raises:
-            JournalError: it could not be written.
+            JournalError: the entry could not be written.
         """
         self.write("working", {"order": order})
         self.writer.running = self._running = running
 
     def write_running(self) -> None:
         """
-        Write the records that handlers are working on; nothing once this has ended.
+        Write the records that handlers are working on, unless the recorder has ended.
 
         Raises:
-            JournalError: it could not be written.
+            JournalError: the entry could not be written.
         """
         if not self._has_ended:
             self.writer.write_running()
 
-    # ------------------------------------------------------------ what happens to it
+    # ------------------------------------------------------------ positions, ownerships
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
-        """Write a position that was set."""
+        """Write the position at which reading begins."""
         self._again.pop(tp, None)
         before = self._came.next.get(tp_text(tp), offset)
         if before < offset:
@@ -474,8 +479,8 @@ class Recorder:
 
         Args:
             tp: the partition.
-            first: the first offset, by a broker's answer to a fetch; -1 by an old one.
-            asked: the offset of that fetch, which may have been sent before.
+            first: the first offset, by a broker's answer to a fetch; -1 from an old broker.
+            asked: the offset of that fetch, which may be older than the position.
         """
         if self._out_of_range.get(tp, asked) != asked and first >= 0:
             del self._out_of_range[tp]
@@ -512,11 +517,11 @@ class Recorder:
     @essential
     def hook(self, event: events.Event) -> None:
         """
-        Write holds that no call of this process places or lifts.
+        Write the begins and ends of holds that no call of this process names.
 
-        These are holds of operators and of the group, those that arrived with a
-        partition, and whole pauses; a hold of any owner that expired or ended, and a
-        plain pause that ended with a resume, perhaps of nothing named.
+        Holds of operators and of the group, holds that arrived with a partition and whole
+        pauses begin so. A hold of any owner ends so if it expires or ends with its
+        ownership; a plain pause also if a resume ends it that does not name it.
         """
         if isinstance(event, events.HoldsPlaced):
             for hold in filter(_is_elsewhere, event.holds):
@@ -548,7 +553,7 @@ class Recorder:
             write()
             self._is_behind = False
         except JournalError:
-            if not self._is_behind:
+            if not self._is_behind:  # one log line until an entry is written again
                 log.exception("the journal is behind from here on")
             self._is_behind = True
 
@@ -561,12 +566,12 @@ _ENDS = (events.HoldsRemoved, events.HoldsExpired, events.HoldsEnded)
 
 
 def _is_elsewhere(hold: Hold) -> bool:
-    # No call of this process names it.
+    # Whether no call of this process placed the hold.
     return hold.is_remote or hold.reason == ARRIVED or hold.owner == WHOLE
 
 
 def _is_unasked(event: events.Event, hold: Hold) -> bool:
-    # No call names its end; a resume also ends plain pauses that it does not name.
+    # Whether no call names the end; a resume also ends plain pauses that it does not name.
     is_plain = hold.lifetime is Lifetime.PLAIN
     is_named = not (hold.is_remote or hold.owner == WHOLE or is_plain)
     return not (isinstance(event, events.HoldsRemoved) and is_named)

@@ -3,9 +3,9 @@ Writes a journal by appending whole lines, so that a killed process leaves its e
 
 A long journal is split into parts, each in a separate file. A part that is continued
 ends with a line that names the next part, and the next part begins with a head that
-says the same: so a reader sees whether a part is missing, even the last one. The next
-part exists with its head before the old part names it and before entries are written
-into it, so a process may be killed at any point.
+has the same number: so a reader notices a missing part, even the last one. The next
+part and its head exist before the old part names it and before entries are written
+into it, so the process may be killed at any point.
 """
 
 import json
@@ -37,25 +37,24 @@ class JournalWriter:
     """
     Writes one member's journal into a folder; a forked child writes a separate one.
 
-    One consumer at a time may use it: members of one process each need a writer, and get
-    one if each is given the folder.
+    A writer serves one consumer at a time. Several members of one process need a writer
+    each; a member that is given the folder makes one.
 
-    When a call returns, the operating system has the entry: it survives the death of
-    the process, but not that of the machine.
+    When a call returns, the operating system has the entry: it survives a crash of
+    the process, but not of the machine.
 
     Thread rules: any thread, and signal handlers.
 
     Args:
         folder: the folder of the journals; it is created if needed.
         member: names the process for people; a random part is added.
-        group: its consumer group, which is that of the consumer that is given the
-            writer.
+        group: the consumer group of the consumer that the writer serves.
         clock: returns seconds that never go back.
-        wall: seconds since the epoch.
-        part_bytes: a part of this size or more is followed by the next one; None for no
+        wall: returns seconds since the epoch.
+        part_bytes: the size from which on the next entry begins another part; None for no
             limit.
-        part_seconds: a part of this age or more is followed by the next one when an
-            entry is written; None for no limit.
+        part_seconds: the age from which on the next entry begins another part; None for
+            no limit.
 
     Attributes:
         running: returns the offsets that a worker's handlers are working on, by
@@ -90,7 +89,9 @@ class JournalWriter:
         self._user: weakref.ref[object] | None = None
         self._is_unsure: bool
         self._is_writing: bool
-        self._tried: tuple[int, float]  # the size and the time of a new part, or a try
+        # The part's size and the time when it was begun, or when the next part could not
+        # be begun: the limits count from there.
+        self._tried: tuple[int, float]
         self._end: _End
         self.renew()
         self._begin()
@@ -98,12 +99,12 @@ class JournalWriter:
 
     @property
     def path(self) -> Path:
-        """The file that this process writes now, which is the last part of its journal."""
+        """The file of the last part, to which this process appends now."""
         return self._end.part.path
 
     @property
     def name(self) -> str:
-        """The name of this process's journal, which its head has as the member."""
+        """The name of this process's journal; in its head it is the ``member``."""
         return self._name
 
     @property
@@ -113,10 +114,10 @@ class JournalWriter:
 
     def serve(self, user: object, group: str) -> None:
         """
-        Write for a consumer from here on, until it is done, or forgotten.
+        Write for a consumer until :meth:`done_with`, or until it is garbage-collected.
 
         Raises:
-            JournalError: another one is being served, or it is of another group.
+            JournalError: the writer serves another consumer, or the group differs.
         """
         if group != self._group:
             message = (
@@ -136,7 +137,7 @@ class JournalWriter:
             self._user = weakref.ref(user)
 
     def done_with(self, user: object) -> None:
-        """Be free for another consumer, unless there is one already."""
+        """Stop serving this consumer, so that another one may use the writer."""
         with self._lock:
             if self._user is not None and self._user() is user:
                 self._user = None
@@ -150,7 +151,7 @@ class JournalWriter:
         Return the time that an entry written at a given moment would have had.
 
         Args:
-            wall: the moment, by the wall clock, which may have been set since then.
+            wall: the moment, by the wall clock, which may have been adjusted since then.
         """
         ago = max(0.0, self._wall() - wall)
         return round(self.now() - ago, 6)
@@ -159,12 +160,12 @@ class JournalWriter:
         """
         Append one entry.
 
-        Whatever it raises, unless it is closed, the entry is written before the next
-        one. Entries that a signal handler writes during this call are appended when the
-        call continues.
+        After an exception, unless the journal is closed, the entry is written before the
+        next one. Entries that a signal handler writes during this call are appended when
+        the call continues.
 
         Raises:
-            JournalError: it could not be written yet, or the journal is closed; an
+            JournalError: the entry could not be written yet, or the journal is closed; an
                 incomplete journal proves nothing.
         """
         self.note(event, fields)
@@ -172,7 +173,7 @@ class JournalWriter:
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """
-        Have one entry written before the next one; waits for nothing, and takes no lock.
+        Queue one entry, to be written before the next one; take no lock and do not block.
 
         Raises:
             JournalError: the journal is closed.
@@ -187,12 +188,11 @@ class JournalWriter:
         Append the entries that could not be written before.
 
         Raises:
-            JournalError: there are some, and they cannot be written now either.
+            JournalError: an entry waits, and still cannot be written.
         """
         with self._lock:
-            if (
-                self._is_writing
-            ):  # a signal handler's: the call that it interrupted does
+            # A signal handler calls: the interrupted call writes the entries.
+            if self._is_writing:
                 return
             self._is_writing = True
             try:
@@ -219,9 +219,9 @@ class JournalWriter:
 
     def close(self) -> None:
         """
-        Close the file; a second call does nothing.
+        Close the file; a second call has no effect.
 
-        Entries that cannot be written by now are lost.
+        Waiting entries that cannot be written now are lost.
         """
         with self._lock:
             if not self._is_closed:
@@ -232,8 +232,8 @@ class JournalWriter:
 
     def renew(self) -> None:
         """Forget the consumer and other threads' calls: a forked child has neither."""
-        # A signal handler may write while this thread does: it gets the lock, and its
-        # entry waits.
+        # A signal handler may write while its thread does: the lock lets it in, and its
+        # entry waits in the queue.
         self._lock = threading.RLock()
         self._is_writing = False
         self._waiting: deque[str] = deque()
@@ -242,9 +242,9 @@ class JournalWriter:
     # ------------------------------------------------------------ inside
 
     def _write(self, text: str) -> None:
-        # A signal handler may raise behind every step: what the entry's line leaves in
-        # the file is cut off then, and the line is written again. That it was written is
-        # noted in one step, with its number.
+        # A signal handler may raise after any step: then a partial line is cut off, and
+        # the whole line is written again. One assignment notes that the line is written,
+        # and its number.
         if os.getpid() != self._pid:
             self._begin()
         end = self._end
@@ -289,7 +289,7 @@ class JournalWriter:
                 f"{old.path} stays longer than it should: the next part cannot be "
                 f"written: {error}"
             )
-            self._tried = end.size, self._clock()  # tried again as much later
+            self._tried = end.size, self._clock()  # the limits count from now
             return end
         try:
             following = {"part": end.part.number, "after": end.number}
@@ -300,7 +300,7 @@ class JournalWriter:
 
     def _opened(self, number: int, end: "_End") -> "_End":
         name = self._name if number == 1 else f"{self._name}.{number:06}"
-        # Spark, as others, passes over files whose names begin with a dot or a dash below.
+        # Spark and other readers skip files whose names begin with a dot or an underscore.
         shown = name.replace("/", "_").lstrip("._")
         path = self._folder / f"{shown}.journal"
         head = {"journal": VERSION, "member": self._name, "group": self._group}
@@ -340,11 +340,11 @@ def _cut(end: _End) -> None:
 
 
 def _created(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
-    # The file gets its name once its head is written; after a failure no file is left.
+    # The file gets its name after its head is written; a failure leaves no file.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
-    file = os.open(unfinished, flags, 0o600)  # it may hold the keys of records
+    file = os.open(unfinished, flags, 0o600)  # private: a journal may have record keys
     try:
         size = _append(file, unfinished, _json(head))
         unfinished.rename(path)
@@ -381,8 +381,8 @@ def _checked(name: str, limit: float | None) -> float | None:
 
 
 def _offset(clock: Callable[[], float], wall: Callable[[], float]) -> float:
-    # On a busy machine a process may have to wait between reading two clocks, and its
-    # journal would differ from others by that time: the closest of several counts.
+    # A busy machine may stop the process between the readings of two clocks, and its
+    # journal would differ from others by that time: the closest of several readings counts.
     readings = []
     for _ in range(_CLOCK_READINGS):
         before, at, after = clock(), wall(), clock()

@@ -1,8 +1,8 @@
 """
-Adds up checksums of record batches for the test broker, by compiled code if possible.
+Computes checksums of record batches for the test broker, in compiled code if possible.
 
-kafka-python adds them up in Python, which takes ten times as long as the rest of a record,
-unless the package ``crc32c`` is installed, which has the LGPL.
+kafka-python computes them in Python, which takes ten times as long as the rest of a record,
+unless the package ``crc32c`` is installed, whose licence is the LGPL.
 """
 
 from typing import Any
@@ -12,10 +12,10 @@ from kafka.record.util import calc_crc32c
 
 try:
     from safeconsumer._kafka.decoding import _batches
-except ImportError:  # there was no compiler
+except ImportError:  # built without a compiler
     _batches = None  # type: ignore[assignment]
 
-# Behind the checksum, https://kafka.apache.org/documentation/#recordbatch.
+# The first byte after the checksum, https://kafka.apache.org/documentation/#recordbatch.
 SUMMED = DefaultRecordBatch.ATTRIBUTES_OFFSET
 # An older library has no such function; the choice of a decoder refuses it later.
 _compiled = getattr(_batches, "crc32c", None)

@@ -33,7 +33,7 @@ class DecoderChoice:
 
     Attributes:
         name: ``python`` or ``compiled``.
-        detail: where the compiled decoder is, or why it is not used.
+        detail: the place of the compiled decoder, or the reason why it is not used.
         records: the class that takes the place of upstream's ``PartitionRecords``.
         steps: the class that yields the records of a partition in an iteration.
     """
@@ -46,7 +46,7 @@ class DecoderChoice:
 
 def choose(wanted: str) -> DecoderChoice:
     """
-    Choose a decoder; ``auto`` takes the compiled one where it is installed and works.
+    Choose a decoder; ``auto`` takes the compiled one if it is installed and works.
 
     Raises:
         DecoderSettingError: ``wanted`` is not one of ``CHOICES``.

@@ -3,7 +3,7 @@ Calls a program's deserializers, in both forms that kafka-python accepts.
 
 kafka-python warns about deprecated forms. Python's filters depend on the place of a
 warning: a DeprecationWarning outside of ``__main__`` is hidden, and people filter by module.
-So the place here is the same as with kafka-python's own consumer.
+So warnings have the same place here as with kafka-python's own consumer.
 """
 
 import warnings
@@ -54,8 +54,8 @@ def deserialized_again(reader: Any, topic: str, data: Any, first: TypeError) -> 
     """
     Deserialize by a deserializer that may take no headers.
 
-    As in kafka-python, it is called without headers after a ``TypeError``. That error may be
-    about the data, too: then kafka-python raises the error of the second call, "missing 1
+    As in kafka-python, a second call without headers follows a ``TypeError``. That error may
+    also be about the data: then kafka-python raises the error of the second call, "missing 1
     required positional argument".
 
     Args:
@@ -65,7 +65,7 @@ def deserialized_again(reader: Any, topic: str, data: Any, first: TypeError) -> 
         first: the error of the call with headers.
 
     Raises:
-        Exception: the deserializer's; of two ``TypeError`` the one from further inside.
+        Exception: the deserializer's; of two ``TypeError`` the one with the deeper traceback.
     """
     try:
         value = reader.deserialize(topic, data)

@@ -22,19 +22,19 @@ class FrameParser(KafkaProtocol):
     Differences from upstream 3.0.12: bytes that were received into :meth:`room` are not
     copied again, and an answer is decoded in place. Between answers 64 KiB are kept.
 
-    It is adopted by ``__class__`` before anything is received (then call
-    :meth:`prepare`). As upstream's parser it takes any number of bytes at any time.
+    A parser adopts this class by ``__class__`` before the first byte arrives (then call
+    :meth:`prepare`). Like upstream's parser it takes any number of bytes at any time.
     """
 
     def prepare(self) -> None:
         self._scratch = memoryview(bytearray(_SCRATCH))
-        self._length = b""  # the bytes of it that have come
+        self._length = b""  # the bytes of it that have arrived
         self._frame: Frame | None = None
         self._filled = 0
 
     def room(self) -> memoryview:
         """
-        Return where the next bytes belong; at least one fits.
+        Return the memory for the next bytes; at least one fits.
 
         The view is valid until :meth:`receive_bytes` is called with the received part,
         which must begin where the view begins.
@@ -79,15 +79,15 @@ class FrameParser(KafkaProtocol):
 
 
 class Frame(KafkaBytes):
-    """One answer, which is decoded in place behind its header."""
+    """One answer, which is decoded in place after its header."""
 
     def read(self, nbytes: int | None = None) -> bytes | memoryview:
         """
         Return the next bytes, or all that are left.
 
-        Behind a header these are views, not copies. A read of the whole gets a copy, which
-        the caller keeps: a token of an authentication, or an answer that is logged as it
-        cannot be decoded.
+        After a header these are views, not copies. A read of the whole answer gets a copy,
+        as the caller keeps it: a token of an authentication, or an undecodable answer for
+        the log.
         """
         start = self.tell()
         if nbytes is None and start:

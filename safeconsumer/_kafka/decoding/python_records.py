@@ -51,7 +51,8 @@ class _Batches:
 
     def next_batch(self) -> Any:  # noqa: ANN401 - upstream's class
         batch = self._batches.next_batch()
-        if getattr(batch, "is_transactional", False):  # older formats know none
+        # Batches of older formats have no such attribute, nor transactions.
+        if getattr(batch, "is_transactional", False):
             self._part.is_transactional = True
         if batch is None or not self._is_deserialized:
             return batch
@@ -62,7 +63,7 @@ class FromFetchOffset:
     """
     One of upstream's batches, without the records below a fetch offset.
 
-    The records below it count as read, as they do for upstream.
+    The records below that offset count as read, as in upstream.
 
     Args:
         batch: the batch.

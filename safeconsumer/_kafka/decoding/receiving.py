@@ -22,8 +22,8 @@ class ReceivingTransport(ClosingTransport):
     """
     Receives into its parser's room; upstream receives 4 KiB at a time.
 
-    Difference from upstream 3.0.12: data that came before the end of a connection is
-    handed on before the connection is closed; upstream loses it if it sees both at
+    Difference from upstream 3.0.12: the parser gets the data that came before the end of a
+    connection, and then the connection is closed; upstream loses the data if both arrive at
     once.
     """
 
@@ -48,7 +48,7 @@ class ReceivingTransport(ClosingTransport):
             self.abort(error=error)
 
     def _has_more(self) -> bool:
-        # Whether there is data that no selector reports.
+        # Returns whether received data is left that no selector reports.
         return False
 
     def _receive_into(self, room: memoryview) -> tuple[int, Exception | None]:
@@ -90,8 +90,8 @@ class ReceivingSSLTransport(ReceivingTransport, ClosingSSLTransport):
     )
 
     def _has_more(self) -> bool:
-        # The room was filled in the middle of a TLS record: the rest is decrypted
-        # already, and the socket may have nothing more.
+        # The room was full in the middle of a TLS record: the rest is decrypted already,
+        # and the socket may have no more data.
         return bool(self._sock.pending())
 
 
@@ -99,8 +99,8 @@ class ReceivingManager(ClosingManager):
     """
     Gives a client's connections transports that receive into their parser's room.
 
-    Connections that exist already keep their transports. kafka-python 3.1 makes them
-    elsewhere, and they stay its own there.
+    Existing connections keep their transports. kafka-python 3.1 makes transports elsewhere,
+    and keeps its own ones.
     """
 
     transports = (ReceivingTransport, ReceivingSSLTransport)

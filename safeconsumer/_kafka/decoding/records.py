@@ -1,10 +1,10 @@
 """
-Decodes record batches by compiled code, as many as are wanted, with upstream's results.
+Decodes record batches by compiled code, with upstream's results.
 
-Batches of format 2 are read by compiled code (``records.c``): each is checked as a
-whole, and records are made as they are taken. If anything is not as a producer or a
-broker writes it, upstream's decoder reads the answer on from the start of that batch,
-so that records and errors are upstream's (design/decoding.md).
+Compiled code (``records.c``) reads batches of format 2: it checks each as a whole, and
+makes records as they are taken. If a batch is not as producers or brokers write it,
+upstream's decoder reads the answer from the start of that batch, so that records and
+errors are upstream's (design/decoding.md).
 """
 
 import itertools
@@ -22,13 +22,14 @@ from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
 try:
     from safeconsumer._kafka.decoding import _batches
-except ImportError:  # there was no compiler, and choose() offers no CompiledRecords
+except ImportError:  # built without a compiler: choose() offers no CompiledRecords
     _batches = None  # type: ignore[assignment]
 
 log = logging.getLogger(Fetcher.__module__)
 
 _STOPPED = "StopIteration raised unpacking messageset"
-# Records. Signal handlers and other threads wait for compiled code: a millisecond or two.
+# Records per call of compiled code, for which signal handlers and other threads wait: a
+# millisecond or two.
 _AT_ONCE = 10_000
 
 
@@ -36,8 +37,8 @@ class CompiledRecords(PythonRecords):
     """
     Replaces upstream's ``PartitionRecords``: the same arguments and results.
 
-    ``take`` makes records out of as many batches as it needs, from where it stopped; a
-    batch is uncompressed when those before it are used up.
+    ``take`` makes records out of as many batches as it needs, and continues after its last
+    record. A batch is uncompressed once the earlier batches are used up.
     """
 
     def __init__(
@@ -49,13 +50,13 @@ class CompiledRecords(PythonRecords):
         value_deserializer: Any = None,  # noqa: ANN401
         **options: Any,  # noqa: ANN401
     ) -> None:
-        # Upstream makes its generator here. If it is there, that means "not drained
-        # yet"; it is started where upstream is to read the rest.
+        # Upstream makes its generator here. The generator's existence means "not drained
+        # yet"; it starts only if upstream has to read the rest.
         super().__init__(
             fetch_offset, tp, records, key_deserializer, value_deserializer, **options
         )
         self._batches = records
-        # None: upstream's generator reads the rest, or there is none.
+        # None: upstream's generator reads the rest, or no rest is left.
         self._reader: _batches.Reader | None = _batches.Reader(
             records._buffer,
             ConsumerRecord,
@@ -76,7 +77,8 @@ class CompiledRecords(PythonRecords):
         """
         Take up to ``n`` records.
 
-        If one has an error, first those before it, then the error.
+        If a record has an error, the call returns the records before it, and the next call
+        raises the error. Without such records the call raises at once.
         """
         self._maybe_raise_next_inline_exception()
         taken: list[ConsumerRecord] = []
@@ -95,7 +97,7 @@ class CompiledRecords(PythonRecords):
             self._failed = True
             log.exception(_STOPPED)  # upstream's words, too
             error = RuntimeError(_STOPPED)
-            error.__context__ = stop  # it tells which line of a deserializer
+            error.__context__ = stop  # its traceback shows the deserializer's line
             return error
         except Exception as error:  # noqa: BLE001 - take() raises it
             self._failed = True
@@ -106,7 +108,7 @@ class CompiledRecords(PythonRecords):
         return None
 
     def _fill(self, taken: list[ConsumerRecord], n: int) -> None:
-        # After an error nothing more comes, as from a generator.
+        # No record follows an error, as with a generator.
         while len(taken) < n and self._reader is not None and not self._failed:
             self._read(self._reader, taken, min(n - len(taken), _AT_ONCE))
         if len(taken) < n and self.record_iterator is not None and not self._failed:
@@ -130,7 +132,7 @@ class CompiledRecords(PythonRecords):
         self.is_transactional = reader.is_transactional
 
     def _leave_the_rest(self, reader: "_batches.Reader") -> None:
-        # Upstream's generator reads on from there, also where nothing is left.
+        # Upstream's generator continues from there, even if no batch is left.
         batches = self._batches
         batches._pos = reader.batch
         batches._cache_next()
@@ -144,7 +146,7 @@ class CompiledRecords(PythonRecords):
         reader, self._reader, self._batches = self._reader, None, None
         if reader is not None:
             reader.close()
-            self._note_read(reader)  # a deserializer has us drained, say
+            self._note_read(reader)  # a deserializer may call drain() during a read
         super().drain()
 
     def _has_aborted(self) -> bool:
@@ -158,14 +160,14 @@ class CompiledRecords(PythonRecords):
         is_transactional: int,
         is_abort_marker: int,
     ) -> bool:
-        # Upstream's order: an abort marker ends what its producer had aborted.
+        # Upstream's order: an abort marker ends its producer's aborted transaction.
         self._consume_aborted_transactions_up_to(last_offset)
         if is_abort_marker:
             self.aborted_producer_ids.discard(producer)
         return bool(is_transactional) and producer in self.aborted_producer_ids
 
     def _maybe_skip_record(self, record: Any) -> bool:  # noqa: ANN401 - upstream's class
-        # Upstream's generator is asked for the rest, where the first may have come.
+        # Upstream's generator reads the rest of a batch whose first records were returned.
         return self._is_skipping and bool(super()._maybe_skip_record(record))
 
 

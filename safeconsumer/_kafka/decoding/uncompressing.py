@@ -18,7 +18,7 @@ def uncompressed(section: memoryview, codec: int) -> Buffer:
     Return the uncompressed records of a batch, by the number of its codec.
 
     Raises:
-        Exception: they cannot be uncompressed; kafka-python's decoder raises the right error.
+        Exception: the data is damaged; kafka-python's decoder then raises the right error.
     """
     if not codec:
         return section
@@ -27,7 +27,7 @@ def uncompressed(section: memoryview, codec: int) -> Buffer:
 
 
 _SIZE = struct.Struct(">i")
-_BLOCKS_OF_SNAPPY = b"\x82SNAPPY\0"  # what a stream of Java's snappy begins with
+_BLOCKS_OF_SNAPPY = b"\x82SNAPPY\0"  # the first bytes of a stream of Java's snappy
 _HEADER_OF_SNAPPY = 16
 
 
@@ -49,14 +49,14 @@ def _lz4(section: memoryview) -> Buffer:
     return bytes(codecs.lz4_decode(section))
 
 
-# Bytes of a decompressor. It has 3 MB after batches of default producers, and 9 MB after the
-# highest usual level.
+# Bytes above which a thread drops its decompressor. It has 3 MB after batches of default
+# producers, and 9 MB after the highest usual level.
 _MOST_KEPT = 16 * 1024 * 1024
 
 
 class _Zstd(threading.local):
-    # It reads as upstream does, but with one decompressor per thread: upstream makes a
-    # new one for each batch, which takes longer than decoding a small batch.
+    # Reads like upstream, but with one decompressor per thread: upstream makes a new one
+    # for each batch, which takes longer than decoding a small batch.
 
     def __init__(self) -> None:
         self._decompressor = codecs.zstd.ZstdDecompressor()
@@ -67,7 +67,7 @@ class _Zstd(threading.local):
             stream = decompressor.decompressobj(read_across_frames=True)
             return bytes(stream.decompress(data))
         finally:
-            # It keeps the largest window that it has seen, which the producer chose.
+            # A decompressor keeps the largest window so far, whose size a producer chose.
             if decompressor.memory_size() > _MOST_KEPT:
                 self._decompressor = codecs.zstd.ZstdDecompressor()
 

@@ -1,4 +1,4 @@
-"""Extends upstream's cluster metadata: it asks again if an answer lacks something."""
+"""Extends upstream's cluster metadata, which asks again if an answer is incomplete."""
 
 import math
 import time
@@ -25,15 +25,15 @@ class PauseSafeCluster(ClusterMetadata):
     Asks again when an answer belongs to an older question, or lacks a topic or a leader.
 
     Upstream 3.0.12 takes any answer for the one it waits for. If a topic is subscribed
-    while a request is under way, as the first one of a new consumer may be, the topic
-    stays unknown until ``metadata_max_age_ms`` (5 minutes): nothing is assigned, and the
+    while a request is in flight, such as the first one of a new consumer, the topic stays
+    unknown until ``metadata_max_age_ms`` (5 minutes): no partition is assigned, and the
     member does not join.
 
-    Upstream also forgets a topic if one answer has an error for it, or lacks it, as from a
-    broker that starts: it leaves the assignment and returns, and its pauses end. Here a
-    topic is gone once two answers in a row do not know it; other errors do not count.
+    Upstream also forgets a topic if one answer, perhaps of a broker that starts, has an
+    error for the topic or lacks it: its partitions depart and return, and their pauses end.
+    Here a topic is gone after two answers in a row without it; other errors do not count.
 
-    Thread rules: on the IO thread, but for ``leader_for_partition``.
+    Thread rules: the IO thread; ``leader_for_partition`` on any thread.
     """
 
     _asked: frozenset[str] | None = frozenset()
@@ -43,33 +43,33 @@ class PauseSafeCluster(ClusterMetadata):
 
     version: int = 0
     """
-    How often leaders may have changed; the same number, the same leaders.
+    How often leaders may have changed; while the number stays, so do all leaders.
     """
 
     on_ids: Callable[[Mapping[str, UUID], float], bool] | None = None
     """
-    Called after each answer with the ids of the topics that it knows, and when it was
-    asked for, in monotonic seconds; returns whether another answer is needed.
+    Called after each answer with the ids of its topics, and with the time of the question,
+    in monotonic seconds; returns whether another answer is needed.
     """
 
     def known_id(self, topic: str) -> UUID | None:
-        """Return the id of a topic; None: it has none (before Kafka 2.8), or is not known."""
+        """Return the id of a topic; None: the id is unknown, or Kafka is older than 2.8."""
         found: UUID | None = self._topic_ids.get(topic)
         return found if found is not None and found.int else None
 
     def metadata_request(self) -> Any:  # noqa: ANN401 - upstream's request
-        """Make the next request, and remember which topics it asks for."""
+        """Make the next request, and remember its topics."""
         self._asked, self._asked_at = self._wanted(), time.monotonic()
         return super().metadata_request()
 
     def update_metadata(self, metadata: Any) -> None:  # noqa: ANN401 - upstream's
-        """Take an answer; ask again if it lacks a topic, or if more topics are wanted."""
+        """Apply an answer; ask again if it lacks a topic, or if more topics are wanted."""
         ids = _ids(metadata)
         is_kept = bool(metadata.brokers) and self._keep_known(metadata)
         is_older = False
         try:
             super().update_metadata(metadata)
-        finally:  # it raises if a topic may not be read
+        finally:  # upstream raises if a topic may not be read
             if self.on_ids is not None:
                 is_older = self.on_ids(ids, self._asked_at)
         self.version += 1
@@ -81,8 +81,8 @@ class PauseSafeCluster(ClusterMetadata):
             self.request_update()
 
     def _keep_known(self, answer: Any) -> bool:  # noqa: ANN401 - upstream's
-        # Only topics with an id, which brokers have since Kafka 2.8: without one a topic
-        # that was deleted and made again could not be told from the one before it.
+        # Keeps only topics with an id, which brokers have since Kafka 2.8: without an id a
+        # recreated topic would look like the deleted one.
         answered: dict[str, Any] = {topic.name: topic for topic in answer.topics}
         doubted, self._doubted = self._doubted, frozenset()
         kept = []
@@ -116,7 +116,7 @@ class PauseSafeCluster(ClusterMetadata):
     def update_partition_leader(
         self, partition: TopicPartition, leader_id: int, leader_epoch: int
     ) -> bool:
-        """Take a leader out of another answer than one about metadata."""
+        """Apply a leader from the answer to another request than Metadata."""
         is_new: bool = super().update_partition_leader(
             partition, leader_id, leader_epoch
         )
@@ -124,15 +124,15 @@ class PauseSafeCluster(ClusterMetadata):
         return is_new
 
     def is_answered(self, topics: Iterable[str]) -> bool:
-        """Tell whether the last answer was about these topics: missing ones do not exist."""
+        """Tell whether the last answer covers these topics: missing ones do not exist."""
         return self._answered is None or self._answered.issuperset(topics)
 
     def set_topics(self, topics: Iterable[str]) -> Any:  # noqa: ANN401 - upstream's future
         """
-        Set the wanted topics; ask also if they were set before and not asked for.
+        Set the wanted topics; ask even if an interrupted call has set them before.
 
-        Upstream stores the topics before it asks. A signal handler may raise between
-        the two, and the same call again finds them stored.
+        Upstream stores the topics before it asks. If a signal handler raises between the
+        two, the same call again finds them stored, and would not ask.
         """
         done = super().set_topics(topics)
         if not self._topics <= self._partitions.keys():
@@ -156,8 +156,8 @@ class PauseSafeCluster(ClusterMetadata):
 
 
 def _ids(answer: Any) -> dict[str, UUID]:  # noqa: ANN401 - upstream's
-    # A broker of an older version, or of a cluster that has no ids yet, answers none, or
-    # one of zeros.
+    # A broker of an older version, or of a cluster without ids, answers without an id, or
+    # with an id of zeros.
     return {
         topic.name: topic.topic_id
         for topic in answer.topics

@@ -2,8 +2,8 @@
 Cleans up after a client whose constructor raises.
 
 kafka-python 3.0.12 starts a client's thread in its constructor and waits there for a
-broker; if none answers it raises, and the thread stays for as long as the process. A
-program that tries again until a broker is back would get one more thread with each
+broker; if no broker answers the constructor raises, and the thread stays until the process
+ends. A program that retries until a broker is back would get one more thread with each
 attempt.
 """
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def constructed(kind: Callable[..., T], *topics: str, **configs: Any) -> T:  # noqa: ANN401 - upstream's
-    """Return a new client; if its constructor raises, no thread is left."""
+    """Return a new client; if its constructor raises, its thread ends."""
     if not isinstance(kind, type):
         return kind(*topics, **configs)
     client: Any = kind.__new__(kind, *topics, **configs)

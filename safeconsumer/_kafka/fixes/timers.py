@@ -9,8 +9,8 @@ class ExactTimer:
     """
     One of upstream's timers, which does not round down to whole milliseconds.
 
-    Upstream's returns 0 in its last millisecond and has not expired: each poll tries again
-    and again until that has passed (kafka-python 3.0.12).
+    Upstream's timer returns 0 in its last millisecond although it has not expired: each poll
+    retries without pause until that millisecond has passed (kafka-python 3.0.12).
     """
 
     def __init__(self, timer: Any) -> None:  # noqa: ANN401 - upstream's
@@ -21,7 +21,7 @@ class ExactTimer:
 
     @property
     def timeout_ms(self) -> float:
-        """How many milliseconds are left, rounded up: after that it has expired."""
+        """The milliseconds left, rounded up: after that time the timer has expired."""
         left: float = self._timer._expire_at - time.monotonic()
         if left == math.inf:
             return left

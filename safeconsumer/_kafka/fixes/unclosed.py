@@ -1,12 +1,11 @@
 """
 Closes sockets that kafka-python leaves open.
 
-kafka-python 3.0.12 leaves three kinds of them open until the garbage collector comes,
-which may be long after a client that tries again and again has used up what a process
-may open: of a connection that failed (``create_connection`` and ``_build_transport``
-close nothing, and the error's traceback keeps the socket), of one whose handshake is
-under way when the client is closed, and of one that is closed with unsent bytes, as
-its loop ends before these are sent.
+kafka-python 3.0.12 leaves three kinds of sockets open until the garbage collector runs. By
+then a client that retries may have used up the sockets that a process may open. The three
+kinds: a connection failed (``create_connection`` and ``_build_transport`` close no socket,
+and the error's traceback keeps it); the client is closed during a connection's handshake;
+a connection is closed with unsent bytes, and its loop ends before they are sent.
 """
 
 import math
@@ -40,7 +39,7 @@ class ClosingTransport(KafkaTCPTransport):
             raise
 
     def close_socket(self) -> None:
-        """Close the socket alone; a second call changes nothing."""
+        """Close only the socket; a second call has no effect."""
         if self._sock is not None:
             self._sock.close()
 
@@ -96,8 +95,8 @@ class ClosingManager(KafkaConnectionManager):
     """
     Makes connections whose sockets are closed, also if connecting fails.
 
-    A request that any broker can answer goes to a second one if the first is away, and no
-    address uses up all the time of bootstrapping: kafka-python 3.0.12 chooses a dead
+    If a broker is unreachable, a request that any broker can answer goes to a second one,
+    and no address uses up all the time of bootstrapping: kafka-python 3.0.12 chooses a dead
     broker, until it is fenced, as often as any other, and fails.
 
     Thread rules: on the IO thread.
@@ -107,7 +106,7 @@ class ClosingManager(KafkaConnectionManager):
         ClosingTransport,
         ClosingSSLTransport,
     )
-    # For the first try; each that fails doubles it, up to what the settings say.
+    # The limit of the first try; each failure doubles it, up to those in the settings.
     connect_ms = math.inf
 
     def get_connection(
@@ -118,7 +117,7 @@ class ClosingManager(KafkaConnectionManager):
         refresh_metadata_on_err: bool = True,  # noqa: FBT001, FBT002
         reset_backoff_on_connect: bool = True,  # noqa: FBT001, FBT002
     ) -> Any:  # noqa: ANN401 - upstream's
-        """Return a connection to a node, which may be under way."""
+        """Return a connection to a node; the connection may not be established yet."""
         if timeout_ms is not None and self.cluster.is_bootstrap(node_id):
             timeout_ms /= len(self.cluster.bootstrap_brokers())
         known = self._conns.get(node_id)
@@ -170,7 +169,7 @@ class ClosingManager(KafkaConnectionManager):
             return await super().send(request, second, timeout_ms)
 
     def least_loaded_node(self) -> Any:  # noqa: ANN401 - a node's id, or None
-        """Choose a node; one that could not be reached last only if there is no other."""
+        """Choose a node; prefer one to which the last connection did not fail."""
         node = super().least_loaded_node()
         other = self._other_than(node) if node in self._unreached else None
         return node if other is None else other
@@ -211,7 +210,7 @@ class ClosingManager(KafkaConnectionManager):
 
 
 class ClosingClient(KafkaNetClient):
-    """A network client that leaves no socket open, and whose waits may be interrupted."""
+    """A network client that leaves no socket open, and whose waits signals may interrupt."""
 
     def __init__(self, **configs: object) -> None:
         super().__init__(**configs)

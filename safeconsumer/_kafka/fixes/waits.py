@@ -21,25 +21,26 @@ class InterruptibleSelector(NetworkSelector):
     """
     A loop whose callers wait in a way that signal handlers may interrupt.
 
-    kafka-python 3.0.12 waits for a ``threading.Event``. If a handler raises in there, its
-    lock stays taken, and the IO thread and every later call wait for ever; or a
-    ``RuntimeError`` comes out. See :class:`InterruptibleEvent`.
+    kafka-python 3.0.12 waits for a ``threading.Event``. If a handler raises in that wait,
+    the event's lock stays held, and the IO thread and every later call wait for ever; or
+    the wait raises a ``RuntimeError``. See :class:`InterruptibleEvent`.
 
-    It is adopted by ``__class__``.
+    A loop adopts this class by ``__class__``.
     """
 
     def run(self, coro: Any, *args: Any, **limit: float | None) -> Any:  # noqa: ANN401 - upstream's
         """
-        Run a coroutine on the IO thread, and return its value; as upstream's.
+        Run a coroutine on the IO thread, and return its value, as upstream's method does.
 
         Args:
-            coro: the coroutine, or what makes it.
-            args: what it is given.
-            limit: ``timeout_ms`` of kafka-python 3.1: its own time, in milliseconds.
+            coro: the coroutine, or a function that makes it.
+            args: the arguments of that function.
+            limit: ``timeout_ms`` of kafka-python 3.1: the coroutine's time limit.
 
         Raises:
-            KafkaTimeoutError: kafka-python 3.1, which waits no longer for what goes on.
-            Exception: the coroutine's own; or the loop has ended, by this error.
+            KafkaTimeoutError: under kafka-python 3.1, the coroutine still runs some seconds
+                after its time limit.
+            Exception: the coroutine's own; or the error that has ended the loop.
         """
         here = threading.current_thread()
         if self._closed or self._exception or self._io_thread in {None, here}:
@@ -77,12 +78,14 @@ def wait_on(net: Any, ended: InterruptibleEvent, seconds: float | None) -> None:
     Wait until an event is set, or for a time; None waits without a limit.
 
     Raises:
-        Exception: the loop has ended, or ends meanwhile, by this error.
+        Exception: the error that has ended the loop, or ends it meanwhile.
     """
 
     def begin() -> None:
         error = loop_error(net)
-        if isinstance(error, BaseException):  # before it could know this wait
+        if isinstance(
+            error, BaseException
+        ):  # the loop ended before this wait was noted
             raise error
 
     _wait(net, begin, ended, _state(), seconds)
@@ -99,10 +102,11 @@ def _wait(
     state: dict[str, Any],
     seconds: float | None = None,
 ) -> None:
-    # The end of the loop sets the event, and puts its error into the state. No context
-    # manager of ours: after an interrupt in its entry the loop would keep the wait.
+    # When the loop ends, it sets the event and puts its error into the state. A context
+    # manager in Python would not do: after an interrupt in its entry the loop would keep
+    # the wait.
     try:
-        with net._pending_waiters_lock:  # in C, as is with
+        with net._pending_waiters_lock:  # its entry runs in C, without an interrupt
             net._pending_waiters[ended] = state
         begin()
         ended.wait(seconds)

@@ -14,7 +14,7 @@ class ConsumerClient:
     """
     An adopted consumer as a member of its group, for ``safeconsumer.group``.
 
-    Thread rules: any thread. It does not keep the consumer.
+    Thread rules: any thread. The object keeps no reference to the consumer.
 
     Attributes:
         ledger: has the consumer's holds.
@@ -64,7 +64,7 @@ class ConsumerClient:
         return True
 
     def _in_use(self) -> frozenset[TopicPartition]:
-        # As in a report: if the program's ``busy`` fails, all is in use.
+        # As in a report: if the program's ``busy`` raises, every partition counts as in use.
         try:
             named = [(str(topic), int(one)) for topic, one in self.busy_elsewhere()]
         except Exception:  # noqa: BLE001 - the report logs it

@@ -1,5 +1,5 @@
 """
-Describes groups of KIP-848, whose broker assigns partitions.
+Describes groups of KIP-848, in which the broker assigns partitions.
 
 kafka-python 3.0.12 has no such request. The schemas beside this module are Kafka's own,
 ``ConsumerGroupDescribeRequest.json`` and its response, without their prose.
@@ -13,7 +13,7 @@ from kafka.protocol.api_message import ApiMessage
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg] # its metaclass is untyped
-    """Kafka's request 69, understood since Kafka 3.7."""
+    """Kafka's request 69, which brokers know since Kafka 3.7."""
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg] # as above
@@ -69,7 +69,7 @@ def _member(one: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
 
 
 def _error_text(one: Any) -> str | None:  # noqa: ANN401 - as above
-    # As text, as in upstream's answers about other groups.
+    # Returns a text, as upstream does in answers about other groups.
     if not one.error_code:
         return None
     return str(kafka_errors.for_code(one.error_code)(one.error_message or ""))

@@ -20,14 +20,14 @@ Topic ids by name; None for a topic whose broker reports no id.
 
 Answer = Callable[[Mapping[TopicPartition, int] | None, Ids], object]
 """
-It takes end offsets, or None if they could not be fetched, and the ids of their topics;
-called on an IO thread.
+A function of the end offsets, or None if they could not be fetched, and of the ids of their
+topics; it is called on an IO thread.
 """
 
 
 class LastFetchTimes(PauseSafeFetcher):
     """
-    Remembers when each partition's fetch was last answered without an error.
+    Keeps the time of the last successful fetch of each partition.
 
     ``poll`` hides failed fetches, and leaves a deleted topic out of its fetches without an
     error: both look like a topic without new records.
@@ -39,7 +39,7 @@ class LastFetchTimes(PauseSafeFetcher):
         self._began_at = time.monotonic()
 
     def silence(self) -> float:
-        """Return the longest time without an answer of any partition, in seconds."""
+        """Return the seconds since the last fetch of the partition that waits longest."""
         answered = [
             self.answered_at.get(tp, self._began_at)
             for tp in self._subscriptions.assigned_partitions()
@@ -80,20 +80,20 @@ class ControlReader:
         self._fetcher.prepare_times()
 
     def wake(self) -> None:
-        """End the wait of a ``poll`` under way. Any thread may call it."""
+        """End the wait of the present ``poll``. Any thread may call this."""
         self._fetcher.wake()
 
     def silence(self) -> float:
-        """Return the seconds since all partitions were last fetched without an error."""
+        """Return the seconds since each partition had a successful fetch."""
         return float(self._fetcher.silence())
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
-        """Go on at an offset; the epoch is that of the record before it, -1 if unknown."""
+        """Continue at an offset; the epoch is that of the record before, -1 if unknown."""
         position = OffsetAndMetadata(offset, "", leader_epoch)
         self._consumer._subscription.seek(tp, position)
 
     def epochs(self) -> dict[TopicPartition, int]:
-        """Return the leader epochs of the positions; -1 where it is unknown."""
+        """Return the leader epochs of the positions; -1 for an unknown epoch."""
         assignment = self._consumer._subscription.assignment
         return {
             tp: state.position.leader_epoch
@@ -102,7 +102,7 @@ class ControlReader:
         }
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offsets up to which all was polled, past compacted records too."""
+        """Return the positions, which may be past compacted records at the end."""
         assignment = self._consumer._subscription.assignment
         return {
             tp: state.position.offset
@@ -129,7 +129,7 @@ class EndOffsets:
         self, partitions: Sequence[TopicPartition], timeout_ms: float, answer: Answer
     ) -> None:
         """
-        Ask; ``answer`` is called later. It does not block. Any thread.
+        Ask, and have ``answer`` called later. Any thread may call this; it does not block.
 
         Raises:
             RuntimeError: the consumer is closed.
@@ -147,11 +147,11 @@ class EndOffsets:
         found = await consumer._fetcher._fetch_offsets_by_times_async(
             dict.fromkeys(partitions, _LATEST), timeout_ms
         )
-        # The ids are asked for after the offsets, of the same brokers. An id is never used
-        # again, so a known id belongs to the topic of these offsets.
+        # Ask the same brokers for the ids, after the offsets. Kafka never reuses an id, so a
+        # known id belongs to the topic of these offsets.
         cluster, manager = consumer._cluster, consumer._client._manager
         for leader in {cluster.leader_for_partition(tp) for tp in partitions}:
-            # A request in progress is from before the offsets came: one more follows.
+            # A request in flight is older than the offsets: send one more after it.
             for _ in range(1 + cluster.metadata_refresh_in_progress):
                 asked = manager.call_soon(cluster.refresh_metadata, leader)
                 await await_for(manager, asked, timeout_ms)

@@ -1,9 +1,9 @@
 """
-Asks for the coordinators of groups, and these for committed offsets.
+Asks for the coordinators of groups, and asks coordinators for committed offsets.
 
 Brokers answer about many groups at once, with an error for each. kafka-python 3.0.12
-raises the first error, and loses the answers about all other groups. Asking again about
-each half would take twice as many requests as groups, to a coordinator that is not ready.
+raises the first error, and loses the answers about all other groups. To ask again about
+each half, a coordinator that is not ready would get twice as many requests as groups.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 from kafka.errors import KafkaError, for_code
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
-# From this version of FindCoordinator, and of OffsetFetch, on there are several answers.
+# Since this version FindCoordinator and OffsetFetch have an answer for each group.
 _SEVERAL_KEYS = 4
 _SEVERAL_GROUPS = 8
 
@@ -78,10 +78,10 @@ def committed_offsets(
 
 def forget(admin: Any, groups: Iterable[str]) -> None:  # noqa: ANN401 - as above
     """
-    Let the client look for the coordinators of groups again.
+    Let the client ask for the coordinators of groups again.
 
-    kafka-python 3.0.12 remembers the first answer: a former coordinator would be asked
-    until the client is closed.
+    kafka-python 3.0.12 remembers the first answer, and would ask a former coordinator until
+    the client is closed.
     """
     known = admin._manager.cluster._coordinators
     for group in groups:

@@ -1,11 +1,11 @@
 """
-Finds out why a cluster cannot be reached, which kafka-python's clients do not say.
+Finds the reason why a cluster cannot be reached, which kafka-python's clients hide.
 
-kafka-python 3.0.12 tries again until its time is over, whatever the broker answered,
-and then raises a timeout: a wrong password looks like a broker that is away
+kafka-python 3.0.12 retries until its time is over, whatever the broker answered, and then
+raises a timeout: a wrong password looks like an unreachable broker
 (``KafkaConnectionManager._do_bootstrap`` swallows the error of each attempt, and
-``KafkaConnection.initialize`` loses the broker's words if the connection is closed
-right behind them).
+``KafkaConnection.initialize`` loses the broker's message if the broker closes the
+connection right after it).
 """
 
 import time

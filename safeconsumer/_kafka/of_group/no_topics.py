@@ -9,13 +9,13 @@ class NoTopicsClient(ClosingClient):
     """
     A network client that really obeys ``allow_auto_create_topics=False``.
 
-    kafka-python 3.0.12 takes the setting and does not hand it on
+    kafka-python 3.0.12 takes the setting and does not pass it on
     (``KafkaConnectionManager.__init__`` makes its ``ClusterMetadata`` without it), so
     asking for a topic that was deleted creates it again, with the broker's defaults.
     Remove this when ``tests/broker/group/test_real.py`` passes without it.
 
-    A person may wait for it: a broker that takes a connection and does not answer has 3 s,
-    not 10, before another is asked.
+    A person may wait for the answer: if a broker accepts a connection and does not answer,
+    the client asks another one after 3 s, not after 10.
     """
 
     def __init__(self, **configs: object) -> None:

@@ -16,7 +16,7 @@ from safeconsumer._kafka.network import join_sender
 from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
 from safeconsumer._waits import InterruptibleEvent
 
-# Runs on the thread of a producer whose unanswered records were given up.
+# Seconds to wait for the thread of a producer whose unanswered records were dropped.
 _JOIN_SECONDS = 0.5
 
 _LEAST_DELAY_MS = 50.0
@@ -26,13 +26,13 @@ class PatientClient(NoTopicsClient):
     """
     A producer's network client, which does not spin while its broker is silent.
 
-    While a broker may get no further request, as it has too many unanswered ones or is being
-    connected to, kafka-python 3.0.12 returns 0 ms, and the producer asks again at once, all
-    the time. It returns backoffs in seconds.
+    If a broker may get no further request, as it has too many unanswered ones or its
+    connection is not established yet, kafka-python 3.0.12 returns 0 ms, and the producer
+    asks again without pause. kafka-python returns backoffs in seconds.
     """
 
     def connection_delay(self, node_id: object) -> float:
-        """Return the milliseconds to wait; any event ends the wait."""
+        """Return the milliseconds to wait; an event on a connection ends the wait."""
         seconds: float = super().connection_delay(node_id)
         return max(1000 * seconds, _LEAST_DELAY_MS)
 
@@ -43,7 +43,7 @@ class UntracedProducer(KafkaProducer):
 
     OpenTelemetry's instrumentor (0.66b1) makes a span of each send, and has no key in
     the context that would turn this off. It also writes headers: control records must
-    have none, and traces would be full of records that concern nobody else.
+    have none, and traces would be full of internal records.
     """
 
     def send(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - upstream's
@@ -52,7 +52,7 @@ class UntracedProducer(KafkaProducer):
 
 class AskingOnceProducer(UntracedProducer):
     """
-    A producer that raises as soon as a broker answers that there is no such topic.
+    A producer that raises as soon as a broker answers that a topic does not exist.
 
     kafka-python 3.0.12 asks again ten times a second for ``max_block_ms``, and logs an
     error at each answer.
@@ -77,9 +77,9 @@ class AskingOnceProducer(UntracedProducer):
 
 def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python is untyped
     """
-    Close a producer; records without an answer in time are given up silently.
+    Close a producer; drop the records that get no answer in time, without an error.
 
-    Giving up may take half a second more than ``seconds``.
+    The call may take half a second more than ``seconds``.
 
     kafka-python 3.0.12 waits for unanswered records before it closes anything. If that
     takes too long it raises, its thread goes on, and it does both once more when it is

@@ -1,16 +1,16 @@
 """
-Keeps the records that were fetched of a partition and are not delivered yet.
+Keeps the fetched records of a partition that are not delivered yet.
 
 Each ownership's state has one :class:`Buffer`, which ends with the ownership. It has, in
-order: records that were taken out of the open batch, the rest of that batch, answers
-behind it. The cursor stands before the record that comes next:
+order: records that were taken out of the open batch, the rest of that batch, and later
+answers. The cursor points to the next record:
 
 =====================================  ==============================================
 a drain                                moves the cursor, and in a poll the position
-a step of an iteration                 moves the position behind each record
+a step of an iteration                 moves the position past each record
 a final check, a failed poll, a pause  put records back: the position moves back, or stays
 the return of a poll, and the next     set the cursor to the position, and forget the
-one                                    records before it: they are delivered
+poll                                   records before it: they are delivered
 a seek                                 drops the taken records, and the batch unless it
                                        continues there
 =====================================  ==============================================
@@ -33,7 +33,7 @@ from safeconsumer._interrupts import is_from_handler
 
 # Layout of a record batch, https://kafka.apache.org/documentation/#recordbatch:
 # base offset int64, length int32, leader epoch int32, magic int8 at 16, ...,
-# record count int32 at 57. The length counts from behind itself, 12 bytes in.
+# record count int32 at 57. The length counts the bytes after itself, from byte 12 on.
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT, _HEAD, _MAGIC_AT, _COUNT_AT = 8, 12, 16, 57
 _BATCH_HEAD = 61
@@ -43,7 +43,7 @@ _offset, _size_parked = attrgetter("offset"), attrgetter("size")
 
 Purged = tuple[TopicPartition, int | None, int]
 """
-The partition, how many records were thrown away (None: unknown), and how many bytes.
+The partition, and the numbers of records (None: unknown) and of bytes thrown away.
 """
 
 
@@ -55,10 +55,10 @@ class Buffer:
 
     Attributes:
         taken: the records that were taken out of batches and are not forgotten.
-        at: the cursor: the number of taken records before it.
+        at: the cursor, as an index into ``taken``.
         batch: upstream's object that reads the open batch; None: no batch is open.
-        data: the bytes of its answer.
-        answers: the answers behind it.
+        data: the bytes of the answer with the open batch.
+        answers: the answers after that one.
         size: the bytes that the buffer had when it was parked.
         moves: how often seeks had moved the position when the batch was opened.
     """
@@ -71,22 +71,22 @@ class Buffer:
         self.answers: deque[CompletedFetch] = deque()
         self.size = 0
         self.moves = 0
-        # The positions before and behind the taken records, and the leader epoch there.
+        # The positions before and after the taken records, and the leader epoch after them.
         self._start = self._end = 0
         self._epoch = -1
 
     @property
     def is_open(self) -> bool:
-        """Whether a record may come without another answer being opened."""
+        """Whether a record may come before the next answer is opened."""
         return self.batch is not None or self.at < len(self.taken)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is behind the cursor."""
+        """Whether no record or answer is left after the cursor."""
         return not self.answers and not self.is_open
 
     def open(self, batch: Any, data: bytes | memoryview, moves: int) -> None:  # noqa: ANN401 - upstream's
-        """Read on from a batch; records taken before stay if the batch continues them."""
+        """Read a batch next; the taken records stay if the batch continues them."""
         begin = batch.next_fetch_offset
         if moves != self.moves or begin != self._end:
             self._begin_at(begin, moves)
@@ -97,7 +97,7 @@ class Buffer:
         Set the cursor to the partition's position.
 
         Args:
-            offset: of the position.
+            offset: the offset of the position.
             moves: how often seeks have moved it. After a seek the taken records are dropped;
                 the open batch stays only if it continues at the offset.
         """
@@ -109,13 +109,14 @@ class Buffer:
             self.at = bisect_left(self.taken, offset, key=_offset)
 
     def forget(self, offset: int, moves: int) -> None:
-        """Follow the position, and forget the records before it: they are delivered."""
+        """Set the cursor to the position; forget the delivered records before it."""
         self.follow(offset, moves)
         rest = self.taken[self.at :]
-        self._start, self.at, self.taken = offset, 0, rest  # in this order
+        # In this order: a signal handler may raise in between.
+        self._start, self.at, self.taken = offset, 0, rest
 
     def _begin_at(self, offset: int, moves: int) -> None:
-        self._end = -1  # first: after an interrupt all of this is done again
+        self._end = -1  # first: after an interrupt the next call repeats all of this
         self.taken, self.at, self._epoch = [], 0, -1
         if self.batch is not None and self.batch.next_fetch_offset != offset:
             self.close_batch()
@@ -124,10 +125,10 @@ class Buffer:
 
     def take(self, most: int) -> list[ConsumerRecord]:
         """
-        Return up to so many records behind the cursor, and move it past them.
+        Return up to so many records from the cursor on, and move it past them.
 
-        It calls deserializers. A batch that does not continue the last record, as a signal
-        handler has interrupted the take before, is thrown away.
+        Deserializers run here. If a signal handler has interrupted the last take, the batch
+        may not continue the last record: then it is thrown away.
 
         Raises:
             Exception: the batch's error; an exception of a signal handler, at once.
@@ -147,13 +148,12 @@ class Buffer:
         records: list[ConsumerRecord] = batch.take(most)
         error = batch._next_inline_exception
         if error is not None and is_from_handler(error):
-            raise error  # now, and not by the next call
-        # The records decide. Before an error a decoder may have counted a record that it
-        # did not return, or not counted one that it returned.
+            raise error  # now, not in the next call
+        # The end is that of the records. Before an error a decoder may have counted a record
+        # that it did not return, or not counted one that it returned.
         end = batch.next_fetch_offset if error is None else records[-1].offset + 1
-        self._end = (
-            -1
-        )  # until the rest is done: after an interrupt the records are fetched again
+        # -1 until the rest is done: after an interrupt the records are fetched again.
+        self._end = -1
         self.taken = [*self.taken, *records] if self.taken else records
         self._epoch = batch.leader_epoch
         self._end = end
@@ -166,7 +166,7 @@ class Buffer:
         Return the position at the cursor.
 
         Args:
-            position: the one before; its epoch stays where an answer had no records.
+            position: the position before; its epoch stays if an answer had no records.
         """
         offset, epoch = self._end, self._epoch
         if self.at < len(self.taken):
@@ -191,7 +191,7 @@ class Buffer:
         self.close_batch()
 
     def purged(self, tp: TopicPartition) -> list[Purged]:
-        """Throw everything away; return what was thrown away."""
+        """Throw everything away; return its sizes."""
         found: list[Purged] = []
         if self.is_open:
             found.append((tp, self._records_left(), self._open_bytes()))
@@ -204,8 +204,8 @@ class Buffer:
         """
         Return the number of bytes.
 
-        A whole answer counts with its bytes from the broker as long as one record of it is
-        to be read; records that were put back count beside it, with keys and values.
+        An answer counts in full, with its bytes from the broker, until its last record is
+        read. Records that were put back count in addition, with their keys and values.
         """
         return self._open_bytes() + sum(map(_size_of_answer, self.answers))
 
@@ -229,11 +229,11 @@ class Buffers:
     No fetch is sent for their partitions.
 
     Args:
-        max_bytes: the most bytes to keep parked.
+        max_bytes: the limit of parked bytes.
 
     Attributes:
         waiting: the buffers that wait, by partition, in the order of their turns.
-        parked: those of quiet partitions, the oldest first.
+        parked: the buffers of quiet partitions, the oldest first.
 
     Thread rules: the polling thread changes them; any thread may read.
     """
@@ -249,7 +249,7 @@ class Buffers:
     def add_answer(
         self, tp: TopicPartition, buffer: Buffer, answer: CompletedFetch
     ) -> None:
-        """Add an answer to a buffer; a parked one becomes the newest."""
+        """Add an answer to a buffer; a parked buffer becomes the newest."""
         buffer.answers.append(answer)
         if tp in self.parked:
             self.park(tp, buffer)
@@ -257,20 +257,20 @@ class Buffers:
             self.waiting[tp] = buffer
 
     def put_back(self, buffers: dict[TopicPartition, Buffer]) -> None:
-        """Give buffers the first turns, in their order."""
+        """Move buffers to the front of the waiting ones, in their order."""
         waiting = self.waiting.items()
         rest = {tp: one for tp, one in waiting if tp not in buffers}
         self.waiting = {**buffers, **rest}
 
     def park(self, tp: TopicPartition, buffer: Buffer) -> None:
-        """Keep the buffer of a quiet partition; it becomes the newest."""
+        """Keep the buffer of a quiet partition, as the newest."""
         buffer.size = buffer.count_bytes()
         self.parked.pop(tp, None)
         self.parked[tp] = buffer
         self.waiting.pop(tp, None)
 
     def resume(self, quiet: AbstractSet[TopicPartition]) -> None:
-        """Give the parked buffers of partitions that flow by now the first turns."""
+        """Move the parked buffers of partitions that flow now to the front."""
         if self.parked.keys() <= quiet:
             return
         parked = tuple(self.parked.items())
@@ -283,7 +283,7 @@ class Buffers:
         return [*self.waiting.items(), *self.parked.items()]
 
     def remove(self, tp: TopicPartition, buffer: Buffer) -> None:
-        """Take a buffer out."""
+        """Remove a buffer, whether it waits or is parked."""
         for buffers in (self.waiting, self.parked):
             if buffers.get(tp) is buffer:
                 del buffers[tp]
@@ -293,7 +293,7 @@ class Buffers:
 
     def drop_excess(self) -> dict[TopicPartition, int]:
         """
-        Throw away the oldest parked data until no more is kept than allowed.
+        Throw away the oldest parked data until the rest is within the limit.
 
         Returns:
             The bytes that were thrown away, by partition.
@@ -313,7 +313,7 @@ class Buffers:
 
 
 def drop_answer(answer: CompletedFetch) -> Purged:
-    """Throw an answer away; return what was thrown away."""
+    """Throw an answer away; return its sizes."""
     tp, data = answer.topic_partition, answer.partition_data.records or b""
     if answer.metric_aggregator:
         answer.metric_aggregator.record(tp, 0, 0)
@@ -324,7 +324,7 @@ def _count_records(data: bytes | memoryview) -> int | None:
     """
     Count the records in the batches of one answer, by their headers.
 
-    It is called for answers that are thrown away only: it takes as long as one record.
+    Only answers that are thrown away are counted; that takes as long as reading a record.
 
     Returns:
         The number, with control records and records below the fetch offset; None if a

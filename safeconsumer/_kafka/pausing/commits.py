@@ -43,17 +43,17 @@ class OwnedOffsets(Offsets):
     """
     Offsets to commit, and the ownerships in which the commit was asked for.
 
-    For upstream it is a plain dict, which goes from the call to the request. In between
-    upstream may look for the coordinator, or try again for ``request_timeout_ms``, and a
-    partition may leave, be read by others, and come back.
+    Upstream takes it for a plain dict, which goes from the call to the request. In between
+    upstream may look for the coordinator, or retry for ``request_timeout_ms``, and a
+    partition may depart, be read by others, and return.
 
     Attributes:
         states: upstream's state object of each ownership.
-        is_given_up: whether the call that asked for it was interrupted: it is not sent then.
-        is_of_worker: whether the worker or pump that has the consumer asked for it.
+        is_given_up: whether the commit's call was interrupted: then the commit is not sent.
+        is_of_worker: whether the commit is that of the worker or pump with the consumer.
         is_implicit: whether the consumer has collected the offsets, for a commit without
             any; then those of deleted topics are left out.
-        is_journaled: whether a journal has it.
+        is_journaled: whether the commit is in a journal.
         note: the text by which the metadata of the commit name that journal; "" without one.
         answered: reports the result to the journal, if there is one.
 
@@ -62,8 +62,8 @@ class OwnedOffsets(Offsets):
         assigned: the assigned partitions.
         generation: upstream's object of this generation; until the next one begins, no
             other member gets a revoked partition.
-        revoked: the partitions that the listener under way was called with, or whose
-            records a worker has finished.
+        revoked: the revoked partitions: those of the listener's present call, or those
+            whose records a worker has finished.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class OwnedOffsets(Offsets):
         revoked: States,
     ) -> None:
         super().__init__(offsets)
-        # The IO thread may remove some.
+        # The IO thread may remove assigned partitions meanwhile.
         found = {tp: assigned.get(tp) or revoked.get(tp) for tp in self}
         self.states: States = {tp: one for tp, one in found.items() if one is not None}
         self._revoked = frozenset(revoked)
@@ -85,7 +85,7 @@ class OwnedOffsets(Offsets):
         self.answered: Callable[..., None] = _ignore_result
 
     def without_metadata(self) -> Offsets:
-        """Return the offsets that get the note: those without metadata of the program."""
+        """Return the offsets without metadata of the program, which get the note."""
         if not self.note:
             return {}
         return {tp: one for tp, one in self.items() if not one.metadata}
@@ -105,22 +105,22 @@ class OwnedOffsets(Offsets):
         try:
             yield
         finally:
-            # refuse_deleted may have removed some in the block.
+            # refuse_deleted() may have removed offsets in the block.
             self.update({tp: one for tp, one in bare.items() if tp in self})
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Copy it as a plain dict, for callbacks."""
+        """Let callbacks copy the offsets as a plain dict."""
         return dict, (dict(self),)
 
     def refuse_deleted(
         self, assigned: States, newest_id: Callable[[str], UUID | None]
     ) -> NotOwnedError | None:
         """
-        Return the error if an offset is of a topic that was deleted since.
+        Return the error if an offset belongs to a topic that was deleted since.
 
-        That is so if the topic was recreated after the commit was asked for, or if the
-        new topic was not read up to the offset: a program may commit by its records of
-        the old one. A commit that the consumer has collected just loses such offsets.
+        It does if the topic was recreated after the call of the commit, or if the new topic
+        was not read up to the offset: a program may commit by its records of the old topic.
+        A commit that the consumer has collected only loses such offsets.
 
         Args:
             assigned: the assigned partitions now.
@@ -151,8 +151,8 @@ class OwnedOffsets(Offsets):
         Return the error if the commit would undo an operator's reset.
 
         In an ownership that a reset began, an offset must lie between the target and the
-        delivered position, until the program seeks: any other is from before the reset,
-        perhaps out of a thread of the program.
+        delivered position, until the program seeks: any other offset is older than the
+        reset, perhaps from another thread of the program.
 
         Args:
             assigned: the assigned partitions now.
@@ -172,12 +172,12 @@ class OwnedOffsets(Offsets):
 
     def refusal(self, assigned: States, generation: Any) -> NotOwnedError | None:  # noqa: ANN401 - upstream's
         """
-        Return the error if a partition is not owned any more, or never was.
+        Return the error if the member does not own a partition, or no longer.
 
         Args:
             assigned: the assigned partitions now.
-            generation: upstream's object of the generation now; if it is lost, nothing is
-                owned.
+            generation: upstream's object of the generation now; in a lost generation no
+                partition is owned.
         """
         is_lost = generation.is_lost()
         owned = {tp for tp, state in self.states.items() if assigned.get(tp) is state}

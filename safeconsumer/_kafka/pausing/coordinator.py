@@ -72,7 +72,7 @@ class Joined(NamedTuple):
     Attributes:
         generation: upstream's object; it is replaced when the membership changes.
         assignment: the encoded answer to SyncGroup.
-        at: when it succeeded, in seconds on the monotonic clock.
+        at: the time of its success, in seconds on the monotonic clock.
     """
 
     generation: object
@@ -83,16 +83,16 @@ class Joined(NamedTuple):
         self, generation: object, last_heartbeat: float, session_timeout: float
     ) -> bool:
         """
-        Tell whether it can still be applied.
+        Tell whether the join can still be applied.
 
-        Heartbeats in the meantime would have shown that the generation has ended, but
-        not if none of them got through.
+        A heartbeat in the meantime would have shown that the generation has ended, unless
+        no heartbeat got through.
         """
         silent = time.monotonic() - max(self.at, last_heartbeat)
         return self.generation is generation and silent < session_timeout
 
     async def answer(self) -> bytes:
-        """Give the answer once more."""
+        """Return the answer to SyncGroup again."""
         return self.assignment
 
 
@@ -108,7 +108,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     Attributes:
         handover: passes pauses on in joins, and takes them over; None: pauses stay.
-        before_join: called on the polling thread where a join would begin.
+        before_join: called on the polling thread just before a join begins.
         losses: how often the generation was lost.
     """
 
@@ -120,7 +120,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def prepare(self, wakeup: Wakeup | None = None) -> None:
         """Make the attributes of this class; ``wakeup`` ends the waits of :meth:`poll`."""
-        self._is_leaving = False  # on a connection of its own
+        self._is_leaving = False  # on a separate connection
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
         self._net: Any = wakeable_net(self._net, self._waking)
@@ -130,45 +130,50 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.losses = 0
         self._joined: Joined | None = None
         self._join_task: Any  # upstream's
-        self._applied: int | None = None  # the generation whose assignment was applied
+        self._applied: int | None = None  # the generation of the applied assignment
         self._fenced: FencedInstanceIdError | None = None
         self._notes = Notes(self._net)
         self._raised_by_callback: RetriableError | None = None
-        self._held: States = {}  # since a join was prepared; not reported yet
-        self._owned: States = {}  # when a join was last prepared, or completed
+        # The held partitions since a join was prepared, until they are reported.
+        self._held: States = {}
+        # The owned partitions when a join was last prepared, or completed.
+        self._owned: States = {}
         self._revoking: States = {}
         self._drained: States = {}
-        self._owned_when_asked: Owned | None = None  # of upstream's pending questions
+        # The ownerships at the time of upstream's pending questions for offsets.
+        self._owned_when_asked: Owned | None = None
         self._is_committed_elsewhere = False
-        self._sought_at = -math.inf  # when the coordinator was last asked for
-        self._refused_at = -math.inf  # when it last refused a join or a question
-        self._joining: Future | None = None  # the call of a poll that joins
-        self._losing: Future | None = (
-            None  # the call of a listener about a loss, in a join
-        )
-        self._asking = Future().success(None)  # of a commit that waits for ids
+        self._sought_at = -math.inf  # the time of the last question for the coordinator
+        self._refused_at = (
+            -math.inf
+        )  # the time of its last refusal of a join or question
+        self._joining: Future | None = None  # done when the join of a poll ends
+        # Done when the listener has returned from a loss within a join.
+        self._losing: Future | None = None
+        # Done when the ids have come for which a commit waits.
+        self._asking = Future().success(None)
 
     # ------------------------------------------------------------ polling
 
     def poll(self, timeout_ms: float | None = None) -> bool:
         """
-        Join, and set positions; return False while that must be repeated first.
+        Join, and set positions; return False if the poll must do so again first.
 
-        It returns False also if a connection broke or a broker did not answer. A member
+        The answer is also False if a connection broke or a broker did not answer. A member
         that subscribed to a pattern asks for metadata before it joins; if that fails,
         upstream raises into programs that can only poll again. A refused login raises.
 
         Raises:
             Exception: an exception of a callback of ``commit_async``.
-            FencedInstanceIdError: on every call, once another member took over this
-                one's ``group_instance_id``.
+            FencedInstanceIdError: on every call, once another member has taken over the
+                ``group_instance_id`` of this member.
         """
         if self._fenced is not None:
             raise FencedInstanceIdError(*self._fenced.args) from self._fenced
         try:
             if self._joining is not None:
-                # A signal handler ended the poll of this join. For upstream the join is
-                # done when its listener begins, and it would deliver records of partitions
+                # A signal handler ended the poll of this join. Upstream takes the join as
+                # done when its listener begins, and would deliver records of partitions
                 # that the listener is about to seek.
                 timer = Timer(timeout_ms)
                 if not self._run(self._is_joined, timeout_ms):
@@ -185,12 +190,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         finally:
             self._raised_by_callback = None
             self.ledger.deliver()
-        # For upstream a join that was dropped is done.
+        # Upstream takes a dropped join as done.
         waits = self.rejoining and self._subscription.partitions_auto_assigned()
         return ready and not waits
 
     def ensure_coordinator_ready(self, timeout_ms: float | None = None) -> bool:
-        """Look for the coordinator; if it is known, no ``poll`` waits for another thread."""
+        """Find the coordinator; a known one costs the ``poll`` no wait for another thread."""
         known = self.coordinator_id
         if known is not None and not self._client.is_disconnected(known):
             return True
@@ -203,8 +208,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Set missing positions.
 
-        Upstream asks again after each wait, until the time is over. So a task of its own
-        asks, and goes on if the ``poll`` is woken.
+        Upstream asks again after each wait, until the time is over. Here a separate task
+        asks, and continues if the ``poll`` is woken.
         """
         is_done: bool = self._run(self._refresh_committed_offsets, timeout_ms)
         return is_done
@@ -218,7 +223,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
 
     def _run(self, call: Callable[..., Any], timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it returns
-        # As the method of upstream's that has the caller's name; but a poll can be woken.
+        # Like upstream's method that has the caller's name, except that a poll can be woken.
         return run(self._net, self._waking.wakeable(call), timeout_ms)
 
     async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
@@ -237,14 +242,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise
 
     async def _back_off(self, since: float) -> None:
-        # Upstream waits after a refusal, but no longer than its poll lasts.
+        # Upstream also waits after a refusal, but no longer than its poll lasts.
         backoff: float = self.config["retry_backoff_ms"] / 1000
         due = since + backoff - time.monotonic()
         if due > 0:
             await self._net.sleep(due)
 
     def _maybe_auto_commit_offsets_sync(self, timeout_ms: float | None = None) -> None:
-        # Upstream logs every exception, a signal handler's too.
+        # Upstream logs every exception, even that of a signal handler.
         if not self.config["enable_auto_commit"]:
             return
         consumed = self._subscription.all_consumed_offsets()
@@ -262,8 +267,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Return the seconds until the next ``poll`` is due, never less than a backoff.
 
-        Upstream returns 0 while a heartbeat is awaited after the next one was due, and
-        its consumer asks thousands of times a second. Heartbeats need no ``poll``.
+        Upstream returns 0 if the answer to a heartbeat is missing when the next one is due,
+        and its consumer asks thousands of times a second. Heartbeats need no ``poll``.
         """
         backoff: float = self.config["retry_backoff_ms"] / 1000
         seconds: float = super().time_to_next_poll()
@@ -272,13 +277,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _invoke_completed_offset_commit_callbacks(self) -> None:
         try:
             super()._invoke_completed_offset_commit_callbacks()
-        except RetriableError as error:  # for example a commit's error, passed on
+        except (
+            RetriableError
+        ) as error:  # for example, the callback raised a commit's error
             self._raised_by_callback = error
             raise
 
     def need_rejoin(self) -> bool:
         """
-        Tell whether a join is needed, or under way and not applied yet.
+        Tell whether a join is needed, or is in progress and not applied yet.
 
         Upstream checks only the reasons to *start* a join, and forgets a join that
         outlasts its ``poll``: it keeps the old assignment, with heartbeats off.
@@ -293,10 +300,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def ensure_active_group(self, timeout_ms: float | None = None) -> bool:
         """
-        Join; call ``before_join`` before a join begins, in the middle of a poll, too.
+        Join; call ``before_join`` before a join begins, even in the middle of a poll.
 
-        If that raises, the ``poll`` ends without records; for ``max_poll_interval_ms`` it
-        counts.
+        If that raises, the ``poll`` ends without records, and still counts for
+        ``max_poll_interval_ms``.
         """
         if self.before_join is not None and not self.rejoining:
             with self._lock:
@@ -307,7 +314,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     async def ensure_active_group_async(self, timeout_ms: float | None = None) -> bool:
         """
-        Join, once the same call of an earlier ``poll`` is over.
+        Join, once the call of an earlier ``poll`` has ended.
 
         An exception of a signal handler ends a poll, but not its coroutine. Two coroutines
         would apply one join twice, and call the listener twice.
@@ -338,12 +345,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return True
 
     def reset_generation(self, *args: object, **kwargs: object) -> None:
-        """Count the loss: while the count stays, no partition was lost."""
+        """Count the loss: an unchanged count means that no partition was lost."""
         self.losses += 1
         super().reset_generation(*args, **kwargs)
 
     def coordinator_dead(self, error: object) -> None:
-        """Look for the coordinator again; the next one may accept other metadata."""
+        """Find the coordinator again; the next one may accept other metadata of commits."""
         super().coordinator_dead(error)
         self._notes.forget()
 
@@ -357,7 +364,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:
-        """Tell the heartbeat loop whether to go on; it does for a join not yet applied."""
+        """Tell whether heartbeats go on; they do for a join that is not applied yet."""
         joined = self._joined
         return bool(super().stable()) or (
             joined is not None and joined.generation is self._generation
@@ -373,15 +380,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._refused_at = time.monotonic()
             raise
         except InconsistentGroupProtocolError:
-            if (
-                self._generation.is_lost()
-            ):  # it compared with a membership that has ended
+            # The broker compared the protocol with that of a membership that has ended.
+            if self._generation.is_lost():
                 raise UnjoinedGroupException from None
             raise
-        if self._generation.is_lost():  # unsubscribed, say, and subscribed again
+        if self._generation.is_lost():  # by unsubscribe() and subscribe(), for example
             raise UnjoinedGroupException
         with self._lock:
-            # From here on a request to rejoin is about the generation just joined.
+            # A later request to rejoin is about this new generation.
             self.rejoin_needed = False
             self._joined = Joined(self._generation, assignment, time.monotonic())
         self._enable_heartbeat()
@@ -418,7 +424,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             with self._giving_up(Cause.LOST):
                 if self._rebalance_protocol == RebalanceProtocol.EAGER:
-                    # The listener was called.
+                    # The listener has been called already.
                     self._subscription.assign_from_subscribed([])
                 else:
                     await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
@@ -427,7 +433,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     @contextmanager
     def _giving_up(self, cause: Cause) -> Iterator[None]:
-        # The assignment changes in the block, and not by a completed join.
+        # The block changes the assignment, for another cause than a completed join.
         subscription: LedgerSubscription = self._subscription
         subscription.cause = cause
         try:
@@ -439,10 +445,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, reason: str | None = None, timeout_ms: float | None = None
     ) -> None:
         """
-        Leave the group within 3 s; in a join that waits, on a connection of its own.
+        Leave the group within 3 s; during a join, on a separate connection.
 
-        A broker answers a connection in order, JoinGroup when the slowest member has
-        joined: upstream's LeaveGroup waits behind it, and the group for this member.
+        A broker answers the requests of a connection in order, and JoinGroup when the
+        slowest member has joined: upstream's LeaveGroup waits behind JoinGroup, and the
+        group waits for this member.
         """
         limit = LONGEST_LEAVING_MS if timeout_ms is None else timeout_ms
         timeout_ms = min(limit, LONGEST_LEAVING_MS)
@@ -469,7 +476,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 connection.close()
 
     async def _on_close_prepare_async(self) -> None:
-        with self._giving_up(Cause.PASSING):  # then the holds of the consumer end
+        with self._giving_up(Cause.PASSING):  # the consumer's holds end after this
             await super()._on_close_prepare_async()
 
     def _lose_assignment_of_missed_generation(self, generation: int) -> None:
@@ -478,14 +485,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # 2. in it, others may have owned them, and committed;
         # 3. upstream keeps the positions of partitions that come back: this member would
         #    go on at its old positions, and commit them over the others' offsets.
-        # A cooperative member claims its partitions when it joins, so no other gets them.
-        # A follower that joins again may be answered with the generation that it knows.
+        # A cooperative member claims its partitions when it joins, so no other member gets
+        # them. The broker may answer a follower that joins again with the same generation.
         owned = frozenset(self._subscription.assigned_partitions())
         applied = generation if self._applied is None else self._applied
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
             with self._giving_up(Cause.LOST):
-                # The listener was called.
+                # The listener has been called already.
                 self._subscription.assign_from_subscribed([])
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
@@ -493,8 +500,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         joined = self._joined
         task = self._join_task
         if joined is not None and task is not None and task.is_done:
-            # For upstream a finished task is no task, and it would join once more: a member
-            # that polls briefly and rarely would never be done.
+            # Upstream ignores a finished task and would join once more: a member that polls
+            # briefly and rarely would never complete a join.
             if not self.rejoin_needed and joined.is_current(
                 self._generation,
                 self.heartbeat.last_receive,
@@ -506,7 +513,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             done: bool = await super().join_group_async(timeout_ms)
         finally:
-            if self._losing is not None:  # as before a join, the listener is waited for
+            if self._losing is not None:  # wait for the listener, as before a join
                 await self._losing
         return done
 
@@ -518,14 +525,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if self.handover is not None:
             self.handover.before_join()
         try:
-            if self._waking.is_asked:  # the commit is waited for all the same
+            if self._waking.is_asked:  # a wake-up must not cut the commit's wait short
                 timeout_ms = None
             cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
             with self._giving_up(cause), self._waking.unwakeable():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         except BaseException:
-            # A listener raised. Upstream has revoked by now, and would not join if the
-            # program takes back the change of topics that was the reason for this join.
+            # A listener raised. Upstream has revoked the partitions by now, and would not
+            # join if the program undoes the change of topics that was the reason to join.
             self.request_rejoin()
             raise
         finally:
@@ -543,7 +550,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         member_assignment_bytes: bytes,
     ) -> None:
         self._joined = None
-        # Another answer, after that to SyncGroup, may have ended the membership.
+        # An answer after that to SyncGroup may have ended the membership.
         is_over = generation < 0 or not member_id
         if is_over or self._is_for_older_subscription(member_assignment_bytes):
             self._drop_join()
@@ -582,15 +589,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def note_partitions(self) -> None:
         """Have the subscription note the partitions that its topics have, if known."""
-        # A leader knows those that it assigned: another join assigns the partitions that
-        # its metadata show since.
+        # The leader takes those that it has assigned: another join will assign the
+        # partitions that its metadata have gained since.
         assigned = self._assignment_snapshot
         known = self._metadata_snapshot if assigned is None else assigned
         self._subscription.note_partitions(known)
 
     def _is_for_older_subscription(self, assignment: bytes) -> bool:
-        # That is so if it assigns topics that are no longer subscribed. Topics that were
-        # added later need another join: upstream sees that the subscription differs.
+        # Returns whether the assignment has topics that are no longer subscribed. Added
+        # topics need another join: upstream notices that the subscription differs.
         current = self._subscription.subscription
         if current is None:
             return True
@@ -600,10 +607,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return any(tp.topic not in current for tp in assigned)
 
     def _drop_join(self) -> None:
-        # The subscription or the membership of its assignment has ended. Others own the
-        # old partitions now, so until the next join completes nothing may flow, and
-        # nothing may be committed in the generation just joined. This member is still
-        # joining; the preparation of a join is not done again.
+        # The subscription or the membership of this join has ended. Other members own the
+        # old partitions now, so until the next join completes no partition may flow, and no
+        # commit may use the generation just joined. This member is still joining; it does
+        # not prepare the next join again.
         with self._lock:
             self.rejoining = True
             self.state = MemberState.REBALANCING
@@ -616,7 +623,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             return await super()._send_heartbeat_request()
         except FencedInstanceIdError as error:
-            if member != self._generation.member_id:  # a membership that has ended
+            if member != self._generation.member_id:  # the sending membership has ended
                 raise UnknownMemberIdError from error
             self._fenced = error  # upstream only stops its heartbeats
             raise
@@ -632,7 +639,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Commit, and give the result to callback and future.
 
         If the coordinator has to be found first, upstream's future is done once it is
-        found: a listener that awaits it goes on before the commit is sent.
+        found: a listener that awaits the future continues before the commit is sent.
 
         Raises:
             CommitRefusedError: as :meth:`refuse_other_commit`.
@@ -644,11 +651,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if refusal is None:
             self._journal(commit)
         if refusal is None and not self.coordinator_unknown():
-            # Not chained to a future of ours, whose lock an interrupt could leave taken.
+            # No chain to a future of ours: an interrupt could leave that one's lock held.
             return self._note_answer(
                 self._do_commit_offsets_async(commit, callback), commit
             )
-        # No other thread has this future yet, so its lock cannot be left taken.
+        # No other thread has this future yet, so its lock cannot stay held.
         result: Future = self._note_answer(new_future(self._net), commit)
         then = callback or self.config["default_offset_commit_callback"]
 
@@ -678,8 +685,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Commit, and wait for it.
 
         Raises:
-            NotOwnedError: a partition is not owned now, or not any more when the commit
-                is tried again.
+            NotOwnedError: a partition is not owned now, or no longer when the commit is
+                retried.
             CommitRefusedError: as :meth:`refuse_other_commit`.
         """
         commit = self._with_ownerships(offsets)
@@ -690,9 +697,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._journal(commit)
         try:
             super().commit_offsets_sync(commit, timeout_ms)
-        except (
-            BaseException
-        ):  # of a handler, while the coroutine goes on and tries again
+        except BaseException:
+            # A signal handler raised, and the coroutine would go on and retry the commit.
             commit.is_given_up = True
             raise
 
@@ -700,11 +706,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, offsets: Offsets, timeout_ms: float | None = None
     ) -> None:
         commit = self._with_ownerships(offsets)
-        self._journal(commit)  # it commits by itself, before a join
+        self._journal(commit)  # of a commit that upstream makes before a join
         is_done = False
         doubtful = self._subscription.ids.doubtful(commit.states.items())
         if timeout_ms is not None and doubtful:
-            # A short poll would give up the commit before a join for the sake of ids.
+            # In a short poll the wait for ids would leave no time for the commit.
             timeout_ms += PATIENCE * 1000
         try:
             await super()._commit_offsets_sync_async(commit, timeout_ms)
@@ -721,8 +727,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             await super()._invoke_rebalance_listener_async(method_name, arg)
             if self._revoking and self._subscription.journal is not None:
-                # Commits of the listener may wait for their turn; they begin once the loop
-                # turns. After the join, which is sent next, the broker would refuse them.
+                # Commits of the listener may wait for their turn; they begin in the loop's
+                # next cycle. After JoinGroup, which follows, the broker would refuse them.
                 await self._net.sleep(0)
                 await self._all_sent()
         finally:
@@ -752,8 +758,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Refuse a commit that does not come from the worker or pump that has the consumer.
 
-        Only the worker or pump knows which records are complete. A commit that was asked
-        for before is refused, too: sent now, it could set the offset back.
+        Only the worker or pump knows which records are complete. An earlier commit that is
+        not sent yet is refused, too: it could set the offset back.
 
         Raises:
             CommitRefusedError: a worker or pump has the consumer, and these are not its
@@ -784,7 +790,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return refusal or commit.refusal(subscription.assignment, self._generation)
 
     async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
-        # All commits pass here: manual, automatic, in a listener, at the end.
+        # All commits come through here: manual, automatic, in a listener, at close().
         offsets = self._with_ownerships(offsets)
         await self._ask_for_ids(offsets)
         if self._subscription.journal is None:
@@ -806,13 +812,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except FencedInstanceIdError as error:
             is_over = member != self._generation.member_id
             if is_over or kind == SubscriptionType.NONE:
-                # A former member, or no member, sent it. Upstream would raise at every later
-                # poll that this member is fenced.
+                # A former member, or no member, sent the commit. Upstream would raise at
+                # every later poll that this member is fenced.
                 raise CommitFailedError from error
             raise
 
     async def _ask_for_ids(self, commit: OwnedOffsets) -> None:
-        # Under a subscription the commit has only those held partitions that have moved.
+        # Under a subscription the commit has only the held partitions whose position moved.
         ids = self._subscription.ids
         if not ids.begin_to_ask(ids.doubtful(commit.states.items())):
             return
@@ -820,7 +826,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         await self._wait_briefly(self._asking)
 
     async def _all_sent(self) -> None:
-        # Commits that wait for ids, or for their turn, have begun to wait before this.
+        # Each commit that waits for ids, or for its turn, began to wait before this call.
         await self._wait_briefly(self._asking)
         await self._wait_briefly(self._notes.last)
 
@@ -846,7 +852,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
-        # The program has read metadata that name another commit, and gives them back.
+        # If the program passes on metadata that name an earlier commit, they are removed.
         for tp, one in commit.items():
             if one.metadata and journal.is_note(one.metadata):
                 commit[tp] = OffsetAndMetadata(one.offset, "", one.leader_epoch)
@@ -872,10 +878,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> Offsets:
         """
-        Fetch committed offsets, and note in each ownership whether there is one.
+        Fetch committed offsets, and note in each ownership whether the group has one.
 
         Upstream keeps a question that outlasts its poll, for hours and generations. Here
-        it is forgotten when ownerships have changed, or after a commit of a partition.
+        a change of ownerships, or a commit of one of its partitions, ends the question.
         """
         owned = self.ledger.owned()
         if owned is not self._owned_when_asked:
@@ -900,7 +906,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, timeout_ms: float | None = None
     ) -> bool:
         """
-        Set missing positions to committed offsets; False if that must be tried again.
+        Set missing positions to committed offsets; return False if that must be retried.
 
         Upstream overwrites a position that was set while it asked, also in an ownership
         that began meanwhile. It also drops the leader epoch of the commit, which shows
@@ -932,7 +938,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return all(missing.get(tp) is state for tp, state in now.items())
 
     def _states_without_position(self) -> dict[TopicPartition, OwnedPartitionState]:
-        # The committed offset of a recreated topic is of the one before it.
+        # The committed offset of a recreated topic belongs to the deleted topic.
         states: States = self._subscription.assignment
         return {
             tp: one
@@ -944,8 +950,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _moves_without_position(
         self,
     ) -> dict[TopicPartition, tuple[OwnedPartitionState, int]]:
-        # The states and their numbers of moves: they differ in another ownership, and once
-        # a position is set or given up.
+        # Returns states and their numbers of moves: they differ in another ownership, and
+        # once a position is set or given up.
         return {
             tp: (state, state.moves)
             for tp, state in self._subscription.assignment.items()
@@ -971,7 +977,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     @contextmanager
     def reassigning(self) -> Iterator[None]:
-        """Warn of quiet partitions that leave in the block, without a join that would."""
+        """Warn of quiet partitions that depart in the block, as a join would warn."""
         self._note_held()
         try:
             yield
@@ -980,7 +986,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self.ledger.deliver()
 
     def _note_held(self) -> None:
-        # It still has the partitions that a join has given up and not completed.
+        # ``_held`` keeps the partitions that an uncompleted join has given up.
         states: States = self._subscription.assignment
         held = {tp: one for tp in self.ledger.quiet() if (one := states.get(tp))}
         self._held = {**self._held, **held}

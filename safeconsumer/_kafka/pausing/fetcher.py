@@ -30,8 +30,8 @@ from safeconsumer.holds.ownership import Owned
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
 
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
-# Of a fetch that is sent while other partitions wait for the ids of their topics: there
-# is one fetch per broker.
+# The longest wait of a fetch while other partitions wait for the ids of their topics: a
+# broker gets one fetch at a time.
 _SHORT_WAIT_MS = 100
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
@@ -43,17 +43,17 @@ class PauseSafeFetcher(Fetcher):
 
     Differences from upstream 3.0.12, each with a regression test:
 
-    - Half-read data of a resumed partition is read on, though others were read meanwhile;
-    upstream waits for a slot that never becomes free.
-    - Each fetch is stamped with its ownership; answers and buffers of another one are
-    dropped, also those of fetches in flight.
+    - A resumed partition continues in its half-read batch, even if others were read
+    meanwhile; upstream waits for a slot that never becomes free.
+    - Each fetch is stamped with its ownership; answers and buffers of another ownership
+    are dropped, even those of fetches in flight.
     - A whole drain uses one snapshot of the quiet partitions.
     - Parked data is bounded in bytes.
     - A lifted hold wakes a waiting ``poll``.
-    - A broker that could not be asked is asked again.
+    - If a fetch could not be sent to a broker, the next poll sends another.
 
-    It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
-    :meth:`prepare`), beside a :class:`LedgerSubscription`.
+    Construct it like upstream's class, or adopt an object by ``__class__`` and call
+    :meth:`prepare`; it needs a :class:`LedgerSubscription`.
 
     Thread rules: the polling thread; :meth:`wake` on any, and
     ``_create_fetch_requests`` and ``_fetchable_partitions`` on the IO thread.
@@ -79,22 +79,24 @@ class PauseSafeFetcher(Fetcher):
         Args:
             parked_max_bytes: how many bytes of quiet partitions' data are kept.
             reports_delivery: whether the polling code calls :meth:`delivered` at the
-                end; otherwise what a drain returns counts as delivered.
+                end; otherwise the records of a drain count as delivered at once.
         """
         self._purged_for: Owned | None = None
         self._is_closed = False
         self._asked: dict[Any, StampedOffsets] = {}  # the last fetch of each broker
         self._subscriptions.ids.in_flight = self._in_flight
-        self._is_waiting = False  # whether a partition is left out of fetches, for ids
+        self._is_waiting = (
+            False  # whether fetches leave a partition out, to wait for ids
+        )
         self._next_in_line_exception_metadata: Any  # upstream's
         self.buffers = Buffers(parked_max_bytes)
         # The partition and offset that a drain reads, and whether a broker refused them.
         self._source: tuple[TopicPartition, int, bool]
         self._reports_delivery = reports_delivery
-        # partitions without a known leader, of the question for offsets that begins
+        # The partitions without a known leader in the present question for offsets.
         self._leaderless: set[TopicPartition] = set()
-        self._reset_under_way: Future | None = None  # done when it has ended
-        # the cluster's version when positions were last compared with its leaders' epochs
+        self._reset_under_way: Future | None = None  # done when the reset has ended
+        # The cluster's version when positions were last compared with its leaders' epochs.
         self._validated: int | None = None
         self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
@@ -110,11 +112,11 @@ class PauseSafeFetcher(Fetcher):
         """
         Drain, send the next fetches, and wait for an answer or a lifted hold.
 
-        Unlike in upstream's method, a hold that is lifted or expires ends the wait, also
-        if no answer is awaited.
+        Unlike in upstream's method, a hold that is lifted or expires ends the wait, even
+        if no fetch is in flight.
         """
         self.wait.begin()
-        if self.wakeup.is_asked:  # it may have ended the wait before this one
+        if self.wakeup.is_asked:  # the wake-up may have come before this wait began
             self.wait.end()
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
@@ -126,7 +128,7 @@ class PauseSafeFetcher(Fetcher):
             waited_on.append(self._reset_task)
         timeout_ms = self._until_expiry(timeout_ms)
         if not waited_on:
-            # Upstream sleeps one backoff and checks again, and notices no resume.
+            # Upstream sleeps one backoff and checks again; a resume does not end its sleep.
             timeout_ms = _shorter(timeout_ms, self.config["retry_backoff_ms"])
             if not timeout_ms:
                 return records, True
@@ -148,7 +150,7 @@ class PauseSafeFetcher(Fetcher):
             left = min(left, self._subscriptions.ids.seconds_to_wait())
         if left == math.inf:
             return timeout_ms
-        left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, so that it is never early
+        left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, so that it never ends early
         return _shorter(timeout_ms, left_ms)
 
     # ------------------------------------------------------------ draining
@@ -161,7 +163,7 @@ class PauseSafeFetcher(Fetcher):
         """
         Return buffered records of partitions that may flow, and advance positions.
 
-        It is like upstream's method of this name; the class lists the differences.
+        The class lists the differences from upstream's method of this name.
         """
         if max_records is None:
             max_records = self.config["max_poll_records"]
@@ -189,12 +191,12 @@ class PauseSafeFetcher(Fetcher):
         """
         Note that the records of the last drain reach the application now.
 
-        It is the last call of a ``poll``. Until then a commit uses the positions from
-        before the drain; if it is not called, because the ``poll`` raised, the next drain
-        starts at those positions again.
+        This is the last call of a ``poll``. Until then a commit uses the positions before
+        the drain; if the ``poll`` raises first, the next drain starts at those positions
+        again.
 
         The buffers forget these records, so that only the application keeps them. If a
-        signal handler raises before the last line they are fetched again.
+        signal handler raises before the last line, the records are fetched again.
         """
         undelivered = self._subscriptions.undelivered
         if not undelivered.is_step:
@@ -204,10 +206,10 @@ class PauseSafeFetcher(Fetcher):
 
     def put_back_unreturned(self) -> None:
         """
-        Put back the records that the last ``poll`` has taken and not returned, as it raised.
+        Put back the records that the last ``poll`` took and did not return, as it raised.
 
-        They come again, out of the buffer. Each ``poll`` calls it first, as it may return
-        without a drain.
+        They come again, out of the buffer. Each ``poll`` calls this first, as a ``poll`` may
+        return without a drain.
         """
         subscription = self._subscriptions
         if not subscription.undelivered.taken:
@@ -240,7 +242,7 @@ class PauseSafeFetcher(Fetcher):
             return
         with self._subscriptions._lock:
             if not self._subscriptions.is_fetchable(pending.partition):
-                return  # when it flows it is fetched again, and fails again
+                return  # once the partition flows, its next fetch fails again
             position = self._subscriptions.position(pending.partition)
         if position.offset == pending.fetched_offset:
             raise pending.exception
@@ -269,8 +271,8 @@ class PauseSafeFetcher(Fetcher):
                     error, tp, offset, is_of_broker=is_refused
                 )
             if not drained:
-                raise raised  # noqa: B904 - it has its cause
-            # to be raised by the next call, as upstream does
+                raise raised  # noqa: B904 - the error has its cause
+            # The next call raises the error, as in upstream.
             self._next_in_line_exception_metadata = ExceptionMetadata(
                 tp, offset, raised
             )
@@ -287,17 +289,17 @@ class PauseSafeFetcher(Fetcher):
         count = 0
         while count < most:
             if tp in drained and not update_offsets:
-                break  # the position is before the taken records: no answer continues it
+                break  # the position is before the taken records: no answer continues there
             if buffer.is_open:
                 count += self._take(drained, tp, buffer, most - count, update_offsets)
             elif not buffer.answers:
                 break
             elif tp in drained and _is_out_of_range(buffer.answers[0]):
-                break  # without a position nothing could be put back
+                break  # without a position no record could be put back
             else:
                 self._open(tp, buffer)
-        # Records that an iteration has yet to yield stay: the position is before them, and
-        # a fetch from there would be thrown away.
+        # The buffer stays if an iteration has records left to yield: the position is before
+        # them, and a fetch from there would be thrown away.
         if buffer.is_empty and (update_offsets or tp not in drained):
             self.buffers.remove(tp, buffer)
         return count
@@ -306,8 +308,8 @@ class PauseSafeFetcher(Fetcher):
         answer = buffer.answers.popleft()
         data = answer.partition_data
         self._source = tp, answer.fetched_offset, bool(data.error_code)
-        # Upstream reads the assignment and the position twice. In between another thread
-        # could remove them: a KeyError out of poll. Nothing is decoded here.
+        # Upstream reads the assignment and the position twice. If another thread removed
+        # them in between, poll would raise a KeyError. No record is decoded here.
         with self._subscriptions._lock:
             batch = self._parse_fetched_data(answer)
             if batch is not None:
@@ -337,7 +339,7 @@ class PauseSafeFetcher(Fetcher):
             raise
         end = buffer.reached(position)
         with self._subscriptions._lock:
-            # Under the lock: upstream would undo a seek on another thread.
+            # Under the lock, so that no seek on another thread is undone, as in upstream.
             assigned = self._subscriptions.assignment.get(tp)
             if assigned is not state or state.position is not position:
                 buffer.close_open()
@@ -347,7 +349,7 @@ class PauseSafeFetcher(Fetcher):
                 drained[tp].extend(records)
                 state.note_read(end.offset)
             if update_offsets or not records:
-                # Else the iteration moves the position, record by record.
+                # Otherwise the iteration moves the position, record by record.
                 if state.moves == moves:
                     state.position = end
                 if state.moves != moves:  # a signal handler has sought on this thread
@@ -358,7 +360,7 @@ class PauseSafeFetcher(Fetcher):
     def _next_in_line(
         self, tp: TopicPartition, buffer: Buffer
     ) -> tuple[OwnedPartitionState | None, OffsetAndMetadata | None, int]:
-        # Sets the cursor to the position. None: the partition may not be read.
+        # Sets the cursor to the position; returns None if the partition may not be read.
         with self._subscriptions._lock:
             state = self._subscriptions.assignment.get(tp)
             is_its = getattr(state, "buffer", None) is buffer
@@ -369,7 +371,7 @@ class PauseSafeFetcher(Fetcher):
             ):
                 buffer.close_open()
                 return None, None, 0
-            # In this order: if a signal handler seeks in between, the position shows it.
+            # In this order: if a signal handler seeks in between, the position differs.
             position = state.position
             moves = state.moves
             buffer.follow(position.offset, moves)
@@ -388,10 +390,10 @@ class PauseSafeFetcher(Fetcher):
 
     def put_back_quiet(self, records: Drained) -> Drained:
         """
-        Make the final check of a ``poll``: put back the records that a hold covers by now.
+        Make the final check of a ``poll``: put back the records that a hold covers now.
 
-        So a pause that returned after the drain's snapshot is obeyed. If a seek has moved
-        the position meanwhile, the records are dropped.
+        So the poll obeys a pause that returned after the drain's snapshot. If a seek has
+        moved the position meanwhile, the records are dropped.
         """
         if not records:
             return records
@@ -409,7 +411,7 @@ class PauseSafeFetcher(Fetcher):
                 self._put_back(tp, state)
             else:
                 continue
-            with subscription._lock:  # the program has none of them in hand
+            with subscription._lock:  # the program gets none of these records
                 if not subscription.undelivered.is_step:
                     subscription.undelivered.taken.pop(tp, None)
         return records
@@ -458,7 +460,7 @@ class PauseSafeFetcher(Fetcher):
         Throw all buffered data away, and report it.
 
         Args:
-            is_in_poll: whether a ``poll`` is about to return the records it has taken.
+            is_in_poll: whether a ``poll`` is about to return the records that it took.
         """
         if not is_in_poll:
             self.put_back_unreturned()
@@ -469,16 +471,16 @@ class PauseSafeFetcher(Fetcher):
         self._buffer_answers()
         super().close()
 
-    # ------------------------------------------------------------ asked positions
+    # ------------------------------------------------------------ questions for offsets
 
     def maybe_validate_positions(self) -> None:
         """
         Compare positions with their leaders' epochs, if a position or a leader is new.
 
-        Upstream compares all in each poll; with a thousand partitions that takes most of
-        its time.
+        Upstream compares all positions in each poll; with a thousand partitions that takes
+        most of the poll's time.
         """
-        # Upstream's class, as of a program's own client, counts no versions.
+        # A program's own client has upstream's class, which counts no versions.
         version = getattr(self._manager.cluster, "version", None)
         unvalidated = self._subscriptions.unvalidated
         if version is not None and version == self._validated and not unvalidated:
@@ -492,10 +494,10 @@ class PauseSafeFetcher(Fetcher):
 
     def reset_offsets_if_needed(self, timeout_ms: float | None = None) -> Future | None:
         """
-        Begin to ask where partitions begin; return a future that is done with the answer.
+        Ask for the first or last offsets of partitions; return a future of the answer.
 
-        Upstream notes its task after it has begun. If a signal handler raises in between,
-        the task is not known, and ``position`` would return None at once.
+        Upstream notes its task after the task has begun. If a signal handler raises in
+        between, no one knows the task, and ``position`` would return None at once.
         """
         task: Future | None = super().reset_offsets_if_needed(timeout_ms)
         if task is None:
@@ -503,8 +505,8 @@ class PauseSafeFetcher(Fetcher):
         return task
 
     async def _reset_offsets_async(self, timeout_ms: float | None = None) -> None:
-        # One task after the other: a second one would have nothing to ask, and sleep for
-        # as long as the answer to the first may take.
+        # One task after the other: a second task would find no partition to ask for, and
+        # sleep for as long as the answer to the first may take.
         while (earlier := self._reset_under_way) is not None:
             await earlier
         self._reset_under_way = ended = new_future(self._net)
@@ -529,8 +531,8 @@ class PauseSafeFetcher(Fetcher):
             for tp, (strategy, epoch) in timestamps_and_epochs.items():
                 state = assignment.get(tp)
                 if state is not None and state.reset_strategy != strategy:
-                    # A seek came since upstream chose the question. Else the new reset would
-                    # wait as long as an answer to this question may take.
+                    # A seek came since upstream chose the question. Without this line the
+                    # new reset would wait as long as an answer to the question may take.
                     state.next_allowed_retry_time = None
                 else:
                     stamped[tp] = Stamped.of(strategy, state), epoch
@@ -542,8 +544,8 @@ class PauseSafeFetcher(Fetcher):
         node_id: int,
         timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
-        # Upstream drops the epoch of the answer. Nothing would show that the log was cut
-        # before the first record came.
+        # Upstream drops the epoch of the answer. A truncation of the log before the first
+        # record came would go unnoticed.
         found: dict[TopicPartition, Any]
         found, again = await super()._send_list_offsets_request(
             node_id, timestamps_and_epochs
@@ -557,8 +559,8 @@ class PauseSafeFetcher(Fetcher):
     async def _send_list_offsets_requests(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
-        # Upstream leaves out partitions without a known leader, and asks again at once for
-        # those that a broker refused, as long as it refuses.
+        # Upstream leaves out partitions without a known leader, and repeats a question
+        # that a broker refuses without any pause.
         leaderless: set[TopicPartition] = set()
         self._leaderless = leaderless
         offsets, refused = await super()._send_list_offsets_requests(timestamps)
@@ -571,7 +573,7 @@ class PauseSafeFetcher(Fetcher):
     def _group_list_offset_requests(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[int, dict[TopicPartition, Any]]:
-        # Upstream calls it first, before it waits for anything.
+        # Upstream calls this before its first wait.
         groups: dict[int, dict[TopicPartition, Any]]
         groups = super()._group_list_offset_requests(timestamps)
         self._leaderless.update(timestamps.keys() - set().union(*groups.values()))
@@ -597,8 +599,8 @@ class PauseSafeFetcher(Fetcher):
     async def _send_offset_for_leader_epoch_request(
         self, node_id: int, partitions_to_positions: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, Any]:
-        # A broker that lacks the request cannot report that a log was cut. Upstream would
-        # ask for ever and fetch nothing; Java's client reads on.
+        # A broker that lacks the request cannot report that a log was truncated. Upstream
+        # would ask for ever and fetch no record; Java's client reads on.
         try:
             truncations: dict[TopicPartition, Any]
             truncations = await super()._send_offset_for_leader_epoch_request(
@@ -636,10 +638,10 @@ class PauseSafeFetcher(Fetcher):
         return self._is_closed or state is None or not belongs_to(offset, state)
 
     async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
-        # Upstream marks a broker as asked, and then asks it. If that raises, no answer
-        # removes the mark, and the broker is never asked again (3.0.12). A broker that was
-        # asked before the error is asked twice; of two answers for one offset, the second
-        # one is dropped.
+        # Upstream marks a broker as asked, and then sends the fetch. If that raises, no
+        # answer removes the mark, and the broker gets no further fetch (3.0.12). A broker
+        # whose fetch was sent before the error gets a second one; of two answers for one
+        # offset, the second one is dropped.
         marked = frozenset(self._nodes_with_pending_fetch_requests)
         try:
             return await super()._send_fetches_async()
@@ -648,14 +650,16 @@ class PauseSafeFetcher(Fetcher):
             raise
 
     def _create_fetch_requests(self) -> dict[int, tuple[object, dict[Any, int]]]:
-        # The number of moves first: a pause from now on counts as later than the request.
+        # Read the number of moves first: a later pause then counts as after the request.
         moves = self._subscriptions.ledger.moves
         requests: dict[int, tuple[Any, dict[Any, int]]]
         with self._subscriptions._lock:  # upstream reads positions one by one
             requests = super()._create_fetch_requests()
             states = self._subscriptions.assignment
             doubtful = self._subscriptions.ids.doubtful
-            if self._is_waiting:  # for ids: the next fetch, with them, comes soon
+            if (
+                self._is_waiting
+            ):  # the next fetch, with the waiting partitions, comes soon
                 for request, _ in requests.values():
                     request.max_wait_ms = min(request.max_wait_ms, _SHORT_WAIT_MS)
             asked = {
@@ -671,7 +675,7 @@ class PauseSafeFetcher(Fetcher):
             return {node: (requests[node][0], one) for node, one in asked.items()}
 
     def _in_flight(self) -> list[Fetch]:
-        # Upstream removes these marks after it has used the answer.
+        # Upstream removes a mark after it has used the answer.
         marked = tuple(self._nodes_with_pending_fetch_requests)
         return [self._asked[node].fetch for node in marked if node in self._asked]
 

@@ -1,4 +1,4 @@
-"""Decides when the ids of topics must be asked for before a fetch or a commit."""
+"""Decides when a fetch or a commit has to ask for the ids of topics first."""
 
 import math
 from collections.abc import Callable, Collection, Iterable
@@ -8,11 +8,11 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer.holds.ledger import PauseLedger
 
-# Seconds between two questions. In between a doubtful partition is fetched and stays
-# doubtful.
+# Seconds between two questions for ids. In between a doubtful partition is fetched and
+# stays doubtful.
 _EVERY = 1.0
-# Seconds without a sign of its topic after which a partition is doubtful: if it was held
-# since, more than a poll takes; if it flows, as behind a slow handler.
+# Seconds without a proof of its topic after which a partition is doubtful. If it was held
+# since: more than a poll takes. If it flows: as many as a slow handler may take.
 UNSEEN_HELD, UNSEEN = 0.1, 5.0
 PATIENCE = 0.5
 """
@@ -42,7 +42,7 @@ class TopicIds:
         self.in_flight: Callable[[], Collection[Fetch]] = tuple
         self._ledger = ledger
         self._last_asked_at = -math.inf
-        # When the pending question was asked; None: it was answered.
+        # The time of the pending question; None: no question is pending.
         self._asked_at: float | None = None
 
     def answered(self) -> None:
@@ -52,7 +52,7 @@ class TopicIds:
             self._ledger.wake()
 
     def note_unknown_topic(self, state: OwnedPartitionState) -> None:
-        """Note that a broker did not know a topic when it was fetched: ask at once."""
+        """Note that a broker did not know the topic of a fetch, so that the next one asks."""
         state.named_at = self._last_asked_at = -math.inf
         state.last_fetch = None
 
@@ -80,9 +80,9 @@ class TopicIds:
 
     def begin_to_ask(self, doubtful: Collection[TopicPartition]) -> bool:
         """
-        Begin to wait for an answer about these; return whether to wait.
+        Begin to wait for metadata about doubtful partitions; return whether to wait.
 
-        If so, the caller asks for metadata.
+        If the answer is True, the caller requests metadata.
         """
         if not doubtful:
             return False
@@ -99,8 +99,8 @@ class TopicIds:
         """
         Return the partitions to leave out of a fetch, as they wait for ids.
 
-        A partition that has waited and was not fetched since does not wait again: it could
-        wait for ever if it is quiet whenever the broker is free.
+        After its wait a partition does not wait again before its next fetch: otherwise it
+        could wait for ever if it is quiet whenever the broker is free.
         """
         recent = self._now() - UNSEEN
         waiting = {

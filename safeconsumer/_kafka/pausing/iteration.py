@@ -25,9 +25,9 @@ class Iteration:
     Implements ``for record in consumer``, and allows one poll at a time.
 
     Differences from upstream 3.0.12: a pause in the middle of a batch parks its rest,
-    which upstream fetches again; no fetch is sent for buffered records; and a ``poll``
-    after a step of an iteration gets the rest of the iteration's records, which upstream
-    fetches again and yields a second time.
+    which upstream fetches again; buffered records cause no fetch; and a ``poll`` after a
+    step of an iteration gets the rest of the iteration's records, which upstream fetches
+    again and yields a second time.
 
     Args:
         consumer: an adopted consumer.
@@ -44,30 +44,30 @@ class Iteration:
         steps: type[Steps] = Steps,
     ) -> None:
         self._consumer, self._steps = consumer, steps
-        # In a forked child the consumer's threads do not run.
+        # Whether this is a forked child, in which the consumer's threads do not run.
         self._is_in_child = False
         _alive.add(self)
-        # It has at most one entry, of the polling thread. Neither a thread nor a signal can
-        # interrupt ``setdefault``.
+        # The dict has at most one entry, of the polling thread. Neither a thread nor a
+        # signal can interrupt ``setdefault``.
         self._guard: dict[str, object] = {}
-        # The thread whose step of an iteration polls now: it has the guard already.
+        # The thread whose step of an iteration polls now; it has passed the guard.
         self._stepping: int | None = None
         self._polls_in_step = False
         # The record that a wrapped step has taken and not returned yet.
         self._taken_record: ConsumerRecord | None = None
         # The state of the partition whose records are yielded, and its number of moves.
         self._yielding: tuple[OwnedPartitionState, int] | None = None
-        # Called when a program is done with records of a quiet partition, as it polls or
-        # takes another step; None: no report depends on it.
+        # Called when the program polls or takes another step, and so is done with records
+        # of a quiet partition; None: no report depends on that.
         self.when_done: Callable[[], object] | None = None
 
     def is_stepping(self) -> bool:
-        """Tell whether the poll under way on this thread belongs to a step of iteration."""
+        """Tell whether the present poll of this thread belongs to a step of iteration."""
         return self._stepping == threading.get_ident()
 
     def one_poll(self, poll: Callable[[], T]) -> T:
         """
-        Let one thread poll at a time, and end the iteration that it breaks into.
+        Let one thread poll at a time; a poll ends the unfinished iteration.
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.
@@ -84,14 +84,14 @@ class Iteration:
             self._polls_in_step = False
 
     def begin(self) -> None:
-        """Begin a poll, or a step that polls: earlier records are not in use any more."""
+        """Begin a poll, or a step that polls: the program is done with earlier records."""
         consumer, when_done = self._consumer, self.when_done
         subscription = consumer._subscription
-        # If nothing is quiet this asks the ledger once.
+        # If no partition is quiet this asks the ledger only once.
         quiet = () if when_done is None else subscription.ledger.quiet()
         was_quiet = quiet and not subscription.in_hand().isdisjoint(quiet)
         consumer._fetcher.put_back_unreturned()
-        # After the call above, which forgets the records of a step's poll.
+        # After put_back_unreturned(), which forgets the records of a step's poll.
         is_stepping = self.is_stepping()
         subscription.undelivered.yielding = () if is_stepping else None
         subscription.undelivered.is_step = is_stepping
@@ -107,20 +107,20 @@ class Iteration:
 
     def alone(self, call: Callable[[], T], *, goes_on: bool = False) -> T:
         """
-        Call while no other thread polls, and end the iteration that this interrupts.
+        Call a function while no other thread polls, and end the unfinished iteration.
 
         Args:
-            call: the function; its result is returned without another call, so that no
+            call: the function; no call comes between its return and ours, so that no
                 signal handler can interrupt that.
-            goes_on: whether it is a step of that iteration, which then does not end.
+            goes_on: whether the call is a step of that iteration, which then continues.
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.
             ForkedConsumerError: the consumer was made in another process.
         """
-        # The iteration ends first: this poll begins at the position behind its last record.
-        # A step needs no guard: its generator cannot be closed while it runs, and yields
-        # no record once it is closed.
+        # The iteration ends first: this poll begins after its last record. A step needs no
+        # guard: no thread can close the generator of a running step, and a closed one
+        # yields no record.
         self.refuse_if_in_child()
         mine = object()
         try:
@@ -130,8 +130,8 @@ class Iteration:
                 self._end()
             return call()
         finally:
-            # No call in here, and no context manager around it: after a call a signal
-            # handler could raise, and no thread could poll any more.
+            # Make no call here, and use no context manager: after a call a signal handler
+            # could raise, and no thread could poll any more.
             try:
                 is_mine = self._guard["polls"] is mine
             except KeyError:
@@ -163,20 +163,20 @@ class Iteration:
             try:
                 running.close()
             except ValueError as error:
-                # On another thread it is running, and ends by itself.
+                # Another thread runs the generator, which ends by itself.
                 if "already executing" not in str(error):
                     raise
 
     def note_child(self) -> None:
-        """Refuse every poll from now on, in a forked child, and end the iteration."""
+        """In a forked child, refuse every poll from now on, and end the iteration."""
         self._is_in_child, self._consumer._iterator = True, None
 
     def refuse_if_in_child(self) -> None:
         """
-        Raise if the consumer was made in another process.
+        Refuse a call in a forked child.
 
         Raises:
-            ForkedConsumerError: in that case.
+            ForkedConsumerError: the consumer was made in another process.
         """
         if self._is_in_child:
             message = (
@@ -189,13 +189,13 @@ class Iteration:
         """
         Poll once, and yield the records whose partitions still flow.
 
-        The position of a partition is behind the last yielded record: the next poll
-        continues there, though this one has taken more.
+        The position of a partition is that after the last yielded record: the next poll
+        continues there, although this one took more records.
         """
         undelivered = self._consumer._subscription.undelivered
         for steps, end in self._polled():
             self._yielding = steps.state, steps.moves
-            undelivered.yielding = (steps.tp,)  # before it is checked for holds
+            undelivered.yielding = (steps.tp,)  # before the check for holds
             yield from steps
             self._end_steps(steps)
             self._go_on_from(steps, end)
@@ -213,10 +213,10 @@ class Iteration:
 
     def wrapped_step(self, step: Callable[[], ConsumerRecord]) -> ConsumerRecord:
         """
-        Take a record by upstream's step, which calls ``next()``, and which is wrapped.
+        Take a record by upstream's step, which calls ``next()`` and is wrapped by tracing.
 
-        If a signal handler raises in there the position moves back, and the record comes
-        again.
+        If a signal handler raises in the step, the position moves back, and the record
+        comes again.
         """
         self._taken_record = None
         try:
@@ -227,7 +227,7 @@ class Iteration:
             raise
 
     def put_back(self, record: ConsumerRecord) -> None:
-        """Have the last yielded record come again, unless a seek came since."""
+        """Move the position back to the last yielded record, unless a seek has moved it."""
         if self._yielding is None:
             return
         state, moves = self._yielding
@@ -241,7 +241,8 @@ class Iteration:
                     subscription.journal.comes_again(tp, record.offset)
 
     def _polled(self) -> list[tuple[Steps, OffsetAndMetadata | None]]:
-        # Outside of the try: records of the step before were yielded, and do not come again.
+        # Outside of the try: the records of the last step were yielded, and must not come
+        # again.
         self._consumer._subscription.undelivered.step_starts.clear()
         try:
             return list(self._steps_of(self._poll()))
@@ -268,10 +269,10 @@ class Iteration:
     def _begin_at(
         self, tp: TopicPartition, state: OwnedPartitionState, first: int
     ) -> OffsetAndMetadata | None:
-        # Returns the position at which the steps begin; None if a seek came since the drain.
+        # Returns the position at which the steps begin; None if a seek followed the drain.
         # A program's own poll() may have moved the position past the records it returns,
         # several times, or return records of an earlier step: then the position goes back
-        # to the first of these records, and after the last one to its old place.
+        # to the first of these records, and returns to its old place after the last one.
         taken = self._consumer._subscription.undelivered.taken
         position = state.position  # first: a signal handler may seek at any line
         moves = state.moves
@@ -286,7 +287,8 @@ class Iteration:
         return position
 
     def _go_on_from(self, steps: Steps, end: OffsetAndMetadata | None) -> None:
-        # All was yielded: the position goes to the end of all that an own poll() has taken.
+        # Once all records are yielded, the position moves to the end of all records that a
+        # program's own poll() has taken.
         subscription, state = self._consumer._subscription, steps.state
         with subscription._lock:
             is_over = steps.at == len(steps.records)
@@ -310,8 +312,8 @@ class Iteration:
             consumer._subscription.undelivered.is_step = False
 
     def _put_back_taken(self) -> None:
-        # An own poll() was interrupted, or failed, after it had polled: the taken records
-        # come again.
+        # A program's own poll() was interrupted, or raised, after it had polled: the taken
+        # records come again.
         subscription = self._consumer._subscription
         with subscription._lock:
             for tp, (
@@ -325,10 +327,10 @@ class Iteration:
 
 def refuse_if_executing(error: ValueError) -> None:
     """
-    Raise if a generator could not be closed or stepped because another thread runs it.
+    Raise if the error shows that another thread runs the generator.
 
     Raises:
-        ConcurrentPollError: in that case.
+        ConcurrentPollError: another thread runs it, so no one can close or step it.
     """
     if "already executing" in str(error):
         refuse_second_poll()
@@ -336,7 +338,7 @@ def refuse_if_executing(error: ValueError) -> None:
 
 def refuse_second_poll() -> NoReturn:
     """
-    Raise because a poll is under way.
+    Refuse a poll during another one.
 
     Raises:
         ConcurrentPollError: always.

@@ -1,4 +1,4 @@
-"""Refuses calls that need the network on a closed consumer, or where they would hang."""
+"""Refuses calls that need the network if the consumer is closed, or if they would hang."""
 
 import functools
 import threading
@@ -36,7 +36,8 @@ def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
 
 def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
     """Refuse a call that needs the network on a closed consumer."""
-    # Not the consumer's own mark: it is set when a close begins, and a listener may commit.
+    # Not consumer._closed, which close() sets before it calls the listener: that one may
+    # still commit.
     if consumer._net._closed:
         message = (
             f"{call}() needs the network, and this consumer is closed: make another"
@@ -46,11 +47,11 @@ def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
 
 def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
     """
-    Refuse a call that waits for the network where it cannot be answered.
+    Refuse a call that waits for the network if no answer can come.
 
     Raises:
         ConsumerClosedError: the consumer is closed.
-        BlockingCallInListenerError: this is the thread that listeners run on.
+        BlockingCallInListenerError: listeners run on this thread.
     """
     refuse_if_closed(consumer, call)
     refuse_in_listener(consumer, call)
@@ -58,9 +59,9 @@ def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
 
 def blocking(name: str) -> Callable[..., Any]:
     """
-    Make upstream's method of that name refuse where it cannot wait for an answer.
+    Wrap upstream's method of that name: it refuses a call that could not be answered.
 
-    A refused call changes nothing; some of upstream's would before they fail.
+    A refused call has no effect; some of upstream's methods change state before they fail.
     """
     upstream = getattr(KafkaConsumer, name)
 

@@ -22,19 +22,19 @@ class Notes:
     a commit that is larger than a record of ``__consumer_offsets`` may be. Then the commit
     is sent again without the note. If a later commit had been sent meanwhile, the offset
     of the group would go back. So if the note or the metadata of a commit are longer than
-    the broker has accepted so far, the next commit waits for its answer. That is so for
-    the first commit, and for few others: a note grows by a digit when the journal has ten
-    times as many entries.
+    the broker has accepted so far, the next commit waits for the answer. The first commit
+    makes the next one wait, and few others do: a note grows by a digit when the journal has
+    ten times as many entries.
 
     Thread rules: the IO thread.
     """
 
     def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
         self._net = net
-        self._last: Any = new_future(net).success(
-            None
-        )  # done once the next may be sent
-        self._accepted = 0, 0  # bytes of the longest note, and of a commit's metadata
+        # Done once the next commit may be sent.
+        self._last: Any = new_future(net).success(None)
+        # The bytes of the longest accepted note, and of a commit's metadata.
+        self._accepted = 0, 0
         self._is_refused = False
 
     @property
@@ -54,7 +54,7 @@ class Notes:
 
         Args:
             commit: the commit; its content may change until ``send`` sends it.
-            send: sends it, or raises if it is not allowed any more.
+            send: sends the commit, or raises if the commit is not allowed any more.
         """
         before, self._last = self._last, new_future(self._net)
         mine = self._last

@@ -9,17 +9,17 @@ from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 
 class Stamped(int):
     """
-    A number that remembers for which ownership, and reset, a broker was asked.
+    A number of a request, which remembers its ownership and its reset.
 
-    For upstream it is a plain int, which goes from the request to the answer: the offset
+    Upstream takes it for a plain int, which goes from the request to the answer: the offset
     of a fetch, also in the parsed records, or the strategy of a reset. Upstream makes a
-    new state for every ownership; so a request of an earlier one is recognized, also if
+    new state for every ownership; so a request of an earlier one is recognized, even if
     both were at the same offset.
 
     Attributes:
         state: upstream's state of the partition; None if it was not assigned any more.
         reset: the number of its last reset.
-        leader_epoch: the epoch of the offset that a broker has answered; -1 if it has none.
+        leader_epoch: the epoch of the offset in a broker's answer; -1 without an epoch.
     """
 
     state: OwnedPartitionState | None
@@ -36,7 +36,7 @@ class Stamped(int):
 
 
 def belongs_to(number: int, state: OwnedPartitionState | None) -> bool:
-    """Tell whether a number was stamped in this ownership; without a stamp it was."""
+    """Tell whether a number was stamped in this ownership, or has no stamp."""
     return getattr(number, "state", state) is state
 
 
@@ -48,9 +48,9 @@ class StampedOffsets(dict[TopicPartition, int]):
 
     Attributes:
         moves: how often partitions had become quiet, or begun to flow, before the request.
-        doubtful: the partitions whose topics may have been recreated: the answer about
-            them proves nothing.
-        fetch: the fetch; in flight it proves that the topics of the others exist.
+        doubtful: the partitions whose topics may have been recreated: the answer is no
+            proof of their positions.
+        fetch: the fetch; while it is in flight, the topics of all others exist.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StampedOffsets(dict[TopicPartition, int]):
         super().__init__(offsets)
         self._states = {tp: states[tp] for tp in offsets}
         self.moves, self.doubtful = moves, doubtful
-        # Not this object: a held partition would keep the states of all others in it.
+        # A separate object: a held partition would keep this dict, with all its states.
         self.fetch = Fetch()
         for tp, state in self._states.items():
             state.waited_since = None
@@ -71,7 +71,7 @@ class StampedOffsets(dict[TopicPartition, int]):
                 state.last_fetch = self.fetch
 
     def state(self, tp: TopicPartition) -> OwnedPartitionState:
-        """Return the state that a partition had when it was asked for."""
+        """Return the state that a partition had when the request was made."""
         return self._states[tp]
 
     def __getitem__(self, tp: TopicPartition) -> Stamped:

@@ -9,24 +9,26 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
 from safeconsumer.holds.ledger import PauseLedger
 
-_new = tuple.__new__  # what a named tuple's own __new__ calls, without the frame
+_new = (
+    tuple.__new__
+)  # a named tuple's own __new__ calls this; a direct call saves a frame
 
 
 class Steps:
     """
-    Yields the records that a poll has taken of one partition, as long as it flows.
+    Yields the records of one partition that a poll has taken, while the partition flows.
 
-    The position moves past each record as it is yielded. The steps end where a hold covers
-    the partition, the ownership is another one, or the position is not the one behind the
-    record before.
+    The position moves past each record as it is yielded. The steps end when a hold covers
+    the partition, the ownership has changed, or the position was moved since the last
+    record.
 
     Attributes:
         tp: the partition.
         state: its state in this ownership.
         moves: how often its position had been moved when the records were taken.
         records: the records.
-        at: how many of them were yielded.
-        position: the position behind the last one.
+        at: the number of yielded records.
+        position: the position after the last yielded record.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a step looks at
@@ -49,7 +51,7 @@ class Steps:
     def __next__(self) -> ConsumerRecord:
         if self.at == len(self.records):
             raise StopIteration
-        # For each record, as a hold may come at any time; the same set has been checked.
+        # Before each record, as a hold may come at any time; the same set is checked once.
         if (quiet := self._quiet()) is not self._checked:
             if self.tp in quiet:
                 raise StopIteration

@@ -36,7 +36,7 @@ class Journal(Protocol):
         """Note a change of the assignment, under upstream's lock; it must not raise."""
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
-        """Note a position that was set: by a commit, a reset, or the program."""
+        """Note a position that a commit, a reset or the program has set."""
 
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
         """Note that an ownership begins at the target of an operator's reset."""
@@ -45,7 +45,7 @@ class Journal(Protocol):
         """Note where a log begins, by a broker's answer to a fetch from an offset."""
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
-        """Note that records from an offset on come again: they were not returned."""
+        """Note that records from an offset on come again, as no poll returned them."""
 
     def transactional(self, tp: TopicPartition) -> None:
         """Note that a batch of a transaction was read, before its records are returned."""
@@ -54,18 +54,18 @@ class Journal(Protocol):
         self, offsets: Mapping[TopicPartition, int]
     ) -> tuple[str, Callable[..., None]]:
         """
-        Note a commit that is asked for.
+        Note the request for a commit.
 
         Returns:
             The text by which the commit names the journal, and the function that notes the
             result, ``is_done=``.
 
         Raises:
-            JournalError: it cannot be written.
+            JournalError: the request cannot be written.
         """
 
     def is_note(self, metadata: str) -> bool:
-        """Tell whether the metadata of a commit name a journal, this one or another."""
+        """Tell whether the metadata of a commit name any journal."""
         ...
 
     def committed(
@@ -120,15 +120,15 @@ class LedgerSubscription(SubscriptionState):
         ledger: the holds.
         ids: decides when the ids of topics must be asked for.
         newest_id: returns the id that the newest metadata have for a topic, or None.
-        ask_ids: has the metadata updated.
+        ask_ids: requests new metadata.
         undelivered: the records that a poll has taken and not returned. Use it under
             upstream's lock.
         cause: why the assignment of the group changes.
         journal: gets the reports of this consumer; None: there is no journal.
         taken_by: the object that has the consumer for a worker or pump; None: the program.
-        own_call: the call of that object under way, by thread and name; None: no call.
-        unvalidated: the states whose position was set otherwise than by reading on, since
-            positions were last compared with their leaders' epochs.
+        own_call: the unfinished call of that object, by thread and name; None: no call.
+        unvalidated: the states whose position was not moved by reading since positions
+            were last compared with their leaders' epochs.
         worker_busy: returns the partitions whose records the handlers of a worker have;
             None: no worker has the consumer.
         on_joined: called after each completed join, under upstream's locks.
@@ -198,21 +198,21 @@ class LedgerSubscription(SubscriptionState):
             raise ConsumerInUseError(message)
 
     def _is_taken_from(self, call: str) -> bool:
-        # A hook or a signal handler may make another call on the thread of its call.
+        # A hook or a signal handler may make another call on the worker's thread.
         own = threading.get_ident(), call
         return self.taken_by is not None and self.own_call != own
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """Return the quiet partitions of this moment, or of the drain under way."""
+        """Return the quiet partitions of this moment; in a drain, of its begin."""
         pinned = self._pinned
         return self.ledger.quiet() if pinned is None else pinned
 
     def pin(self) -> None:
         """
-        Use one snapshot until :meth:`unpin`, whatever is paused meanwhile.
+        Use one snapshot of the quiet partitions until :meth:`unpin`.
 
-        Upstream asks twice per batch. If a pause came in between, the second answer would
-        make it throw the batch away instead of parking it.
+        Upstream asks twice per batch. If a pause came in between, upstream would throw the
+        batch away, and could not park it.
         """
         self._pinned = self.ledger.quiet()
 
@@ -252,10 +252,10 @@ class LedgerSubscription(SubscriptionState):
         thread or by a rebalance, must not include records that the poll may put back, or
         never return.
 
-        Under a hold a position that is committed already is left out: nothing was read
-        since, and its topic may have been recreated meanwhile. But an offset that may
-        expire is committed again: under ``assign``, where Kafka counts from the last
-        commit, and where topics have no ids, with brokers before 2.8.
+        The position of a held partition is left out if it is committed already: no record
+        was read since, and the topic may have been recreated. But an offset that may
+        expire is committed again: under ``assign``, as Kafka counts from the last commit,
+        and if the topic has no id, as with brokers before 2.8.
         """
         quiet, is_renewed = self.ledger.quiet(), self.partitions_auto_assigned()
         with self._lock:
@@ -275,15 +275,15 @@ class LedgerSubscription(SubscriptionState):
         """
         Return the offset of the next record to be delivered; None: it is not known.
 
-        Records that a poll under way has taken and not returned are not delivered.
+        Records that a poll has taken and not returned yet are not delivered.
         """
         with self._lock:
             state = self.assignment.get(partition)
             position = None if state is None else self.undelivered.position(state)
         return None if position is None else int(position.offset)
 
-    # Some of the partitions in an answer may have left: with upstream's KeyError the others
-    # would wait for request_timeout_ms.
+    # Partitions in an answer may have departed: upstream would raise a KeyError, and the
+    # others would wait for request_timeout_ms.
 
     set_reset_pending = _of_assigned(SubscriptionState.set_reset_pending)
     reset_failed = _of_assigned(SubscriptionState.reset_failed)
@@ -292,10 +292,10 @@ class LedgerSubscription(SubscriptionState):
 
     def in_hand(self) -> frozenset[TopicPartition]:
         """
-        Return the partitions of which the program has records, as far as is known here.
+        Return the partitions of which the program has records, as far as the client knows.
 
-        It has the records of the last poll, or of the last step of an iteration, until the
-        next one begins or the consumer is closed. Any thread.
+        The program has the records of the last poll, or of the last step of an iteration,
+        until the next one begins or the consumer is closed. Any thread.
         """
         with self._lock:
             return frozenset() if self.is_closing else self.undelivered.in_hand()
@@ -310,7 +310,7 @@ class LedgerSubscription(SubscriptionState):
     # time with a thousand partitions. Nearly always all positions have been settled before.
 
     def unsettle(self) -> None:
-        """Have the next question look at every position again."""
+        """Have the next question check every position again."""
         self._is_settled = False
 
     def has_all_fetch_positions(self) -> bool:
@@ -327,7 +327,9 @@ class LedgerSubscription(SubscriptionState):
             if self._is_settled:
                 return True
             try:
-                self._is_settled = True  # first: a handler may unsettle one below
+                self._is_settled = (
+                    True  # first: a signal handler may unsettle a state below
+                )
                 if not all(state.is_settled for state in self.assignment.values()):
                     self._is_settled = False
             except BaseException:
@@ -351,8 +353,8 @@ class LedgerSubscription(SubscriptionState):
         """
         Assign by hand.
 
-        After a signal handler has interrupted it, the same call is done whole; upstream
-        would see no change.
+        After an interrupt by a signal handler the same call is repeated from its start;
+        upstream would detect no change.
         """
         if not self._is_whole:
             self._user_assignment = set()
@@ -365,8 +367,7 @@ class LedgerSubscription(SubscriptionState):
         partitions: Iterable[TopicPartition],
         randomize: bool = False,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> None:
-        # It runs under upstream's lock, before any fetch and before the user's
-        # listener.
+        # Runs under upstream's lock, before any fetch and before the user's listener.
         self.unsettle()
         super()._apply_assignment(partitions, randomize)
         gained = [
@@ -378,7 +379,7 @@ class LedgerSubscription(SubscriptionState):
         for tp, state in gained:
             self._adopt(tp, state, earlier.get(tp))
         self.unsettle()
-        # Also for presumed ids: a signal handler may have interrupted the call before.
+        # Also for presumed ids: a signal handler may have interrupted the last call.
         if gained or any(state.is_presumed for state in self.assignment.values()):
             self.ask_ids()
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
@@ -390,8 +391,8 @@ class LedgerSubscription(SubscriptionState):
         state: Any,  # noqa: ANN401 - upstream's, ours from then on
         earlier: OwnedPartitionState | None,
     ) -> None:
-        # The present metadata may be older than the commit at which reading begins; the id
-        # from before the join is not.
+        # The present metadata may be older than the commit at which reading begins; an id
+        # that was known before the join is not.
         OwnedPartitionState.prepare(state, self._lock, self.unvalidated, self.unsettle)
         state.named_at = self.ledger.now()[0]
         state.topic_id, state.is_presumed = self.newest_id(tp.topic), True
@@ -400,9 +401,8 @@ class LedgerSubscription(SubscriptionState):
         begins = None
         if earlier is not None and earlier.is_unread:
             state.earlier_ids, begins = earlier.earlier_ids, self._strategy_of(tp)
-        state.__class__ = (
-            OwnedPartitionState  # last: after an interrupt all of it is repeated
-        )
+        # Last: after an interrupt the next call repeats all of it.
+        state.__class__ = OwnedPartitionState
         if begins not in {None, OffsetResetStrategy.NONE}:
             state.reset(begins)
 
@@ -428,10 +428,10 @@ class LedgerSubscription(SubscriptionState):
 
     def pass_over_nothing(self) -> None:
         """
-        Read partitions that are added from now on from their start, also under ``latest``.
+        Read partitions that are added from now on from their start, even under ``latest``.
 
-        ``latest`` keeps its meaning for those that :meth:`note_partitions` has noted. If
-        records are deleted below a position, the partition counts as held.
+        ``latest`` keeps its meaning for the partitions that :meth:`note_partitions` has
+        noted. If records are deleted below a position, the partition counts as held.
         """
         if self._first_counts is None:
             self._first_counts = {}
@@ -440,7 +440,7 @@ class LedgerSubscription(SubscriptionState):
         """
         Note how many partitions each topic has; the smallest number counts.
 
-        A topic with fewer was deleted and recreated. Topics that are not given are
+        A topic that has fewer partitions now was recreated. Topics that are not given are
         forgotten.
         """
         noted = self._first_counts
@@ -450,15 +450,16 @@ class LedgerSubscription(SubscriptionState):
         self._first_counts = {
             topic: min(noted.get(topic, count), count) if count else noted[topic]
             for topic, count in now.items()
-            if count or topic in noted  # 0: it does not exist, or is not known yet
+            if count
+            or topic in noted  # 0: the topic does not exist, or is not known yet
         }
 
     def reset_missing_positions(self) -> None:
         """
         Have missing positions set by ``auto_offset_reset``.
 
-        Added partitions, see :meth:`pass_over_nothing`, and recreated topics have rules of
-        their own.
+        Other rules apply to added partitions, see :meth:`skip_no_record`, and to recreated
+        topics.
         """
         with self._lock:
             for tp, state in self.assignment.items():
@@ -482,14 +483,14 @@ class LedgerSubscription(SubscriptionState):
         Restart partitions whose topics have other ids than their positions.
 
         Each gets another state object, as if it had been lost and given back: fetches,
-        commits and records of the old topic have the old one.
+        commits and records of the old topic refer to the old state.
 
         Args:
-            ids: of the topics that an answer about metadata knows.
-            asked_at: when it was asked for, in monotonic seconds.
+            ids: the ids in an answer about metadata, by topic.
+            asked_at: the time of the question, in monotonic seconds.
 
         Returns:
-            Whether another answer is needed: something was gained since.
+            Whether another answer is needed, as a partition was gained after the question.
 
         Thread rules: the IO thread.
         """
@@ -523,14 +524,14 @@ class LedgerSubscription(SubscriptionState):
         """
         Begin new ownerships of partitions, as if others had owned them in between.
 
-        Fetches, queued records and commits of the ownerships before are void.
+        Fetches, queued records and commits of the earlier ownerships are void.
 
         Args:
-            targets: the targets of operators' resets at which they begin; None: at the
-                committed offset.
+            targets: by partition, the target of an operator's reset at which its ownership
+                begins; None: it begins at the committed offset.
 
         Returns:
-            The new states of what is owned.
+            The new states of those partitions that are owned.
         """
         begun: dict[TopicPartition, Any] = {}
         with self._lock:
@@ -570,7 +571,7 @@ class LedgerSubscription(SubscriptionState):
         return state
 
     def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
-        """Keep positions that the program sets while the ids of topics are presumed."""
+        """Note positions that the program sets while topic ids are presumed: they stay."""
         with self._lock:
             for tp in partitions:
                 state = self.assignment.get(tp)
@@ -578,7 +579,7 @@ class LedgerSubscription(SubscriptionState):
                     state.is_set_by_program = state.is_presumed
 
     def recreated(self) -> list[str]:
-        """Return the topics that were recreated, of which nothing was read yet; sorted."""
+        """Return the recreated topics of which no record was read yet; sorted."""
         with self._lock:
             owned = tuple(self.assignment.items())
         unread = {tp.topic for tp, one in owned if getattr(one, "is_unread", False)}
@@ -608,7 +609,7 @@ class LedgerSubscription(SubscriptionState):
         self.unsettle()
 
     def _strategy_of(self, tp: TopicPartition) -> Any:  # noqa: ANN401 - upstream's
-        # Decides where reading of a recreated topic begins.
+        # Returns the strategy that sets the first position in a recreated topic.
         if self._must_not_skip(tp):
             return OffsetResetStrategy.EARLIEST
         return self._default_offset_reset_strategy
@@ -626,12 +627,12 @@ class LedgerSubscription(SubscriptionState):
         Drop a position until a broker has answered where to begin.
 
         Without a strategy the position is out of range. A broker does not report whether
-        records were deleted or the position is beyond the end: for a partition that was
-        held it is asked first where the log begins.
+        records were deleted or the position is beyond the end: if the partition was held,
+        the first question is where the log begins.
 
         Raises:
-            IllegalStateError: the partition is not assigned, as another thread may just
-                have unsubscribed.
+            IllegalStateError: the partition is not assigned; another thread may have
+                unsubscribed just now.
         """
         with self._lock:
             state = self.assignment.get(partition)
@@ -652,9 +653,9 @@ class LedgerSubscription(SubscriptionState):
         self, before: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
         """
-        Emit an event for each position that was set to where its log was cut.
+        Emit an event for each position that was set back to the end of a truncated log.
 
-        It counts as a reset, so that a worker begins again there.
+        That counts as a reset, so that a worker begins again there.
 
         Args:
             before: the positions before the broker's answer was used.

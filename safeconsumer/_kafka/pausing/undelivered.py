@@ -1,4 +1,4 @@
-"""Keeps the positions from before a poll took records, until it returns them."""
+"""Keeps the position before the records that a poll took, until it returns them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Fetch:
     A request for records.
 
     Attributes:
-        answered_at: when it was answered, in monotonic seconds; -inf: not yet.
+        answered_at: the time of its answer, in monotonic seconds; -inf: no answer yet.
     """
 
     answered_at = -math.inf
@@ -46,28 +46,28 @@ class OwnedPartitionState(TopicPartitionState):
     unsettle: Callable[[], None]
     before: OffsetAndMetadata | None = None
     """
-    The position before a poll took records that it has not returned. None: it has taken
-    no record, or the position was moved since.
+    The position before the records that a poll has taken and not returned. None: the poll
+    has taken no record, or the position was moved since.
     """
 
     moves: int = 0
     """
-    How often the position was set or reset; counted before it is.
+    How often the position was set or reset; the count goes up before the position moves.
     """
 
     moved_to: OffsetAndMetadata | None = None
     """
-    The position that the last move set.
+    The position after the last move.
     """
 
     reset_number: int = 0
     """
-    The number of its last reset; it stays while the answer is awaited.
+    The number of the last reset; repeated requests for one reset do not count.
     """
 
     out_of_range: int | None = None
     """
-    The offset of a position that was out of range, until a broker has answered another.
+    The offset of a position that was out of range, until a broker has answered with another.
     """
 
     lacks_commit: bool = False
@@ -77,8 +77,8 @@ class OwnedPartitionState(TopicPartitionState):
 
     commits_sent: int = 0
     """
-    How many commits of it were sent: an answer to a question from before the last commit
-    does not prove that the group has no offset.
+    How many commits of the partition were sent: a question that is older than the last
+    commit cannot prove that the group has no offset.
     """
 
     topic_id: UUID | None = None
@@ -88,39 +88,40 @@ class OwnedPartitionState(TopicPartitionState):
 
     is_presumed: bool = False
     """
-    Whether that id comes from metadata that are older than the ownership, and may be older
+    Whether that id is from metadata that are older than the ownership, and may be older
     than the commit at which reading began.
     """
 
     is_set_by_program: bool = False
     """
-    Whether the program has set the position while the id was presumed: it stays.
+    Whether the program set the position while the id was presumed: then the position stays.
     """
 
     asks_commit: bool = False
     """
-    Whether the committed offset of a recreated topic is asked for, as it may belong to the
-    new topic.
+    Whether to ask for the committed offset of a recreated topic, as that offset may belong
+    to the new topic.
     """
 
     earlier_ids: frozenset[UUID] = frozenset()
     """
-    The ids of topics that had this name before, since it was assigned.
+    The ids of earlier topics of this name, since the partition was assigned.
     """
 
     named_at: float = -math.inf
     """
-    When an answer about metadata last had that topic id, in monotonic seconds.
+    The time of the last metadata with that topic id, in monotonic seconds.
     """
 
     last_fetch: Fetch | None = None
     """
-    The last fetch of the topic of its position.
+    The last fetch from the topic to which the position belongs.
     """
 
     waited_since: float | None = None
     """
-    When it was last left out of a fetch, to wait for ids; None: not since its last fetch.
+    The time since which fetches leave the partition out, to wait for topic ids; None: the
+    last fetch did not.
     """
 
     committed: int | None = None
@@ -135,13 +136,13 @@ class OwnedPartitionState(TopicPartitionState):
 
     reset_moves: int = 0
     """
-    The number of moves when it began so: after a seek the program may commit any offset.
+    The number of moves at that begin: after a seek the program may commit any offset.
     """
 
     tenure: object = None
     """
-    An object that ownerships share if resets of the group separate them; None: no reset
-    did.
+    An object that consecutive ownerships share if only resets of the group separate them;
+    None: no reset has separated this one from another.
     """
 
     read_to: int | None = None
@@ -151,7 +152,7 @@ class OwnedPartitionState(TopicPartitionState):
 
     @property
     def is_recreated(self) -> bool:
-        """Whether the topic was recreated: earlier commits belong to a deleted one."""
+        """Whether the topic was recreated: earlier commits belong to the deleted topic."""
         return bool(self.earlier_ids)
 
     @property
@@ -160,7 +161,7 @@ class OwnedPartitionState(TopicPartitionState):
         return self.is_recreated and self.read_to is None
 
     def begin_at_reset(self, target: Any) -> None:  # noqa: ANN401 - of safeconsumer.group
-        """Note that it begins at the target of an operator's reset."""
+        """Note that this ownership begins at the target of an operator's reset."""
         self.reset_target, self.reset_moves = target, self.moves
 
     @property
@@ -176,7 +177,7 @@ class OwnedPartitionState(TopicPartitionState):
             self.read_to = max(self.read_to or 0, end)
 
     def has_read(self, offset: int) -> bool:
-        """Tell whether a recreated topic was read, or sought, up to an offset."""
+        """Tell whether reading or a seek has reached an offset of a recreated topic."""
         position = self._position
         sought = 0 if position is None else position.offset
         return offset <= max(self.read_to or 0, sought)
@@ -192,11 +193,11 @@ class OwnedPartitionState(TopicPartitionState):
 
         Args:
             lock: upstream's subscription lock.
-            unvalidated: the states whose position was set otherwise than by reading on,
-                since positions were last compared with their leaders' epochs.
-            unsettle: called before and after each change by which the position may need a
-                broker's answer: before, in case a signal handler raises after the
-                change; after, in case one asks in between.
+            unvalidated: the states whose position was not moved by reading since positions
+                were last compared with their leaders' epochs.
+            unsettle: called before and after each change after which the position may need
+                a broker's answer: before, in case a signal handler raises after the
+                change; after, in case a handler asks for ``is_settled`` in between.
         """
         self.buffer = Buffer()
         self.lock = lock
@@ -205,7 +206,7 @@ class OwnedPartitionState(TopicPartitionState):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has a position about which no broker has to be asked."""
+        """Whether the partition has a position that needs no broker's answer."""
         return (
             self._position is not None
             and self.reset_strategy is None
@@ -245,8 +246,8 @@ class OwnedPartitionState(TopicPartitionState):
     def reset(self, strategy: int) -> None:
         """Drop the position until a broker has answered where to begin."""
         with self.lock:
-            # First: if a handler raises below, the awaited answer is dropped, and without
-            # this no other is asked for until request_timeout_ms is over.
+            # First: if a handler raises below, the awaited answer is dropped, and no other
+            # request would follow until request_timeout_ms is over.
             self.next_allowed_retry_time = None
             if self.reset_strategy != strategy:
                 self.reset_number += 1
@@ -261,8 +262,8 @@ class OwnedPartitionState(TopicPartitionState):
         Restore the position of a seek that was overwritten.
 
         A step of an iteration takes no lock, which would cost a tenth of its time. A drain
-        takes it, but a signal handler on its thread has it, too. So both set the position,
-        and then check whether a seek came in between.
+        takes the lock, but a signal handler on its thread passes it. So both set the
+        position, and then check whether a seek came in between.
         """
         with self.lock:
             self.unsettle()
@@ -272,10 +273,10 @@ class OwnedPartitionState(TopicPartitionState):
 
     def put_back(self) -> bool:
         """
-        Set position and cursor to before the records that a poll has taken.
+        Move position and cursor back to the first record that a poll has taken.
 
         Returns:
-            Whether that was possible; else the position was moved since.
+            Whether that was possible; it is not if the position was moved since.
         """
         moves, before = self.moves, self.before
         if before is not None:
@@ -306,7 +307,7 @@ class Undelivered:
     """
     The partitions of which the last poll has taken records.
 
-    A drain moves positions at once, so that the next fetches begin at its end. Only
+    A drain moves positions at once, so that the next fetches begin after its records. Only
     records that the poll returns are delivered, and only those may be committed.
 
     Thread rules: every method under upstream's subscription lock. A signal handler may
@@ -314,16 +315,16 @@ class Undelivered:
     forgotten after it has moved back.
 
     Attributes:
-        taken: their states.
+        taken: the states of these partitions.
         yielding: the partition of the record that an iteration yielded last; empty while
-            it looks for the next record; None: a poll came since.
+            the iteration fetches the next record; None: a poll followed.
         are_returned: whether the poll has returned the records. The poll sets it last, and
-            without a call: a signal handler raises before it, and the records come
+            without a call: a signal handler raises either before it, and the records come
             again, or after the poll has returned.
         is_step: whether a step of an iteration polls: the partitions of all its polls are
             kept until the step knows which records it yields.
         step_starts: the positions at which the polls of a step began to take records,
-            by partition, with the states and how often these had been moved.
+            by partition, with the states and their numbers of moves.
     """
 
     def __init__(self) -> None:
@@ -336,9 +337,9 @@ class Undelivered:
 
     def in_hand(self) -> frozenset[TopicPartition]:
         """
-        Return the partitions of which the last poll, or step, returned records.
+        Return the partitions whose records the last poll or step returned.
 
-        Those of a poll under way are among them until its final check for holds.
+        They include those of an unfinished poll until its final check for holds.
         """
         return frozenset(self.taken if self.yielding is None else self.yielding)
 
@@ -352,7 +353,7 @@ class Undelivered:
             self.step_starts[tp] = state, state.moves, position.offset
 
     def is_delivered(self) -> bool:
-        """Tell whether no record of the last poll may come again."""
+        """Tell whether all records of the last poll are delivered for good."""
         if self.is_step or not self.are_returned:
             return False
         return not [one for one in self.taken.values() if one.buffer.taken]
@@ -365,7 +366,7 @@ class Undelivered:
         self.are_returned = False
 
     def position(self, state: OwnedPartitionState) -> OffsetAndMetadata | None:
-        """Return the position behind the last returned record; None if unknown."""
+        """Return the position after the last returned record; None if unknown."""
         before = None if self.are_returned else state.before
         position: OffsetAndMetadata | None = state.position
         return position if before is None else before
@@ -377,10 +378,10 @@ class Undelivered:
         Move each position back to the first record that was taken and not returned.
 
         Returned records are forgotten, unless the position was not moved, as in an
-        iteration. A signal handler may interrupt this call; the next one repeats it.
+        iteration. A signal handler may interrupt this call; the next call repeats it.
 
         Args:
-            comes_again: called with the positions at which records come again.
+            comes_again: called with the positions from which records come again.
 
         Returns:
             The states of the partitions with taken records.

@@ -31,7 +31,7 @@ class Wakeup:
     2. A wait registers itself, and then reads ``is_asked``. So one of the two sees the
        other.
     3. The poll gives up, as if its time were over, and clears ``is_asked`` at its end. The
-       request that it waited for goes on, and the next poll uses its answer.
+       request that it waited for stays pending, and the next poll uses its answer.
 
     Thread rules: :meth:`ask` on any thread and in a signal handler; it takes no lock.
 
@@ -58,7 +58,7 @@ class Wakeup:
 
     @contextlib.contextmanager
     def registered(self, wait: Future) -> Generator[None, None, None]:
-        """Let a wake-up end this wait in the block; on the IO thread."""
+        """Let a wake-up end this wait during the block; on the IO thread."""
         self._waits.append(wait)
         try:
             if self.is_asked:
@@ -150,7 +150,7 @@ class WakingManager:
 
     @contextlib.contextmanager
     def unwakeable(self) -> Generator[None, None, None]:
-        """Let no wake-up end a wait in the block: a join is prepared, or a listener runs."""
+        """Let no wake-up end a wait in the block, of a join or of a listener."""
         self._is_unwakeable = True
         try:
             yield
@@ -169,7 +169,7 @@ class WakingManager:
         future.add_both(lambda _: end(ended))
         with self._wakeup.registered(ended):
             await await_for(self._manager, ended, timeout_ms)
-        if not future.is_done:  # it was woken: as if the time were over
+        if not future.is_done:  # a wake-up came: raise as if the time were over
             return await await_for(self._manager, future, 0)
         return await await_for(self._manager, future, None)
 
@@ -192,7 +192,7 @@ class InterruptibleFuture(LoopFuture):
         *args: Any,  # noqa: ANN401 - f's own
         **kwargs: Any,  # noqa: ANN401
     ) -> "InterruptibleFuture":
-        """Call a function with the value, now or when it is there."""
+        """Call a function with the value, now or when the future has it."""
         call = functools.partial(f, *args, **kwargs)
         if not self._waits(call, self._callbacks) and self.exception is None:
             _call(call, self.value)
@@ -204,7 +204,7 @@ class InterruptibleFuture(LoopFuture):
         *args: Any,  # noqa: ANN401 - f's own
         **kwargs: Any,  # noqa: ANN401
     ) -> "InterruptibleFuture":
-        """Call a function with the exception, now or when it is there."""
+        """Call a function with the exception, now or when the future has it."""
         call = functools.partial(f, *args, **kwargs)
         if not self._waits(call, self._errbacks) and self.exception is not None:
             _call(call, self.exception)
@@ -230,7 +230,7 @@ def _call(callback: Callable[[Any], object], value: object) -> None:
 
 class _WakeableCoroutine:
     # Awaits a coroutine, and marks the manager while a step of it runs: a wait that begins
-    # then is its own, and not of another coroutine of the coordinator.
+    # then belongs to this coroutine, and not to another one of the coordinator.
 
     def __init__(
         self, waking: WakingManager, coroutine: Coroutine[Any, Any, Any]
