@@ -1,4 +1,4 @@
-"""A big cluster that is not there: what a follower would know of it."""
+"""Snapshots of clusters that are not there, as a follower would have them."""
 
 import time
 
@@ -19,8 +19,8 @@ ENDS = {"ops": 10}
 
 
 @define
-class Still:
-    """Stands in for a follower: what it knows is given."""
+class StaticFollower:
+    """Stands in for a follower: its snapshot is given."""
 
     known: Snapshot
     settings: Control = field(factory=Control)
@@ -35,19 +35,21 @@ class Still:
     def watch(self, group):
         pass
 
-    def stand(self, group, *holds):
-        """Let these be the holds of a group that stand, from now on."""
+    def set_holds(self, group, *holds):
+        """Publish a version in which a group has these holds."""
         changed = evolve(self.known.views[group], holds=holds)
-        self.known = evolve(
-            self.known,
-            version=self.known.version + 1,
-            heard_at=time.monotonic(),
-            views={**self.known.views, group: changed},
+        self.publish(
+            heard_at=time.monotonic(), views={**self.known.views, group: changed}
         )
+
+    def publish(self, **changed):
+        """Publish another version, with these changes."""
+        version = self.known.version + 1
+        self.known = evolve(self.known, version=version, **changed)
 
 
 def past(*several):
-    """Return holds and lifts as records of the holds topic."""
+    """Return holds and lifts as records of the holds topic have them."""
     return tuple(
         Written(
             wire.encode_key(one.key),
@@ -126,7 +128,7 @@ def big():
 
 def alone(*views):
     """Make a cluster with these groups, and no other."""
-    return Still(
+    return StaticFollower(
         Snapshot(
             version=1,
             views={one.group: one for one in views},
@@ -138,7 +140,7 @@ def alone(*views):
 
 
 class Limited:
-    """A cluster whose topics keep records for an hour; it remembers what it was asked."""
+    """A connection that answers one question, retention (an hour), and notes the topics."""
 
     def __init__(self):
         self.asked = []
