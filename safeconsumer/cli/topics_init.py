@@ -17,7 +17,7 @@ from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.rights import grants
 from safeconsumer.group.settings import Control
-from safeconsumer.holds.explain import printable
+from safeconsumer.holds.explain import counted, printable
 
 
 def _checked_principals(
@@ -84,7 +84,8 @@ def init(
         brokers = len(operator.admin.describe_cluster()["brokers"])
         replicas = replication or (3 if brokers >= 3 else 1)  # noqa: PLR2004 - a majority
         if replicas > brokers:
-            message = f"--replication {replicas}, but there are {brokers} brokers"
+            there = counted(brokers, "broker")
+            message = f"--replication {replicas}, but the cluster has {there}"
             raise CommandError(message)
         _refuse_partitioned(operator)
         for name, settings in _wanted(operator.settings, replicas).items():
