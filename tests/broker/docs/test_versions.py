@@ -45,7 +45,7 @@ NEW = {
 
 
 def printed(python, program, topic=None):
-    """Run a program of this folder on a new broker; return its document."""
+    """Run a program with a ``KafkaConsumer`` on a new broker; return its document."""
     with EmbeddedBroker() as broker:
         if topic is not None:
             broker.create_topic(topic, 1)
