@@ -237,7 +237,7 @@ def test_an_age_is_of_what_was_read_to_its_end(team, quiet):
     at = time.monotonic()
     wait_for(lambda: (following._asked.at or 0) > at, "a survey")
     with following._lock:
-        assert following.snapshot().heard_at <= at
+        assert following.snapshot().as_of <= at
     late.release()
-    wait_for(lambda: following.snapshot().heard_at > at, "what it had not read")
+    wait_for(lambda: following.snapshot().as_of > at, "what it had not read")
     assert row_of(quiet, team.group)["held"] == 2

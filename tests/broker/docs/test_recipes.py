@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.history import News
+from safeconsumer.group.history import EntryStream
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.docs.pages import ROOT, blocks
 
@@ -31,7 +31,7 @@ def lines():
         HoldRecord(key=key, hold=one, at=number + 0.5, offset=number)
         for number, one in enumerate((hold, None))
     ]
-    found = News(30.0).of(records)
+    found = EntryStream(30.0).of(records)
     return "".join(json.dumps(one.document()) + "\n" for one in found)
 
 

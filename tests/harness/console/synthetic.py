@@ -27,7 +27,7 @@ class Still:
     age: float = 0.0
 
     def snapshot(self):
-        return evolve(self.known, heard_at=time.monotonic() - self.age)
+        return evolve(self.known, as_of=time.monotonic() - self.age)
 
     def wait_for(self, *_):
         pass
@@ -41,7 +41,7 @@ class Still:
         self.known = evolve(
             self.known,
             version=self.known.version + 1,
-            heard_at=time.monotonic(),
+            as_of=time.monotonic(),
             views={**self.known.views, group: changed},
         )
 
@@ -131,7 +131,7 @@ def alone(*views):
             version=1,
             views={one.group: one for one in views},
             times=Times(time.time()),
-            heard_at=time.monotonic(),
+            as_of=time.monotonic(),
             is_complete=True,
         )
     )

@@ -9,7 +9,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics
 from safeconsumer.group.carry_out import carry_out
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.plan import wish_of
+from safeconsumer.group.plan import place_action
 from tests.harness.group.team import run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
@@ -80,13 +80,13 @@ def test_what_was_deleted_does_not_flow(team):
 @played()
 def test_what_a_long_connection_placed_is_placed_again_on_a_new_topic(team):
     """A console said "done already", and a member that started then got what is held."""
-    wish = wish_of(
+    action = place_action(
         group=team.group, owner="alice", texts=["@all"], reason="x", for_=None
     )
 
     def place():
         view = operator.look(team.group, is_strict=True)
-        return carry_out(operator, view, wish, operator, lambda _: True)
+        return carry_out(operator, view, action, operator, lambda _: True)
 
     with Operator(team.broker.client_config, team.settings) as operator:
         assert [place().plan.is_done for _ in range(2)] == [False, True]

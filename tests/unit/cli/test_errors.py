@@ -13,7 +13,7 @@ from safeconsumer._kafka.network import NetworkSelector, Task
 from safeconsumer.cli.errors import Status, explained, status_of
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group.topics import ACLS
-from safeconsumer.group.troubles import said
+from safeconsumer.group.troubles import error_text
 from tests.harness.listing import short
 
 
@@ -98,13 +98,13 @@ from tests.harness.listing import short
 )
 def test_one_table_tells_errors_apart(error, status, words):
     assert status_of(error) is status
-    assert said(error).startswith(words)
+    assert error_text(error).startswith(words)
 
 
 def test_advice_is_given_once():
     """Errors of our own have it in their text."""
     error = kafka_errors.TopicAuthorizationFailedError(f"no right to read t: {ACLS}")
-    assert said(error).count(ACLS) == 1
+    assert error_text(error).count(ACLS) == 1
 
 
 @click.command()

@@ -148,7 +148,7 @@ def test_the_margin_until_records_are_deleted(kind, margin):
     ],
 )
 def test_holds_that_expire_soon_are_counted(ends, count):
-    """Written so many seconds ago, they end in so many: each, whatever others do."""
+    """RawRecord so many seconds ago, they end in so many: each, whatever others do."""
     held = viewed(0, is_held=True)
     (hold,) = held.holds
     assert held.times.now is not None
@@ -255,7 +255,7 @@ def test_what_gets_old_while_it_is_asked_is_not_told(monkeypatch):
 def test_what_is_old_says_nothing_of_groups():
     state = console_of(groups(), Limited).state
     old = state.snapshot()
-    old = evolve(old, heard_at=old.heard_at - follower.OLD_AFTER)
+    old = evolve(old, as_of=old.as_of - follower.OLD_AFTER)
     assert [one.name for one in _all(state, old)] == ["console_snapshot_age_seconds"]
     new = evolve(state.snapshot(), is_complete=False)
     assert [one.name for one in _all(state, new)] == ["console_snapshot_age_seconds"]

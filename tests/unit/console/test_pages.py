@@ -22,7 +22,7 @@ from safeconsumer.group import follower
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import UNKNOWN, GroupFacts
 from safeconsumer.group.follower import Trouble
-from safeconsumer.group.report_wire import Kept
+from safeconsumer.group.report_wire import KeptHold
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, Reset
 from tests.harness.console.harness import (
@@ -428,7 +428,9 @@ def test_anothers_hold_is_lifted_by_typing_its_scope():
 def test_a_hold_that_only_members_keep_is_lifted():
     """The page answered that it is not held, where resume lifts it."""
     known = viewed(5, is_held=False)
-    lost = Kept(owner="operator:alice", scope="topic-005", line="topic-005 of alice")
+    lost = KeptHold(
+        owner="operator:alice", scope="topic-005", line="topic-005 of alice"
+    )
     first, *others = known.reports
     reports = (evolve(first, kept=(lost,)), *others)
     served, writer = writing(alone(evolve(known, reports=reports)))
@@ -643,7 +645,7 @@ def test_a_program_gets_the_documents_of_the_commands():
 
 def test_an_alarm_stays_one():
     still = groups()
-    old = evolve(still.known, heard_at=time.monotonic() - follower.OLD_AFTER)
+    old = evolve(still.known, as_of=time.monotonic() - follower.OLD_AFTER)
     rows = console_of(still).state.rows(old)
     assert {one.verdict.level for one in rows} == {"alarm", "unknown"}
 
