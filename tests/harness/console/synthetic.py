@@ -7,7 +7,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group import wire
 from safeconsumer.group.facts import GroupFacts, HoldRecord, MemberFacts
-from safeconsumer.group.fold import Written
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
@@ -49,7 +49,7 @@ class Still:
 def past(*several):
     """Return holds and lifts as records of the holds topic."""
     return tuple(
-        Written(
+        RawRecord(
             wire.encode_key(one.key),
             None if one.hold is None else wire.encode_hold(one.hold),
             one.offset,

@@ -183,7 +183,7 @@ def test_what_covers_nothing_and_a_group_that_is_none():
 def test_a_thousand_mistyped_scopes_are_looked_up_once(monkeypatch):
     """Each was compared with all partitions and names, though five are shown."""
     searched, looked = [], []
-    monkeypatch.setattr(scopes, "near", lambda *one: searched.append(one) or "?")
+    monkeypatch.setattr(scopes, "suggestion", lambda *one: searched.append(one) or "?")
 
     class Consumed(tuple):
         __slots__ = ()
