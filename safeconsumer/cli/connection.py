@@ -15,7 +15,7 @@ from safeconsumer.cli.options import Command, options
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control
 from safeconsumer.group.timed_call import TimedCall
-from safeconsumer.group.troubles import cannot_log_in, said
+from safeconsumer.group.troubles import cannot_log_in, error_text
 
 _LOGIN_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
@@ -167,7 +167,7 @@ def _check_login(configs: Mapping[str, Any]) -> None:
     if cannot_log_in(first) and first is not None:
         user = configs.get("sasl_plain_username")
         whose = f"; the user is {user}" if user else ""
-        raise CommandError(said(first) + whose, status_of(first)) from first
+        raise CommandError(error_text(first) + whose, status_of(first)) from first
     context = click.get_current_context(silent=True)
     if context is not None:  # the broker may answer later, as kafka-python tries again
         context.meta[FIRST_TROUBLE] = first

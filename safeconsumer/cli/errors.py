@@ -13,7 +13,7 @@ from safeconsumer.errors.base import (
     ControlWriteError,
     SafeConsumerError,
 )
-from safeconsumer.group.troubles import Kind, kind_of, said
+from safeconsumer.group.troubles import Kind, error_text, kind_of
 from safeconsumer.holds.explain import printable
 
 # The key in a command's context for the error of the first connection: later errors are
@@ -60,7 +60,7 @@ def _line(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):  # its text says what was written, if it is
         return str(error) or "interrupted"
     is_ours = isinstance(error, CommandError | SafeConsumerError)
-    return (str(error) or type(error).__name__) if is_ours else said(error)
+    return (str(error) or type(error).__name__) if is_ours else error_text(error)
 
 
 def _of_cluster(error: BaseException) -> Status | None:

@@ -10,7 +10,7 @@ from safeconsumer.group.verdicts import (
     MAY_HAVE_ENDED,
     Level,
     Verdict,
-    gone_text,
+    lost_stream_text,
 )
 from safeconsumer.group.view import UNCOMMITTED, Member, Row, View
 from safeconsumer.holds.explain import counted, printable
@@ -61,7 +61,7 @@ def status_lines(view: View) -> list[str]:
     if view.members:
         lines.append("members")
     lines += columns(map(_member_row, view.members))
-    lines += [f"  {gone_text(one)}" for one in view.gone]
+    lines += [f"  {lost_stream_text(one)}" for one in view.lost_streams]
     if held := view.held:
         lines.append("held partitions")
         lines += columns(_held_row(one, view) for one in held[:_MANY])

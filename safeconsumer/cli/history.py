@@ -17,13 +17,13 @@ from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.cli.watching import operator_for
 from safeconsumer.group.history import (
     Entry,
-    News,
+    EntryStream,
     entries,
     history_document,
     history_of,
 )
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.troubles import said
+from safeconsumer.group.troubles import error_text
 from safeconsumer.holds.explain import printable, utc
 
 # Seconds between two looks of a command that follows.
@@ -143,7 +143,7 @@ def _follow(
     show: Callable[[Entry], None],
 ) -> None:
     board, stopping = operator.board, InterruptibleEvent()
-    news = News(operator.settings.clock_skew, since)
+    news = EntryStream(operator.settings.clock_skew, since)
     with stopped_by_signals(stopping.set):
         for _ in _looks(operator, stopping):
             records, times = history_of(board.records, group), board.times
@@ -166,7 +166,9 @@ def _looks(operator: Operator, stopping: InterruptibleEvent) -> Iterator[None]:
             if status_of(error) != Status.UNREACHABLE:
                 raise
             if not is_away:
-                line = f"safeconsumer: {printable(said(error))}; it is tried again"
+                line = (
+                    f"safeconsumer: {printable(error_text(error))}; it is tried again"
+                )
                 click.echo(line, err=True)
             is_away = True
         else:

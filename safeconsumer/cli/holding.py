@@ -20,7 +20,7 @@ from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out, read_again
-from safeconsumer.group.durations import seconds_of
+from safeconsumer.group.durations import parse_duration
 from safeconsumer.group.facts import NOT_READ, HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import (
@@ -34,19 +34,23 @@ from safeconsumer.group.plan import (
     Consent,
     Extend,
     Lift,
-    Named,
+    NamedHold,
     Place,
     Plan,
-    Timed,
+    TimedHolds,
     duration_of,
-    of_later_version,
+    later_version_scopes,
+    place_action,
     plan_of,
-    wish_of,
 )
-from safeconsumer.group.report_wire import kept_text
-from safeconsumer.group.reset_to import move_what_nobody_owns, read_to, wish_to_reset
+from safeconsumer.group.report_wire import kept_holds_text
+from safeconsumer.group.reset_to import (
+    commit_for_empty_group,
+    parse_target,
+    reset_action,
+)
 from safeconsumer.group.scopes import scopes_of
-from safeconsumer.group.troubles import said
+from safeconsumer.group.troubles import error_text
 from safeconsumer.group.view import View
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Scope
@@ -118,7 +122,7 @@ class Asked:
             return carry_out(
                 operator,
                 plan.view,
-                plan.wish,
+                plan.action,
                 operator,
                 # The flags agree to what this plan needs, and to nothing else.
                 lambda now: now.digest == plan.digest,
@@ -127,13 +131,13 @@ class Asked:
             raise CommandError(str(error), Status.FAILED) from error
 
     def _show(self, operator: Operator, plan: Plan) -> None:
-        if isinstance(plan.wish, Timed):
+        if isinstance(plan.action, TimedHolds):
             topics = sorted({tp.topic for tp in plan.covers})
             plan = evolve(plan, limits=operator.retention(topics))
         if self.output.is_json:
             self.output.document({"dry_run": True, **plan.document()})
             return
-        says = (text for _, text in plan.says)
+        says = (text for _, text in plan.points)
         others = (
             f"held besides by {whose}: {scope}"
             for scope, whose, *_ in folded_cells(plan.others)
@@ -209,7 +213,7 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
         CommandError: it is not a duration.
     """
     try:
-        return 0.0 if text == "0s" else seconds_of(text)
+        return 0.0 if text == "0s" else parse_duration(text)
     except ValueError as error:
         message = f"{option}: {error}"
         raise CommandError(message) from error
@@ -242,7 +246,10 @@ def written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
         scopes, status = scopes_text([one.scope for one in done]), Status.INTERRUPTED
         rest = "interrupted after that"
         if not isinstance(error, KeyboardInterrupt):
-            rest, status = f"but the rest is not shown: {said(error)}", status_of(error)
+            rest, status = (
+                f"but the rest is not shown: {error_text(error)}",
+                status_of(error),
+            )
         message = f"{what} and acknowledged: {scopes}; {rest}"
         raise CommandError(message, status) from error
 
@@ -298,7 +305,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
     and have no record of it in hand: no handler runs, and a loop has polled again.
     """
     with explained(context):
-        wish = wish_of(
+        wish = place_action(
             group=asked.group,
             owner=asked.whose,
             texts=scopes,
@@ -325,7 +332,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
 
 def _placed_lines(done: Done) -> Iterator[str]:
     plan = done.plan
-    lacked = [one for one in plan.renewed if plan.view.is_outlived(one)]
+    lacked = [one for one in plan.renewed if plan.view.is_from_earlier_topic(one)]
     over = [one for one in plan.renewed if one not in lacked]
     yield from _rows("held", done.acknowledged)
     yield from _rows("held already, unchanged", plan.unchanged)
@@ -457,7 +464,7 @@ def _flowing(
     operator: Operator, done: Done, limit: float | None
 ) -> waiting.Outcome | None:
     """Wait until the scopes flow; None without a limit, or if only others hold them."""
-    wish = done.plan.wish
+    wish = done.plan.action
     if limit is None or (not done.was_held and done.plan.others):
         return None
     return waiting.wait_until(
@@ -478,7 +485,7 @@ def _lifted(
     """Carry out a plan; if what is held cannot be read, it has to be forced."""
     if view is None and trouble is not None and not flags["force"]:
         message = (
-            f"what is held cannot be read now: {said(trouble)}. Nothing was changed: "
+            f"what is held cannot be read now: {error_text(trouble)}. Nothing was changed: "
             "resume --force lifts it, and leaves what a reset has not moved where it is"
         )
         raise CommandError(message, status_of(trouble))
@@ -490,7 +497,7 @@ def _lifted(
         _refuse(now, flags)  # whatever stands there by now, it was named
         return True
 
-    return carry_out(operator, view, plan.wish, operator, agrees)
+    return carry_out(operator, view, plan.action, operator, agrees)
 
 
 def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | None]:
@@ -524,18 +531,18 @@ def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> No
 
 def _named(
     group: str, view: View | None, owner: str, found: Sequence[Scope]
-) -> tuple[Named, ...]:
+) -> tuple[NamedHold, ...]:
     """Return what to lift: these scopes of an owner or, without any, all of them."""
     if found:
-        return tuple(Named(scope=str(one), owner=owner) for one in found)
+        return tuple(NamedHold(scope=str(one), owner=owner) for one in found)
     if view is None:
         message = "what is held cannot be read now: name the scopes"
         raise CommandError(message, Status.UNREACHABLE)
     scopes = [one.key.scope for one in view.holds if one.key.owner == owner]
     if scopes:
-        return tuple(Named(scope=one, owner=owner) for one in scopes)
+        return tuple(NamedHold(scope=one, owner=owner) for one in scopes)
     if not view.holds and view.kept:
-        kept = kept_text(view.kept)
+        kept = kept_holds_text(view.kept)
         message = f"nothing is on the topics; name the scopes that members keep: {kept}"
         raise CommandError(message, Status.FAILED)
     owners = sorted({one.cells()[1] for one in view.holds})
@@ -546,7 +553,7 @@ def _named(
 
 def _advice(plan: Plan) -> str:
     """Tell how to lift holds of the same scopes; "" if nobody has any."""
-    if later := of_later_version(plan):
+    if later := later_version_scopes(plan):
         return f"nothing was lifted: a later version holds {later}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}
     owners = [one.key.owner for one in plan.others if one.key.scope in scopes]
@@ -610,14 +617,14 @@ def reset_offsets(
     records are delivered again; what was done with them is not undone.
     """
     with explained(context):
-        owner, group, where = asked.whose, asked.group, read_to(to)
+        owner, group, where = asked.whose, asked.group, parse_target(to)
         found = scopes_of(scopes, group)
         limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*asked.connect()) as operator:
             view = operator.look(group, is_strict=True, has_lags=False)
             refusing.refuse_unknown(operator, view)
             refusing.refuse_nothing(operator, view, found)
-            wish = wish_to_reset(
+            wish = reset_action(
                 operator.admin, view, owner=owner, scopes=found, to=where
             )
             done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
@@ -625,9 +632,9 @@ def reset_offsets(
                 return
             with written("asked for", done.acknowledged):
                 view = operator.look(group, is_strict=True, has_lags=False)
-                move_what_nobody_owns(operator.admin, view, found)
+                commit_for_empty_group(operator.admin, view, found)
                 if not asked.output.is_json:
-                    notes = (text for kind, text in done.plan.says if kind == "note")
+                    notes = (text for kind, text in done.plan.points if kind == "note")
                     asked.output.lines(notes)
                 reached = None
                 if limit is not None:

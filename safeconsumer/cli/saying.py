@@ -2,7 +2,7 @@
 
 import click
 
-from safeconsumer.group.durations import moment_of
+from safeconsumer.group.durations import parse_moment
 
 
 def since_of(
@@ -10,7 +10,7 @@ def since_of(
 ) -> float | None:
     """Return the moment of an option, in seconds since the epoch; None if it is missing."""
     try:
-        return None if text is None else moment_of(text)
+        return None if text is None else parse_moment(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 

@@ -98,7 +98,7 @@ def init(
 
 def _refuse_partitioned(operator: Operator) -> None:
     # Before anything is changed: Kafka takes partitions away from no topic.
-    for facts in described_topics.ask(operator.admin, operator.settings.topics):
+    for facts in described_topics.describe(operator.admin, operator.settings.topics):
         if facts.partitions and facts.partitions != 1:
             (fault,) = topics.faults(facts)
             message = f"{fault}; nothing was changed"
@@ -131,7 +131,7 @@ def _make(
 
 
 def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
-    (facts,) = described_topics.ask(operator.admin, (name,))
+    (facts,) = described_topics.describe(operator.admin, (name,))
     known = facts.settings or {}
     lacking = {key: value for key, value in settings.items() if known.get(key) != value}
     if not lacking:

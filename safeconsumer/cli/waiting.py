@@ -10,11 +10,11 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from safeconsumer.cli.errors import status_of
 from safeconsumer.cli.statuses import Status
-from safeconsumer.group.durations import words_of
+from safeconsumer.group.durations import duration_text
 from safeconsumer.group.movements import movements
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import Covering, covered, meeting, partitions_text
-from safeconsumer.group.troubles import said
+from safeconsumer.group.troubles import error_text
 from safeconsumer.group.view import View
 from safeconsumer.holds.scope import Scope
 
@@ -98,7 +98,7 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
         if last[0] or waited > timeout:
             return Outcome(is_reached=last[0], sentence=last[1], waited=waited)
         if trouble is not None and was_well:
-            click.echo(f"{said(trouble)}; trying again", err=True)
+            click.echo(f"{error_text(trouble)}; trying again", err=True)
         time.sleep(min(_LOOK_EVERY, max(0.0, timeout - waited)))
 
 
@@ -120,7 +120,7 @@ def _unanswered(trouble: KafkaError | OSError, timeout: float) -> KafkaError | O
     # A question's own time is not the one that the user gave.
     if not isinstance(trouble, KafkaTimeoutError):
         return trouble
-    limit = words_of(timeout) if timeout >= 1 else f"{timeout:g}s"
+    limit = duration_text(timeout) if timeout >= 1 else f"{timeout:g}s"
     return KafkaTimeoutError(f"no answer within {limit}")
 
 

@@ -16,7 +16,7 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import Coverage, covered, partitions_text
-from safeconsumer.group.report_wire import kept_text
+from safeconsumer.group.report_wire import kept_holds_text
 from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.verdicts import NOTHING_HELD
 from safeconsumer.group.view import View, urgency
@@ -211,11 +211,11 @@ def _is_quiet(view: View, found: Sequence[Scope]) -> tuple[bool, str]:
     if not found and not held and view.ends is not None:
         message = f"nothing of {view.group!r} is held: pause it first, or name a SCOPE"
         if view.kept:
-            message += f". Kept by members: {kept_text(view.kept)}"
+            message += f". Kept by members: {kept_holds_text(view.kept)}"
         raise CommandError(message, Status.FAILED)
     reached, sentence = waiting.is_quiet(view, found or held)
     holding = Coverage(held)
-    loose = [tp for tp in covered(found, view.consumed) if not holding.of(tp)]
+    loose = [tp for tp in covered(found, view.consumed) if not holding.covering(tp)]
     if reached and loose and not view.present:
         shown = partitions_text(loose)
         sentence += f"; no hold covers {shown}: whoever starts delivers it"

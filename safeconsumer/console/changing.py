@@ -30,27 +30,27 @@ from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.plan import (
     GONE,
+    Action,
     Consent,
     Extend,
     Lift,
-    Named,
+    NamedHold,
     Need,
     Plan,
-    Wish,
     duration_of,
-    gone,
-    of_later_version,
+    later_version_scopes,
+    not_held,
+    place_action,
     plan_of,
-    wish_of,
 )
 from safeconsumer.group.reset_to import (
     ResetTo,
-    move_what_nobody_owns,
-    read_to,
-    wish_to_reset,
+    commit_for_empty_group,
+    parse_target,
+    reset_action,
 )
 from safeconsumer.group.scopes import checked_group, scopes_of
-from safeconsumer.group.troubles import Kind, kind_of, said
+from safeconsumer.group.troubles import Kind, error_text, kind_of
 from safeconsumer.group.view import View
 from safeconsumer.holds.hold import checked_name
 
@@ -80,7 +80,7 @@ def _answered() -> Iterator[None]:
 # ---------------------------------------------------------------- wishes
 
 
-def wish_to_hold(state: State, owner: str, given: Given) -> Wish:
+def wish_to_hold(state: State, owner: str, given: Given) -> Action:
     """
     Return which holds to place or, with ``extends``, to make last longer.
 
@@ -104,7 +104,7 @@ def wish_to_hold(state: State, owner: str, given: Given) -> Wish:
                 seconds=duration_of(given["for"]),
                 offset=_number(given["extends"]),
             )
-        wish = wish_of(
+        wish = place_action(
             group=given["group"],
             owner=owner,
             texts=texts,
@@ -120,7 +120,7 @@ def _scope_texts(given: Given, what: str) -> list[str]:
     raise Problem(400, f"give a scope to {what}: orders:3, orders, re:ord.* or @all")
 
 
-def wish_to_lift(_: State, owner: str, given: Given) -> Wish:
+def wish_to_lift(_: State, owner: str, given: Given) -> Action:
     """
     Return which holds a form or a call names.
 
@@ -144,7 +144,7 @@ def wish_to_lift(_: State, owner: str, given: Given) -> Wish:
     return Lift(group=group, by=owner, holds=holds)
 
 
-def _named(one: Mapping[str, str]) -> Named:
+def _named(one: Mapping[str, str]) -> NamedHold:
     scope, owner, offset = one["scope"], one.get("owner", ""), one.get("offset")
     checked_name(owner)
     try:  # not parsed: a hold whose scope only a later version reads can be lifted, too
@@ -152,7 +152,7 @@ def _named(one: Mapping[str, str]) -> Named:
     except UnicodeEncodeError as error:
         message = f"a scope must be Unicode text, not {scope[:60]!a}"
         raise HoldSettingError(message) from error
-    return Named(
+    return NamedHold(
         scope=scope,
         owner=owner,
         id=one.get("id") or None,
@@ -166,7 +166,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def wish_to_move(state: State, owner: str, given: Given) -> Wish:
+def wish_to_move(state: State, owner: str, given: Given) -> Action:
     """
     Return to which offsets a group is to be moved.
 
@@ -177,7 +177,7 @@ def wish_to_move(state: State, owner: str, given: Given) -> Wish:
     """
     group, texts = given["group"], _scope_texts(given, "move")
     with _answered():
-        to, scopes = read_to(given["to"]), scopes_of(texts, group)
+        to, scopes = parse_target(given["to"]), scopes_of(texts, group)
     shown = state.wishes.get(given["agreed"])
     if shown and (group, owner, scopes, to.text) == (
         (shown.group, shown.owner, shown.scopes, shown.asked)
@@ -188,18 +188,16 @@ def wish_to_move(state: State, owner: str, given: Given) -> Wish:
         with state.questions.lend(_PATIENCE) as operator:
             # The snapshot is up to a second old, and the group may have gone on.
             view = evolve(view, facts=operator.group(group))
-            return wish_to_reset(
-                operator.admin, view, owner=owner, scopes=scopes, to=to
-            )
+            return reset_action(operator.admin, view, owner=owner, scopes=scopes, to=to)
     except _TROUBLES as error:
         title = "Which offsets that is is unknown."
-        raise Problem(_http(error), title, said(error)) from error
+        raise Problem(_http(error), title, error_text(error)) from error
 
 
 # ---------------------------------------------------------------- plans
 
 
-def plan(state: State, snapshot: Snapshot, wish: Wish) -> Plan:
+def plan(state: State, snapshot: Snapshot, wish: Action) -> Plan:
     """
     Return what a wish would do, as far as a snapshot and quick questions tell.
 
@@ -227,9 +225,9 @@ def _impossible(found: Plan) -> Problem | None:
 
 
 def _not_there(found: Plan) -> Problem:
-    if later := of_later_version(found):
+    if later := later_version_scopes(found):
         return Problem(409, f"a later version holds {later}", "upgrade first")
-    return Problem(404, f"not held: {', '.join(gone(found))}", GONE)
+    return Problem(404, f"not held: {', '.join(not_held(found))}", GONE)
 
 
 def _view(state: State, snapshot: Snapshot, group: str) -> View:
@@ -238,7 +236,7 @@ def _view(state: State, snapshot: Snapshot, group: str) -> View:
     known = snapshot.views.get(group) or nothing
     missing: tuple[str, ...] = ()
     if snapshot.trouble:
-        missing = (f"what has changed meanwhile. {snapshot.trouble.said}",)
+        missing = (f"what has changed meanwhile. {snapshot.trouble.sentence}",)
     elif not snapshot.is_complete:
         missing = ("what the console has not read yet",)
     # If the broker does not answer, its last known time is out of date.
@@ -264,10 +262,10 @@ class _Known:
 
     def to_show(self, found: Plan) -> Plan:
         """Return a plan as it is shown; what was looked up for it is kept."""
-        if isinstance(found.wish, ResetTo):
+        if isinstance(found.action, ResetTo):
             wishes = self.state.wishes
             wishes.pop(found.digest, None)  # what is shown again is the newest
-            wishes[found.digest] = found.wish
+            wishes[found.digest] = found.action
             for oldest in list(wishes)[:-_MOST_WISHES]:
                 wishes.pop(oldest, None)
             return found
@@ -300,13 +298,13 @@ class Refused(Problem):
 
 def document(found: Plan) -> dict[str, Any]:
     """Return a plan as plain JSON values, with what an agreement to it needs."""
-    if isinstance(found.wish, Lift):
+    if isinstance(found.action, Lift):
         return {**found.document(), "holds": list(map(hold_document, found.own))}
     return {**found.document(), "agreement": found.digest}
 
 
 def change(
-    state: State, wish: Wish, given: Mapping[str, str], is_wanted: IsWanted
+    state: State, wish: Action, given: Mapping[str, str], is_wanted: IsWanted
 ) -> Done:
     """
     Carry out a wish; return when all of it is acknowledged, or if it was done already.
@@ -337,13 +335,15 @@ def change(
             if isinstance(wish, ResetTo):
                 with suppress(*_TROUBLES):  # then the next member moves it
                     view = operator.look(wish.group, is_strict=True, has_lags=False)
-                    move_what_nobody_owns(operator.admin, view, wish.scopes)
+                    commit_for_empty_group(operator.admin, view, wish.scopes)
     except PlanChangedError as error:
         raise _refusal(given, known, error.plan) from error
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error), "") from error
     except _TROUBLES as error:
-        raise Problem(_http(error), "Nothing was written.", said(error)) from error
+        raise Problem(
+            _http(error), "Nothing was written.", error_text(error)
+        ) from error
     last = max((one.offset for one in done.acknowledged), default=-1)
     state.follower.wait_for(last, _SEEN_WITHIN)
     return done
@@ -351,10 +351,10 @@ def change(
 
 def _agrees(now: Plan, given: Mapping[str, str], is_wanted: IsWanted) -> bool:
     agreed = given.get("agreed")
-    if isinstance(now.wish, Lift):
+    if isinstance(now.action, Lift):
         is_agreed = all(_is_typed(given, one) for one in now.needs)
     elif agreed is None:  # offsets are agreed to one by one: they were looked up
-        is_agreed = not now.needs and not isinstance(now.wish, ResetTo)
+        is_agreed = not now.needs and not isinstance(now.action, ResetTo)
     else:
         is_agreed = agreed == now.digest
     # 1. A lift waits for the broker, and the client gives up. 2. Somebody else lifts the
@@ -372,7 +372,7 @@ def _is_typed(given: Mapping[str, str], need: Need) -> bool:
 
 
 def _refusal(given: Mapping[str, str], known: _Known, now: Plan) -> Problem:
-    if isinstance(now.wish, Lift):
+    if isinstance(now.action, Lift):
         if not now.own and not now.kept:
             return _not_there(now)
         need = next(one for one in now.needs if not _is_typed(given, one))

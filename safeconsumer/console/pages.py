@@ -27,7 +27,7 @@ from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.follower import MOST_RECORDS, Snapshot
 from safeconsumer.group.history import entries, history_of
 from safeconsumer.group.movements import movements
-from safeconsumer.group.plan import Consent, Lift, Plan, Wish
+from safeconsumer.group.plan import Action, Consent, Lift, Plan
 from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import Row, View, headline, urgency
 
@@ -174,7 +174,7 @@ class _Form:
 
     path: str
     fields: tuple[str, ...]
-    wish: Callable[[State, str, Given], Wish]
+    wish: Callable[[State, str, Given], Action]
     is_filled: Callable[[Given], object] | None = None
 
     def given(self, pairs: Mapping[str, str]) -> Given:
@@ -240,7 +240,7 @@ def _carry_out(
     return _done(request, done)
 
 
-def _plan_after(state: State, wish: Wish | None, problem: Problem) -> Plan | None:
+def _plan_after(state: State, wish: Action | None, problem: Problem) -> Plan | None:
     """Return what to show beside a problem: the plan as it is now, if there is one."""
     if isinstance(problem, Refused) or wish is None:
         return getattr(problem, "plan", None)
@@ -255,7 +255,7 @@ def _done(request: Request, done: Done) -> Response:
     snapshot = state_of(request).snapshot()
     if is_program(request):
         return rest.answer(snapshot, **done.document())
-    group = done.plan.wish.group
+    group = done.plan.action.group
     left = snapshot.views.get(group)  # perhaps only what was lifted made it known
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
@@ -292,7 +292,7 @@ def _error(plan: Plan | None, problem: Problem | None) -> str:
     """Return why nothing was done, or why holds cannot be lifted now; "" for neither."""
     if problem is not None:
         return _sentence(problem.title, problem.detail)
-    needs = plan.needs if plan is not None and isinstance(plan.wish, Lift) else ()
+    needs = plan.needs if plan is not None and isinstance(plan.action, Lift) else ()
     refused = (one for one in needs if one.consent is not Consent.TYPED)
     return " ".join(_sentence(one.why, one.ask) for one in refused)
 

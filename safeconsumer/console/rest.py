@@ -161,7 +161,7 @@ def answer(snapshot: Snapshot, **members: object) -> Response:
         "version": snapshot.version,
         "age": round(snapshot.age, 3),
         "is_complete": snapshot.is_complete,
-        "trouble": snapshot.trouble.said if snapshot.trouble else None,
+        "trouble": snapshot.trouble.sentence if snapshot.trouble else None,
         "unread": list(snapshot.unread),
         "now": snapshot.times.now,
         "remade": list(snapshot.remade),

@@ -12,7 +12,7 @@ from safeconsumer.errors.base import ControlTopicError
 
 
 class Kind(Enum):
-    """Says what can be done about an error of the cluster, or of the way to it."""
+    """The kinds of errors of a cluster, by the possible remedies."""
 
     AWAY = "no broker answers in time; trying again may help"
     REFUSED = "the broker refuses; trying again does not help"
@@ -33,11 +33,11 @@ def kind_of(error: BaseException | None) -> Kind:
     return _judged(error).kind
 
 
-def said(error: BaseException) -> str:
-    """Describe the error of the cluster, in the broker's own words, and what to do."""
+def error_text(error: BaseException) -> str:
+    """Describe an error of the cluster, in the broker's own words, with advice."""
     judged = _judged(error)
     words = f"{judged.what}: {_words(error)}"
-    # Errors of our own end with the same advice.
+    # Our own errors end with the same advice.
     return words if judged.do in words else f"{words}; {judged.do}"
 
 

@@ -220,9 +220,9 @@ def test_snapshot_is_as_old_as_the_last_complete_reading_of_the_holds(team, quie
     at = time.monotonic()
     wait_for(lambda: (following._asked.at or 0) > at, "a survey")
     with following._lock:
-        assert following.snapshot().heard_at <= at
+        assert following.snapshot().as_of <= at
     late.release()
-    wait_for(lambda: following.snapshot().heard_at > at, "the hold to be read")
+    wait_for(lambda: following.snapshot().as_of > at, "the hold to be read")
     assert row_of(quiet, team.group)["held"] == 2
 
 

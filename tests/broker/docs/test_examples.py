@@ -12,7 +12,7 @@ import pytest
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.history import News
+from safeconsumer.group.history import EntryStream
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.brokers.settings import USUAL_VERSION
 from tests.harness.docs.pages import ROOT, blocks
@@ -87,7 +87,7 @@ def history():
         HoldRecord(key=key, hold=one, at=number + 0.5, offset=number)
         for number, one in enumerate((hold, None))
     ]
-    found = News(30.0).of(records)
+    found = EntryStream(30.0).of(records)
     return "".join(json.dumps(one.document()) + "\n" for one in found)
 
 

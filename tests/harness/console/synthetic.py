@@ -7,7 +7,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group import wire
 from safeconsumer.group.facts import GroupFacts, HoldRecord, MemberFacts
-from safeconsumer.group.fold import Written
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
@@ -27,7 +27,7 @@ class StaticFollower:
     age: float = 0.0
 
     def snapshot(self):
-        return evolve(self.known, heard_at=time.monotonic() - self.age)
+        return evolve(self.known, as_of=time.monotonic() - self.age)
 
     def wait_for(self, *_):
         pass
@@ -38,9 +38,7 @@ class StaticFollower:
     def set_holds(self, group, *holds):
         """Publish a version in which a group has these holds."""
         changed = evolve(self.known.views[group], holds=holds)
-        self.publish(
-            heard_at=time.monotonic(), views={**self.known.views, group: changed}
-        )
+        self.publish(as_of=time.monotonic(), views={**self.known.views, group: changed})
 
     def publish(self, **changed):
         """Publish another version, with these changes."""
@@ -51,7 +49,7 @@ class StaticFollower:
 def past(*several):
     """Return holds and lifts as records of the holds topic have them."""
     return tuple(
-        Written(
+        RawRecord(
             wire.encode_key(one.key),
             None if one.hold is None else wire.encode_hold(one.hold),
             one.offset,
@@ -133,7 +131,7 @@ def alone(*views):
             version=1,
             views={one.group: one for one in views},
             times=Times(time.time()),
-            heard_at=time.monotonic(),
+            as_of=time.monotonic(),
             is_complete=True,
         )
     )

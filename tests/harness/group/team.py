@@ -77,13 +77,13 @@ class Team:
         if not self.is_real:
             self.broker.create_topic(name, 1, settings)
             return
-        wish = {
+        topic = {
             "num_partitions": 1,
             "replication_factor": -1,
             "configs": dict(settings),
         }
         with KafkaAdminClient(**self.broker.client_config) as admin:
-            admin.create_topics({name: wish}, wait_for_metadata=True)
+            admin.create_topics({name: topic}, wait_for_metadata=True)
 
     def produce(self, records=1):
         each = [records] * len(self.partitions)

@@ -18,7 +18,7 @@ from safeconsumer.errors import (
 )
 from safeconsumer.group.history import history_of
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.plan import wish_of
+from safeconsumer.group.plan import place_action
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.harness.group.team import LIMIT
 from tests.harness.listing import short
@@ -253,12 +253,12 @@ def test_a_program_asks_for_the_settings_again_of_a_topic_that_was_made_again(te
 @played()
 def test_a_connection_asks_for_the_settings_once_however_much_it_writes(team):
     """A console asked before each change, and a program before its first alone."""
-    wish = wish_of(group="g", owner="a", texts=["t"], reason="x", for_=None)
+    action = place_action(group="g", owner="a", texts=["t"], reason="x", for_=None)
     with operator(team) as one, pytest.MonkeyPatch.context() as patch:
         asked, facts = [], Operator.facts
         patch.setattr(Operator, "facts", lambda it: asked.append(it) or facts(it))
         one.look("g", is_strict=True)
-        one.write(wish.changes)
+        one.write(action.changes)
         one.pause("g", "orders", owner="loader")
         one.check()
         assert asked == [one]

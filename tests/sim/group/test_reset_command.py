@@ -20,7 +20,7 @@ from safeconsumer.group.report_wire import (
     encode_report,
     encode_report_key,
 )
-from safeconsumer.group.reset_to import read_to
+from safeconsumer.group.reset_to import parse_target
 from safeconsumer.testing import _codes
 from safeconsumer.testing._faults import Fault
 from tests.harness.group.team import past, run
@@ -488,15 +488,15 @@ def test_nothing_that_is_to_be_moved_is_not_waited_for(team, monkeypatch):
 @pytest.mark.parametrize("text", ["", "soon", "1.5", "--1", "2026-13-01", "1_000"])
 def test_what_is_no_place_to_go_is_refused(text):
     with pytest.raises(HoldSettingError, match="write earliest, latest, an offset"):
-        read_to(text)
+        parse_target(text)
 
 
 def test_a_duration_is_a_time_that_long_ago(monkeypatch):
     monkeypatch.setattr("time.time", lambda: 10_000.0)
-    assert read_to("2h").at_ms == 2_800_000
-    assert read_to("1h30m").at_ms == 4_600_000
+    assert parse_target("2h").at_ms == 2_800_000
+    assert parse_target("1h30m").at_ms == 4_600_000
 
 
 def test_a_time_is_utc_unless_it_says_otherwise():
-    there = read_to("2026-11-27T10:00+01:00").at_ms
-    assert read_to("2026-11-27T10:00").at_ms - there == 3_600_000
+    there = parse_target("2026-11-27T10:00+01:00").at_ms
+    assert parse_target("2026-11-27T10:00").at_ms - there == 3_600_000

@@ -298,11 +298,11 @@ def test_topic_counts_as_compacted_unless_the_broker_says_otherwise(monkeypatch)
         Facts("hidden", 1, None),
     ]
     monkeypatch.setattr(cluster.clients, "admin", lambda _: MagicMock())
-    monkeypatch.setattr(described_topics, "ask", lambda *_: facts)
+    monkeypatch.setattr(described_topics, "describe", lambda *_: facts)
     names = [one.name for one in facts]
     assert cluster.uncompacted({}, names) == {"plain"}
     refused = Mock(side_effect=TopicAuthorizationFailedError)
-    monkeypatch.setattr(described_topics, "ask", refused)
+    monkeypatch.setattr(described_topics, "describe", refused)
     assert cluster.uncompacted({}, names) == frozenset()
 
 

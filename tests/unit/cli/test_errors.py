@@ -14,7 +14,7 @@ from safeconsumer._kafka.of_group import login
 from safeconsumer.cli.errors import Status, explained, status_of
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group.topics import ACLS
-from safeconsumer.group.troubles import said
+from safeconsumer.group.troubles import error_text
 
 AWAY, REFUSED, USAGE = Status.UNREACHABLE, Status.REFUSED, Status.USAGE
 NO_ANSWER = "no answer from the broker"
@@ -43,7 +43,7 @@ NO_ANSWER = "no answer from the broker"
 def test_error_of_kafka_has_a_status_and_keeps_its_words(name, status, start):
     error = getattr(kafka_errors, name)("three replicas, please")
     assert status_of(error) is status
-    assert said(error).startswith(f"{start}: {name}: three replicas, please")
+    assert error_text(error).startswith(f"{start}: {name}: three replicas, please")
 
 
 SSL = "no secure connection to the broker"
@@ -67,13 +67,13 @@ SSL = "no secure connection to the broker"
 )
 def test_other_error_has_a_status_and_a_cause(error, status, start):
     assert status_of(error) is status
-    assert said(error).startswith(start)
+    assert error_text(error).startswith(start)
 
 
 def test_advice_is_given_once():
     """Errors of our own have it in their text."""
     error = kafka_errors.TopicAuthorizationFailedError(f"no right to read t: {ACLS}")
-    assert said(error).count(ACLS) == 1
+    assert error_text(error).count(ACLS) == 1
 
 
 def ended(body):

@@ -248,6 +248,6 @@ def test_snapshot_that_becomes_old_while_the_cluster_is_asked_has_no_figures(
 def test_old_or_incomplete_snapshot_has_no_figures_of_groups():
     state = console_of(groups(), Limited).state
     now = state.snapshot()
-    old = evolve(now, heard_at=now.heard_at - follower.OLD_AFTER)
+    old = evolve(now, as_of=now.as_of - follower.OLD_AFTER)
     for snapshot in (old, evolve(now, is_complete=False)):
         assert list(names_of(state, snapshot)) == [AGE]

@@ -21,7 +21,7 @@ from safeconsumer.group import follower
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import UNKNOWN, GroupFacts
 from safeconsumer.group.follower import Trouble
-from safeconsumer.group.report_wire import Kept
+from safeconsumer.group.report_wire import KeptHold
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, Reset
 from tests.harness.console.harness import (
@@ -366,7 +366,9 @@ def test_program_lifts_anothers_hold_by_its_record_and_scope():
 
 def test_hold_that_only_members_keep_is_lifted():
     known = viewed(5, is_held=False)
-    lost = Kept(owner="operator:alice", scope="topic-005", line="topic-005 of alice")
+    lost = KeptHold(
+        owner="operator:alice", scope="topic-005", line="topic-005 of alice"
+    )
     first, *others = known.reports
     reports = (evolve(first, kept=(lost,)), *others)
     served, writer = writing(alone(evolve(known, reports=reports)))
@@ -553,7 +555,7 @@ def test_program_gets_the_documents_of_the_commands():
 
 def test_old_snapshot_keeps_alarms_and_makes_the_rest_unknown():
     still = groups()
-    old = evolve(still.known, heard_at=time.monotonic() - follower.OLD_AFTER)
+    old = evolve(still.known, as_of=time.monotonic() - follower.OLD_AFTER)
     rows = console_of(still).state.rows(old)
     assert {one.verdict.level for one in rows} == {"alarm", "unknown"}
 

@@ -5,7 +5,7 @@ import pytest
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.barrier import Barrier
-from tests.harness.group.lab import HOLDS, ControlLab, written
+from tests.harness.group.lab import HOLDS, ControlLab, control_record
 from tests.harness.holds.lab import A, B, C, assign_to
 
 TP = (HOLDS, 0)
@@ -46,7 +46,7 @@ def test_a_hold_read_meanwhile_takes_over_from_the_gate():
     lab.connect()
     lab.assign(A, C)
     lab.answer(1)
-    lab.hear(written("orders", 0))
+    lab.hear(control_record("orders", 0))
     lab.barrier.applied({TP: 1})
     assert lab.quiet() == {A}
 
@@ -99,7 +99,7 @@ def test_an_end_below_what_was_read_is_another_topics():
     lab.connect(applied=0)
     lab.answer(1)
     assert lab.quiet() == {A}
-    lab.hear(written("orders", 0))
+    lab.hear(control_record("orders", 0))
     lab.barrier.applied({TP: 1})
     assert (lab.quiet(), lab.ledger.control_gates()) == ({A}, frozenset())
 
@@ -142,7 +142,7 @@ def test_hold_never_opens_unread():
     lab = BarrierLab()
     lab.assign(A)
     lab.clock.now += 1e6
-    lab.barrier.run_out()
+    lab.barrier.open_overdue()
     assert lab.quiet() == {A}
 
 
@@ -151,10 +151,10 @@ def test_run_opens_after_its_time_and_alarms():
     lab = BarrierLab(run_after=30.0)
     lab.assign(A)
     lab.clock.now += 29
-    lab.barrier.run_out()
+    lab.barrier.open_overdue()
     assert lab.quiet() == {A}
     lab.clock.now += 2
-    lab.barrier.run_out()
+    lab.barrier.open_overdue()
     assert lab.quiet() == set()
     told = lab.told.only(control_events.GatesOpenedUnread)
     assert told.partitions == (A,)
@@ -163,9 +163,9 @@ def test_run_opens_after_its_time_and_alarms():
 @pytest.mark.contract("G5")
 def test_run_opens_only_gates_not_holds():
     lab = BarrierLab(run_after=0.0)
-    lab.hear(written("orders", 0))
+    lab.hear(control_record("orders", 0))
     lab.assign(A, C)
-    lab.barrier.run_out()
+    lab.barrier.open_overdue()
     assert lab.quiet() == {A}
 
 
@@ -178,7 +178,7 @@ def test_a_resume_from_outside_is_none_of_the_applications():
     lab.hold(patterns.parse("orders:0"))
     lab.ledger.begin_call()
     assign_to(lab.ledger, [])
-    lab.hear(written("elsewhere", 0, held=False))
+    lab.hear(control_record("elsewhere", 0, held=False))
     assign_to(lab.ledger, [A, C])
     lab.answer(0)
     assert lab.quiet() == {A, C}

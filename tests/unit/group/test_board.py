@@ -11,17 +11,17 @@ from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.report_wire import STREAM, Kept
+from safeconsumer.group.report_wire import STREAM, KeptHold
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
-from safeconsumer.group.topic_reader import Remade
+from safeconsumer.group.topic_reader import RecreatedTopic
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.listing import short
 from tests.unit.group.test_view import facts, report
 
 SETTINGS = Control(holds_topic="ops", status_topic="status")
-ALL = Readable(ends={}, is_heard=True)
+ALL = Readable(ends={}, reports_are_read=True)
 START = 1_000_000.0
 TP = TopicPartition("t", 0)
 
@@ -94,11 +94,11 @@ def test_who_reports_no_more_is_named():
     topics.at += SILENT_AFTER + 1
     topics.report("a")
     seen = topics.view(facts("a"), facts("b"))
-    assert (names(seen.reports), names(seen.late)) == (["a"], ["b"])
-    assert names(topics.view(facts("a")).late) == ["b"]
+    assert (names(seen.reports), names(seen.former_reports)) == (["a"], ["b"])
+    assert names(topics.view(facts("a")).former_reports) == ["b"]
     topics.at += NAMED_FOR
     topics.report("a")
-    assert names(topics.view(facts("a"), facts("b")).late) == []
+    assert names(topics.view(facts("a"), facts("b")).former_reports) == []
 
 
 @pytest.mark.parametrize("ahead", [0.0, -3600.0])
@@ -107,10 +107,10 @@ def test_the_last_that_reported_is_named_as_long(ahead):
     topics = Topics(ahead, skew=30.0)
     topics.report("a")
     topics.at += NAMED_FOR + 30.0
-    assert names(topics.view().late) == ["a"]
+    assert names(topics.view().former_reports) == ["a"]
     assert topics.board.groups == {"g"}
     topics.at += 1
-    assert (topics.view().late, topics.board.groups) == ((), set())
+    assert (topics.view().former_reports, topics.board.groups) == ((), set())
 
 
 def test_members_of_long_ago_are_forgotten_though_nobody_asks():
@@ -129,8 +129,11 @@ def test_a_member_that_stopped_is_named_while_kafka_lists_it():
     topics.report("a")
     topics.report("a", state="stopped")
     seen = topics.view(facts("a"))
-    assert (seen.reports, [one.state for one in seen.late]) == ((), ["stopped"])
-    assert (topics.view().late, topics.board.groups) == ((), set())
+    assert (seen.reports, [one.state for one in seen.former_reports]) == (
+        (),
+        ["stopped"],
+    )
+    assert (topics.view().former_reports, topics.board.groups) == ((), set())
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,7 @@ def test_a_stream_that_ended(state, busy, *, is_named):
     topics.at += SILENT_AFTER + 1
     topics.report("a")
     seen = topics.view()
-    assert (names(seen.reports), names(seen.gone)) == (["a"], ["s"] * is_named)
+    assert (names(seen.reports), names(seen.lost_streams)) == (["a"], ["s"] * is_named)
 
 
 @pytest.mark.parametrize("back", [SILENT_AFTER + 5, 3600], ids="{:.0f} s".format)
@@ -184,10 +187,10 @@ def test_a_hold_that_is_over_is_gone():
     topics.at += 11
     topics.report("a")
     assert topics.view().holds == ()
-    assert len(topics.view().just_over) == 1
+    assert len(topics.view().recently_expired) == 1
     topics.at += SILENT_AFTER
     topics.report("a")
-    assert topics.view().just_over == ()
+    assert topics.view().recently_expired == ()
     assert len(topics.board.records) == 1
 
 
@@ -198,11 +201,11 @@ def test_if_nobody_reports_a_hold_that_ended_by_this_clock_may_have_ended():
     topics.hold(ttl_ms=10_000)
     topics.at += 9
     seen = topics.view()
-    assert (seen.times.now, seen.lasting, seen.maybe_over) == (None, seen.holds, ())
+    assert (seen.times.now, seen.lasting, seen.maybe_ended) == (None, seen.holds, ())
     topics.at += 7 * 86_400
     seen = topics.view()
     assert len(seen.holds) == 1
-    assert (seen.lasting, seen.maybe_over) == (seen.holds, seen.holds)
+    assert (seen.lasting, seen.maybe_ended) == (seen.holds, seen.holds)
     topics.hold("t:1")
     assert [one.key.scope for one in topics.view().holds] == ["t:1"]
 
@@ -253,7 +256,7 @@ def test_the_time_of_a_host_proves_nothing_where_it_is_not_the_brokers(name):
     seen = topics.view()
     assert (seen.times.now, len(seen.lasting)) == (None, len(seen.holds))
     assert seen.times.proven == (START if name == "status" else 0.0)
-    assert topics.board.is_heard is (name == "status")
+    assert topics.board.has_reporters is (name == "status")
 
 
 def test_a_topic_that_is_made_again():
@@ -261,14 +264,14 @@ def test_a_topic_that_is_made_again():
     topics = Topics()
     topics.report("a")
     topics.hold("t")
-    topics.board.begin_again([Remade("ops", 1, 0)])
+    topics.board.topic_recreated([RecreatedTopic("ops", 1, 0)])
     topics.offsets["ops"] = 0
     assert (len(topics.view().holds), topics.board.remade) == (1, ("ops",))
     topics.hold("other")
     assert len(topics.view().holds) == 2
     topics.hold("t", lifts=True)
     assert (len(topics.view().holds), topics.board.remade) == (1, ())
-    topics.report("a", kept=(Kept(owner="operator:x", scope="t", line="t"),))
+    topics.report("a", kept=(KeptHold(owner="operator:x", scope="t", line="t"),))
     assert (len(topics.view().kept), topics.board.remade) == (1, ("ops",))
 
 

@@ -5,7 +5,7 @@ import pytest
 from safeconsumer.events import HoldsExpired, HoldsPlaced
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.log_clock import LogClock
-from tests.harness.group.lab import SKEW, ControlLab, written
+from tests.harness.group.lab import SKEW, ControlLab, control_record
 from tests.harness.holds.lab import A
 
 HOUR = 3600.0
@@ -15,7 +15,7 @@ class ClockLab(ControlLab):
     """A member whose own clock says 1.0, and a broker whose clock says ``broker``."""
 
     def __init__(self, broker):
-        self.broker_clock = BrokerClock(is_told=True)
+        self.broker_clock = BrokerClock(is_reporting=True)
         super().__init__(self.broker_clock)
         self.ahead = broker - self.clock.now
         self.ledger._wall = lambda: self.clock.now - 999.0
@@ -25,7 +25,7 @@ class ClockLab(ControlLab):
         """Have a report acknowledged that was so long on its way back."""
         heard = self.clock.now
         at = heard - took + self.ahead
-        self.broker_clock.told(at, heard - took, heard)
+        self.broker_clock.acknowledged(at, heard - took, heard)
         self.ledger.deliver()
 
     def is_quiet_for(self, seconds):
@@ -40,7 +40,7 @@ def test_it_ends_by_the_brokers_clock(ahead, *, is_known):
     lab = ClockLab(1.0 + ahead)
     if is_known:
         lab.report()
-    lab.hear(written("orders", 0, ttl=10.0, at=1.0 + ahead))
+    lab.hear(control_record("orders", 0, ttl=10.0, at=1.0 + ahead))
     if not is_known:
         lab.report()
     assert lab.is_quiet_for(10.0 + SKEW - 0.1)
@@ -51,13 +51,13 @@ def test_it_ends_by_the_brokers_clock(ahead, *, is_known):
 
 def test_nothing_expires_before_the_time_is_known():
     lab = ClockLab(-HOUR)
-    lab.hear(written("orders", 0, ttl=10.0, at=-HOUR))
+    lab.hear(control_record("orders", 0, ttl=10.0, at=-HOUR))
     assert lab.is_quiet_for(HOUR)
 
 
 def test_what_was_over_long_ago_ends_with_the_first_report():
     lab = ClockLab(1.0)
-    lab.hear(written("orders", 0, ttl=10.0, at=-HOUR))
+    lab.hear(control_record("orders", 0, ttl=10.0, at=-HOUR))
     lab.report()
     assert lab.quiet() == set()
 
@@ -70,7 +70,7 @@ def test_what_was_over_long_ago_ends_with_the_first_report():
 def test_a_brokers_clock_that_is_set_or_told_late_ends_nothing_early(took, step):
     lab = ClockLab(1.0)
     lab.report(took)
-    lab.hear(written("orders", 0, ttl=2 * HOUR, at=1.0))
+    lab.hear(control_record("orders", 0, ttl=2 * HOUR, at=1.0))
     lab.ahead += step
     lab.report()
     assert lab.is_quiet_for(2 * HOUR - step + SKEW - 0.1)
@@ -81,7 +81,7 @@ def test_what_ended_by_a_wrong_time_is_held_again():
     """A broker's clock that was an hour ahead for a moment."""
     lab = ClockLab(1.0 + HOUR)
     lab.report()
-    lab.hear(written("orders", 0, ttl=10.0, at=1.0))
+    lab.hear(control_record("orders", 0, ttl=10.0, at=1.0))
     assert lab.quiet() == set()
     lab.ahead -= HOUR
     lab.report()
@@ -90,14 +90,14 @@ def test_what_ended_by_a_wrong_time_is_held_again():
 
 def test_where_nobody_can_tell_its_own_clock_has_to_do():
     refused, unanswered = ClockLab(1.0), ClockLab(1.0)
-    refused.broker_clock.untold(refused.clock.now, is_final=True)
-    unanswered.broker_clock.untold(unanswered.clock.now)
+    refused.broker_clock.failed(refused.clock.now, is_final=True)
+    unanswered.broker_clock.failed(unanswered.clock.now)
     for lab in (refused, unanswered):
-        lab.hear(written("orders", 0, ttl=10.0, at=1.0))
+        lab.hear(control_record("orders", 0, ttl=10.0, at=1.0))
         assert lab.is_quiet_for(10.0 + SKEW - 0.1)
     assert not refused.is_quiet_for(60.0)
     assert unanswered.is_quiet_for(60.0)
-    unanswered.broker_clock.untold(unanswered.clock.now)
+    unanswered.broker_clock.failed(unanswered.clock.now)
     assert unanswered.quiet() == set()
 
 

@@ -92,16 +92,16 @@ def test_whose_partitions_are_watched():
         holds=tuple(hold_of("g", f"t:{number}") for number in range(2)),
     )
     assert view.held_by_silent == {tps[0]: "silent-1"}
-    assert evolve(view, is_heard=False).held_by_silent == {}
+    assert evolve(view, reports_are_read=False).held_by_silent == {}
 
 
 def test_groups_that_are_gone_are_forgotten():
     clock = [100.0]
     watch = CommitWatch(lambda: clock[0])
     looked(watch, clock, Look(5))
-    assert watch._looks.keys() == {"g"}
+    assert watch._last.keys() == {"g"}
     watch.keep(set())
-    assert not watch._looks
+    assert not watch._last
 
 
 LATE = TopicPartition("t", 7)

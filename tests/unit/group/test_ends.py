@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.group.history import entries, history_of
-from safeconsumer.group.plan import Consent, Extend, plan_of, wish_of
+from safeconsumer.group.plan import Consent, Extend, place_action, plan_of
 from safeconsumer.group.scopes import scopes_of
 from tests.unit.group.test_board import Topics
 
@@ -31,9 +31,11 @@ def held(ahead, seconds, after, *, is_reported, skew=0.0):
 
 
 def placed_again(seen, for_, reason="x"):
-    wish = wish_of(group="g", owner="alice", texts=["t"], reason=reason, for_=for_)
+    action = place_action(
+        group="g", owner="alice", texts=["t"], reason=reason, for_=for_
+    )
     # What covers nothing is nothing that this is about.
-    return plan_of(seen, wish, Nothing)
+    return plan_of(seen, action, Nothing)
 
 
 class Nothing:
@@ -43,10 +45,10 @@ class Nothing:
 
 
 def longer(seen, seconds):
-    wish = Extend(
+    action = Extend(
         group="g", owner="alice", scopes=scopes_of(["t"], "g"), seconds=seconds
     )
-    return plan_of(seen, wish, Nothing)
+    return plan_of(seen, action, Nothing)
 
 
 @pytest.mark.contract("G8")
@@ -79,7 +81,7 @@ def test_no_extension_shortens_a_hold_that_has_the_time_of_its_host(
     (before,) = seen.holds
     plan = longer(seen, asked)
     is_shorter = seen.times.wall + asked < before.expires_at
-    assert plan.is_refused is (is_shorter or not seen.lasting or bool(seen.maybe_over))
+    assert plan.is_refused is (is_shorter or not seen.lasting or bool(seen.maybe_ended))
     for change in plan.changes:
         end = seen.times.wall + change.hold.ttl_ms / 1000
         assert end == max(before.expires_at, seen.times.wall + asked)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.group import wire
-from safeconsumer.group.fold import Fold, Written
-from tests.harness.group.lab import written
+from safeconsumer.group.fold import Fold, RawRecord
+from tests.harness.group.lab import control_record
 from tests.unit.group.patience import patient
 
 
@@ -22,7 +22,7 @@ records = st.lists(
 
 def as_log(drawn):
     return [
-        written("orders", offset, held=held, owner=owner, at=float(at))
+        control_record("orders", offset, held=held, owner=owner, at=float(at))
         for offset, (owner, held, at) in enumerate(drawn)
     ]
 
@@ -45,27 +45,32 @@ def test_however_many_are_read_at_once(drawn, counts):
 def test_a_topic_made_anew_twice_begins_at_zero_twice():
     fold = Fold()
     for _ in range(3):
-        assert fold.take([written("orders", 4)])[0]
-        assert fold.take([written("orders", 7, held=False)])[0]
-        fold.begin_again()
-    assert fold.take([written("orders", 0)])[0]
+        assert fold.take([control_record("orders", 4)])[0]
+        assert fold.take([control_record("orders", 7, held=False)])[0]
+        fold.topic_recreated()
+    assert fold.take([control_record("orders", 0)])[0]
     assert stands(fold) == {("alice", "orders"): 0}
 
 
 def test_a_hold_that_a_topic_made_anew_lacks_is_outlived():
     fold = Fold()
-    (one,), _ = fold.take([written("orders", 4)])
-    assert not fold.is_outlived(one)
-    fold.begin_again()
-    assert fold.is_outlived(one)
-    (again,), _ = fold.take([written("orders", 0)])
-    assert not fold.is_outlived(again)
+    (one,), _ = fold.take([control_record("orders", 4)])
+    assert not fold.is_from_earlier_topic(one)
+    fold.topic_recreated()
+    assert fold.is_from_earlier_topic(one)
+    (again,), _ = fold.take([control_record("orders", 0)])
+    assert not fold.is_from_earlier_topic(again)
 
 
 def test_what_stands_for_operators():
     fold = Fold()
-    fold.take([written("orders", 3, at=0.0, reason="r"), written("a", 4, at=2.5)])
-    fold.take([written("orders", 7, group="h", at=-0.001)])
+    fold.take(
+        [
+            control_record("orders", 3, at=0.0, reason="r"),
+            control_record("a", 4, at=2.5),
+        ]
+    )
+    fold.take([control_record("orders", 7, group="h", at=-0.001)])
     told = [(one.owner, one.key.group, one.offset, one.at) for one in fold.holds()]
     assert told == [
         ("operator:alice", "g", 3, 0.0),
@@ -89,8 +94,8 @@ def test_of_a_month_only_the_last_record_of_a_hold_is_decoded(monkeypatch):
 
     monkeypatch.setattr(wire, "decode_hold", counted)
     fold = Fold()
-    month = [written(f"t:{n % 5}", n, held=n % 2 == 0) for n in range(1_000)]
-    garbage = Written(month[0].key, b"garbage", 1_000, 0)
+    month = [control_record(f"t:{n % 5}", n, held=n % 2 == 0) for n in range(1_000)]
+    garbage = RawRecord(month[0].key, b"garbage", 1_000, 0)
     fold.take([*month, garbage])
     assert len(decoded) == 6
     assert stands(fold) == {("alice", "t:1"): 996, ("alice", "t:3"): 998}
@@ -103,9 +108,11 @@ def test_ten_thousand_owners_that_came_and_went_leave_nothing():
     def come_and_go(start):
         for n in range(start, start + 10_000, 100):
             owners = [f"deploy-{k}" for k in range(n, n + 100)]
-            held = [written("o", 2 * n + i, owner=o) for i, o in enumerate(owners)]
+            held = [
+                control_record("o", 2 * n + i, owner=o) for i, o in enumerate(owners)
+            ]
             gone = [
-                written("o", 2 * n + 100 + i, owner=o, held=False)
+                control_record("o", 2 * n + 100 + i, owner=o, held=False)
                 for i, o in enumerate(owners)
             ]
             fold.take([*held, *gone])

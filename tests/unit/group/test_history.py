@@ -7,7 +7,7 @@ from attrs import evolve
 
 from safeconsumer.group import findings
 from safeconsumer.group.facts import NO_GROUP, HoldRecord
-from safeconsumer.group.history import News, entries
+from safeconsumer.group.history import EntryStream, entries
 from safeconsumer.group.view import Times, View
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
@@ -99,7 +99,7 @@ def test_until_when_it_was_held_and_what_expired():
 
 def test_news_are_told_once():
     """And the end of a hold that no record tells, as soon as it is known."""
-    news, first = News(SKEW), at(0, "1", ttl=60)
+    news, first = EntryStream(SKEW), at(0, "1", ttl=60)
 
     def told(*records, proven=None, here=None):
         found = news.of(records, proven, here)
@@ -123,7 +123,7 @@ def test_news_are_told_once():
 )
 def test_a_hold_that_a_record_changes_in_its_skew_is_not_told_as_expired(later, what):
     """The history says of it afterwards that it was lifted or extended, too."""
-    news, first = News(SKEW), at(0, "1", ttl=60)
+    news, first = EntryStream(SKEW), at(0, "1", ttl=60)
     changed = evolve(at(80, later, ttl=60), offset=1)
     (held,) = news.of([first], 70)
     assert (held.what, held.ending) == ("held", "until 1970-01-01 00:01:00Z")
@@ -141,7 +141,7 @@ def test_a_hold_that_a_record_changes_in_its_skew_is_not_told_as_expired(later, 
 )
 def test_news_begin_at_a_moment(since, whats):
     several = [at(0, "1", ttl=60), evolve(at(None, "2", owner="bob"), offset=1)]
-    found = News(SKEW, since).of(several, 91.0)
+    found = EntryStream(SKEW, since).of(several, 91.0)
     assert [one.what for one in found] == whats
 
 
@@ -163,5 +163,5 @@ def test_history_and_doctor_judge_ends_as_status_does(proven, here, words):
     shown = [one.what for one in findings._holds(board, "g")]
     assert (f"{words} at" in "".join(shown)) is (words != "until")
     view = View(group="g", facts=NO_GROUP, holds=(hold,), times=times)
-    assert bool(view.maybe_over) is (words == "may have ended")
+    assert bool(view.maybe_ended) is (words == "may have ended")
     assert bool(view.lasting) is (words != "expired")

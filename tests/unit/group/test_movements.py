@@ -13,7 +13,7 @@ from safeconsumer.group.report_wire import (
     decode_report,
     encode_report,
 )
-from safeconsumer.group.reports import unmoved_of
+from safeconsumer.group.reports import unmoved_lines
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.resets import Resets
@@ -139,7 +139,7 @@ def test_a_report_names_what_its_member_owns_and_has_not_moved():
     resets = Resets(ledger)
     resets.hold([("t", 0), ("t", 1), ("t", 2)])
     resets.troubles = {("t", 1): "waits: an error\nof two lines"}
-    lines = unmoved_of(resets, {ZERO, ONE})
+    lines = unmoved_lines(resets, {ZERO, ONE})
     assert lines == ("t:0 is being moved", r"t:1 waits: an error\nof two lines")
     read = decode_report(encode_report(report("a", resets=lines)))
     assert read.resets == lines

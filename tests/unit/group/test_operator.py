@@ -45,7 +45,7 @@ class Silent(Operator):
         value = report_wire.encode_report(report("a", 0))
         last = Record(b"a", value, 0, 900_000)
         self.board.feed({"reports": [last]}, {})
-        return Readable(ends={}, is_heard=True)
+        return Readable(ends={}, reports_are_read=True)
 
     def _turn(self, wait_ms):
         Silent.passed += wait_ms / 1000
@@ -67,7 +67,7 @@ def test_that_nobody_reports_is_not_the_brokers_fault(monkeypatch):
     )
     Silent.passed += 5.0
     later = operator.look("g", has_lags=False, timeout=3.0)
-    assert (later.ends, later.is_heard, later.unread) == ({}, True, ())
+    assert (later.ends, later.reports_are_read, later.unread) == ({}, True, ())
 
 
 def test_the_ends_of_control_topics_are_needed():

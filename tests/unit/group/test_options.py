@@ -15,7 +15,7 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
 )
 from safeconsumer.group import clients
-from safeconsumer.group.durations import seconds_of, words_of
+from safeconsumer.group.durations import duration_text, parse_duration
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.settings import PREFIX, Control
@@ -166,7 +166,7 @@ def test_no_property_of_a_java_client_is_taken_for_a_typing_error():
     ],
 )
 def test_durations(text, expected):
-    assert seconds_of(text) == expected
+    assert parse_duration(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -176,11 +176,11 @@ def test_durations(text, expected):
 )
 def test_bad_durations(text):
     with pytest.raises(ValueError, match=r"write|leave"):
-        seconds_of(text)
+        parse_duration(text)
 
 
 def test_words_of_durations():
-    assert [words_of(n) for n in (0, 59, 90, 7200, 90061, 604800)] == [
+    assert [duration_text(n) for n in (0, 59, 90, 7200, 90061, 604800)] == [
         "0s", "59s", "1m30s", "2h", "1d1h", "1w",
     ]  # fmt: skip
 

@@ -29,7 +29,7 @@ def test_coverage_is_what_each_says_in_their_order(placed):
     holds = [hold(*one) for one in placed]
     coverage = Coverage(holds)
     for tp in PARTITIONS:
-        assert coverage.of(tp) == tuple(one for one in holds if one.covers(tp))
+        assert coverage.covering(tp) == tuple(one for one in holds if one.covers(tp))
     expected = [tp for tp in PARTITIONS if any(one.covers(tp) for one in holds)]
     assert list(covered(holds, PARTITIONS)) == expected
 
@@ -42,4 +42,4 @@ def test_a_key_of_a_later_version_covers_everything():
         at=1.0,
         offset=1,
     )
-    assert Coverage([later]).of(TopicPartition("audit", 3)) == (later,)
+    assert Coverage([later]).covering(TopicPartition("audit", 3)) == (later,)

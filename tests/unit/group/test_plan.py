@@ -16,14 +16,19 @@ from safeconsumer.group.plan import (
     Consent,
     Extend,
     Lift,
-    Named,
+    NamedHold,
     flowing,
+    place_action,
     plan_of,
-    wish_of,
 )
 from safeconsumer.group.publisher import new_hold
-from safeconsumer.group.report_wire import STREAM, Kept, Report
-from safeconsumer.group.reset_to import Place, ResetTo, read_to, wish_to_reset
+from safeconsumer.group.report_wire import STREAM, KeptHold, Report
+from safeconsumer.group.reset_to import (
+    PartitionMove,
+    ResetTo,
+    parse_target,
+    reset_action,
+)
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
@@ -72,8 +77,8 @@ HOLD, GONE = record("orders:0"), record("orders:1")
 
 def placed(*texts, view=VIEW, asked=None, **changed):
     given = {"owner": "alice", "reason": "x", "for_": None, **changed}
-    wish = wish_of(texts=texts, **{"group": view.group, **given})
-    return plan_of(view, wish, asked or Asked())
+    action = place_action(texts=texts, **{"group": view.group, **given})
+    return plan_of(view, action, asked or Asked())
 
 
 def seen(one, asked=None):
@@ -82,7 +87,7 @@ def seen(one, asked=None):
 
 
 def said(one, asked=None):
-    return [text for _, text in seen(one, asked).says]
+    return [text for _, text in seen(one, asked).points]
 
 
 def against(one):
@@ -103,7 +108,7 @@ def test_what_nobody_has_anything_against():
 def test_unknown_is_said():
     view = evolve(VIEW, lags={ZERO: 2}, unread=("no status topic",))
     told = seen(placed("orders", view=view))
-    assert [text for level, text in told.says if level == "unknown"] == [
+    assert [text for level, text in told.points if level == "unknown"] == [
         "how many records wait there already is unknown",
         "unknown: no status topic",
         "how long records are kept is unknown for orders",
@@ -120,7 +125,7 @@ def test_retention_that_ends_first(for_, *, is_loss):
     one = placed("orders", for_=for_, view=read)
     told = seen(one, Asked({"orders": 3600}))
     ends = "ends BEFORE the hold does" if is_loss else "by age ends later"
-    assert told.says[-1][1] == f"retention {ends}: orders deletes records after 1h"
+    assert told.points[-1][1] == f"retention {ends}: orders deletes records after 1h"
 
 
 def test_several_scopes_in_one_word_are_taken_apart():
@@ -132,7 +137,7 @@ def test_who_would_not_obey_and_what_may_flow():
     """Who owns nothing of it now may own it tomorrow."""
     members = (*VIEW.facts.members, facts("old", TWO), facts("idle"))
     view = evolve(VIEW, facts=evolve(VIEW.facts, members=members))
-    points = seen(placed("orders", view=view)).says
+    points = seen(placed("orders", view=view)).points
     assert [one for one in points if "would not obey" in one[1]] == [
         ("alarm", f"would not obey: old {PLAIN}; orders:2 may go on flowing"),
         ("waiting", f"would not obey: idle {PLAIN}"),
@@ -144,7 +149,7 @@ def test_a_member_that_reads_on_obeys_later():
     behind = report(
         "a", assigned={"orders": ((0, 1),)}, quiet={}, applied={**ENDS, "ops": 2}
     )
-    points = placed("orders", view=evolve(VIEW, reports=(behind,))).says
+    points = placed("orders", view=evolve(VIEW, reports=(behind,))).points
     assert [one for one in points if "obey" in one[1]] == [
         ("waiting", "would obey later: a is 1 record behind")
     ]
@@ -178,7 +183,7 @@ def test_what_covers_nothing_and_a_group_that_is_none():
 def test_a_thousand_mistyped_scopes_are_looked_up_once(monkeypatch):
     """Each was compared with all partitions and names, though five are shown."""
     searched, looked = [], []
-    monkeypatch.setattr(scopes, "near", lambda *one: searched.append(one) or "?")
+    monkeypatch.setattr(scopes, "suggestion", lambda *one: searched.append(one) or "?")
 
     class Consumed(tuple):
         __slots__ = ()
@@ -273,7 +278,7 @@ def lifted(view, *holds, by=None):
 def named(one, **changed):
     offset = changed.pop("offset", one.offset)
     return evolve(
-        Named(scope=one.key.scope, owner=one.key.owner, offset=offset), **changed
+        NamedHold(scope=one.key.scope, owner=one.key.owner, offset=offset), **changed
     )
 
 
@@ -282,17 +287,17 @@ def test_lifting_one_of_two():
     view = evolve(VIEW, holds=(all_, one), lags={ZERO: 7, ONE: 1})
     told = lifted(view, named(all_))
     assert (flowing(told), told.others) == ((ZERO,), (one,))
-    assert [text for _, text in told.says] == [
+    assert [text for _, text in told.points] == [
         "1 partition flows again: orders:0",
         "7 records come at once",
         "1 partition stays held by others",
     ]
-    assert lifted(view, named(one)).says == (
+    assert lifted(view, named(one)).points == (
         ("waiting", "nothing begins to flow by it now"),
         ("waiting", "1 partition stays held by others"),
     )
     alone = evolve(view, holds=(one,))
-    assert lifted(alone, named(one)).says[1] == ("note", "1 record comes at once")
+    assert lifted(alone, named(one)).points[1] == ("note", "1 record comes at once")
 
 
 @pytest.mark.parametrize(
@@ -347,7 +352,7 @@ def test_others_holds_are_lifted_by_typing_their_scopes():
     assert need.why == "orders:1 orders:0 are held by bob, carol"
 
 
-KEPT = Kept(owner="operator:bob", scope="orders:0", line="orders:0 of bob")
+KEPT = KeptHold(owner="operator:bob", scope="orders:0", line="orders:0 of bob")
 
 
 @pytest.mark.parametrize(
@@ -361,7 +366,7 @@ KEPT = Kept(owner="operator:bob", scope="orders:0", line="orders:0 of bob")
 def test_what_only_members_keep_is_lifted_as_a_hold_is(by, needs):
     """A page said that there is no such hold, where the command lifts it."""
     view = evolve(VIEW, reports=(evolve(VIEW.reports[0], kept=(KEPT,)),))
-    told = lifted(view, Named(scope="orders:0", owner="bob"), by=by)
+    told = lifted(view, NamedHold(scope="orders:0", owner="bob"), by=by)
     assert (told.kept, told.is_done, against(told)) == ((KEPT,), False, needs)
     assert said(told)[:2] == [
         "kept by members, as the holds topic has lost it: orders:0 of bob",
@@ -420,7 +425,7 @@ def test_a_thousand_holds_of_partitions_are_one_range():
 def test_a_lift_of_thousands_looks_once_at_what_was_held(monkeypatch):
     """`resume --all -o json` of 4,000 holds took 41 s, and 4 s without `-o json`."""
     view = evolve(VIEW, holds=tuple(record(f"orders:{n}") for n in range(9)))
-    named = tuple(Named(scope=one.key.scope, owner="alice") for one in view.holds)
+    named = tuple(NamedHold(scope=one.key.scope, owner="alice") for one in view.holds)
     plan = plan_of(view, Lift(group="billing", holds=named), Asked())
     gone = tuple(evolve(one, hold=None) for one in view.holds)
     looked = []
@@ -479,13 +484,13 @@ def test_what_was_placed_already_needs_no_consent_and_no_write():
 
 
 def extended(view, seconds=7200.0, offset=None):
-    scopes = wish_of(
+    scopes = place_action(
         group="billing", owner="alice", texts=["orders"], reason="x", for_=None
     ).scopes
-    wish = Extend(
+    action = Extend(
         group="billing", owner="alice", scopes=scopes, seconds=seconds, offset=offset
     )
-    return plan_of(view, wish, Asked())
+    return plan_of(view, action, Asked())
 
 
 def test_an_extension_that_was_shown_is_done_once():
@@ -495,13 +500,15 @@ def test_an_extension_that_was_shown_is_done_once():
     after = stands(once, *once.changes)
     again = extended(after, offset=0)
     assert (again.is_done, again.changes, again.needs) == (True, (), ())
-    assert again.says[0][1].startswith("extended already: orders operator:alice since")
+    assert again.points[0][1].startswith(
+        "extended already: orders operator:alice since"
+    )
     other = extended(after, seconds=9000.0, offset=0)
     assert (other.is_done, [one.why for one in other.needs]) == (
         False,
         ["the hold has changed"],
     )
-    # Much later the same wish is for a later end.
+    # Much later the same action is for a later end.
     late = evolve(after, times=Times(after.times.here + 3600))
     told = extended(late, offset=0)
     assert (told.is_done, [one.why for one in told.needs]) == (
@@ -583,7 +590,7 @@ def test_a_group_that_only_streams_obey_is_known():
         quiet={},
         kind=STREAM,
     )
-    for reports in ({"reports": (stream,)}, {"gone": (stream,)}):
+    for reports in ({"reports": (stream,)}, {"lost_streams": (stream,)}):
         view = evolve(VIEW, facts=NO_GROUP, reports=(), holds=())
         view = evolve(view, **reports)
         assert view.is_known
@@ -597,18 +604,18 @@ def test_a_group_that_only_streams_obey_is_known():
 def moved(to, *, view=VIEW, owner="alice", holds=("orders",), topic="orders"):
     """Return the plan of moving partitions of a topic that has offsets 0 to 100."""
     held = tuple(record(one) for one in holds)
-    wish = ResetTo(
+    action = ResetTo(
         group="billing",
         owner=owner,
         scopes=scopes_of([topic], "billing"),
         asked="x",
         places={
-            tp: Place(start=0, end=100, committed=None, offset=at)
+            tp: PartitionMove(start=0, end=100, committed=None, offset=at)
             for tp, at in to.items()
         },
         topic_ids={topic: "id"},
     )
-    return plan_of(evolve(view, holds=(*view.holds, *held)), wish, Asked())
+    return plan_of(evolve(view, holds=(*view.holds, *held)), action, Asked())
 
 
 MOVER = viewed(
@@ -680,15 +687,15 @@ def test_a_topic_that_nobody_reads_any_more_is_moved_if_it_is_named(scopes, name
         },
         describe_topics=lambda _: [],
     )
-    wish = wish_to_reset(
+    action = reset_action(
         admin,
         view,
         owner="alice",
         scopes=scopes_of(scopes, "billing"),
-        to=read_to("earliest"),
+        to=parse_target("earliest"),
     )
-    assert {tp.topic for tp in wish.places} == names
-    said = [text for _, text in wish.says(plan_of(view, wish, Asked()))]
+    assert {tp.topic for tp in action.places} == names
+    said = [text for _, text in action.points(plan_of(view, action, Asked()))]
     left = "nobody of the group reads old: it stays where it is, unless it is named"
     assert (left in said) == ("old" not in names)
 
@@ -728,10 +735,10 @@ def outside(ends):
     view = evolve(MOVER, facts=evolve(MOVER.facts, **known))
     plan = moved(dict.fromkeys(here, 101), view=view)
     places = {
-        tp: evolve(at, end=ends[tp.partition]) for tp, at in plan.wish.places.items()
+        tp: evolve(at, end=ends[tp.partition]) for tp, at in plan.action.places.items()
     }
-    wish = evolve(plan.wish, places=places)
-    (need,) = plan_of(plan.view, wish, Asked()).needs
+    action = evolve(plan.action, places=places)
+    (need,) = plan_of(plan.view, action, Asked()).needs
     assert need.consent is Consent.NONE
     return need.why
 

@@ -28,7 +28,11 @@ class Member:
 def reports(client, client_id="c"):
     seen = ControlStatus(state="ready", skipped=0, applied={})
     return MemberReports(
-        group="g", client_id=client_id, look=lambda: seen, client=client, skew=0.0
+        group="g",
+        client_id=client_id,
+        read_status=lambda: seen,
+        client=client,
+        skew=0.0,
     )
 
 

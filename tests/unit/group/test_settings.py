@@ -178,7 +178,7 @@ def test_a_topic_that_may_not_be_described_is_not_called_missing():
         ]
 
     admin = SimpleNamespace(describe_topics=described)
-    (facts,) = described_topics.ask(admin, ["t"])
+    (facts,) = described_topics.describe(admin, ["t"])
     for told in (topics.faults(facts), topics.status_faults(facts)):
         (fault,) = told
         assert fault == (

@@ -10,7 +10,7 @@ from safeconsumer.console.figures import _all
 from safeconsumer.group import verdicts
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.report_wire import Kept
+from safeconsumer.group.report_wire import KeptHold
 from safeconsumer.group.view import Times, View
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.metrics import table
@@ -37,7 +37,7 @@ from tests.unit.group.test_view import (
 READ_TO = {"ops": 2}
 QUIET = {"t": ((0, 0),)}
 LINE = "t held by operator:alice"
-LOST = Kept(owner="operator:alice", scope="t", line=LINE)
+LOST = KeptHold(owner="operator:alice", scope="t", line=LINE)
 KEEPS = report("a", 0, kept=(LOST,), holds=1)
 
 
@@ -194,13 +194,13 @@ HELD = {
         "good obeys, good obeys",
     ),
     "a member that commits on and cannot be heard may obey": Situation(
-        held(moved_by_silent(), is_heard=False),
+        held(moved_by_silent(), reports_are_read=False),
         UNKNOWN,
         f"{UNKNOWN}, quiet quiet",
         "unknown unknown, good obeys",
     ),
     "reports cannot be read": Situation(
-        held(SILENT, is_heard=False), UNKNOWN, UNKNOWN, UNKNOWN
+        held(SILENT, reports_are_read=False), UNKNOWN, UNKNOWN, UNKNOWN
     ),
     "a report of another member id": Situation(
         held(of_a(quiet=QUIET, member_id="another")),
@@ -437,7 +437,7 @@ def test_pages_show_them(one):
 def test_metrics_have_the_words_for_members():
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
-        verdicts.LOST, verdicts.STOPPED, verdicts.UNHEARD, verdicts.UNMEASURED,
+        verdicts.LOST, verdicts.STOPPED, verdicts.REPORTS_UNREAD, verdicts.UNMEASURED,
         verdicts.OUT_OF_DATE,
     )  # fmt: skip
     assert {_one_word(one.words) for one in rows} == {*table.MEMBER_STATES}

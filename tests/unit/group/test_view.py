@@ -64,7 +64,7 @@ PLAIN = (
 
 
 def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
-    seen = evolve(viewed(A, B), is_heard=False, unread=("no topic s",))
+    seen = evolve(viewed(A, B), reports_are_read=False, unread=("no topic s",))
     found = seen.quietness([Everything()])
     assert not found.is_reached
     assert found.sentence() == (
@@ -96,7 +96,7 @@ FROZEN = "has not reported for 18 s: it died, hangs, or cannot write its reports
 )
 def test_a_member_that_kafka_still_lists_is_no_plain_client(last, why, rank):
     """Its own last report says what it was."""
-    seen = evolve(viewed(A, B, report("a", 0)), late=(last,), times=LATER)
+    seen = evolve(viewed(A, B, report("a", 0)), former_reports=(last,), times=LATER)
     found = seen.quietness([Everything()])
     assert found.sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
     (told,) = [one for one in member_findings(seen) if why in one.what]
@@ -112,7 +112,7 @@ def test_who_is_frozen_may_go_on(member_id, state):
     why = f"b {FROZEN}"
     last = report("b", 1, at_ms=82_000, member_id=member_id)
     for one in (last, evolve(last, quiet={}), evolve(last, quiet={}, busy=last.quiet)):
-        seen = evolve(viewed(state=state), late=(one,), times=LATER)
+        seen = evolve(viewed(state=state), former_reports=(one,), times=LATER)
         found = seen.members[0]
         quiet = seen.quietness([Everything()])
         assert not quiet.is_reached
@@ -122,13 +122,15 @@ def test_who_is_frozen_may_go_on(member_id, state):
         assert not any(one.delivers(ONE) for one in seen.present)
         assert f"{found.name} {found.more}".startswith(why)
         assert state != "Stable" or seen.row(ONE).reason == why
-    seen = evolve(viewed(A, report("a", 0, quiet={})), late=(last,))
+    seen = evolve(viewed(A, report("a", 0, quiet={})), former_reports=(last,))
     assert seen.row(ZERO).answer is Answer.FLOWING
     busy = evolve(last, assigned={}, quiet={}, busy={"t": ((0, 0),)})
-    seen = evolve(viewed(A, report("a", 0)), late=(busy,), times=LATER)
+    seen = evolve(viewed(A, report("a", 0)), former_reports=(busy,), times=LATER)
     assert seen.row(ZERO).reason == why
-    stopped = evolve(viewed(), late=(evolve(last, state="stopped"),), times=LATER)
-    assert stopped.everybody == ()
+    stopped = evolve(
+        viewed(), former_reports=(evolve(last, state="stopped"),), times=LATER
+    )
+    assert stopped.all_members == ()
 
 
 def test_a_hold_that_just_expired_is_not_lost():
@@ -142,7 +144,9 @@ def test_a_hold_that_just_expired_is_not_lost():
 
     def problems(at_ms, *over):
         told = report("a", 0, holds=1, at_ms=at_ms)
-        seen = evolve(viewed(A, told), just_over=over, times=Times(95.0), skew=30.0)
+        seen = evolve(
+            viewed(A, told), recently_expired=over, times=Times(95.0), skew=30.0
+        )
         return [one.what for one in member_findings(seen) if one.rank == "PROBLEM"]
 
     assert problems(90_000, hold) == []
@@ -183,7 +187,7 @@ GONE = report("z", 0, quiet={}, member_id="z-1", generation=6)
 def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted():
     """Nothing reads now; whoever starts its query again must know what that brings."""
     one = evolve(stream(host="h1", busy={"orders": ((0, 0),)}), state="stopped")
-    found = evolve(viewed(state="Dead"), gone=(one,)).quietness([Everything()])
+    found = evolve(viewed(state="Dead"), lost_streams=(one,)).quietness([Everything()])
     assert found.is_reached
     assert "nightly on h1 was stopped in the middle of a batch of orders, which" in (
         found.sentence()
@@ -192,7 +196,7 @@ def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted():
 
 def test_a_stream_that_is_not_heard_of_any_more_is_named_and_not_counted():
     """It must not block for ever, and nobody may think that it was asked."""
-    seen = evolve(viewed(state="Dead"), gone=(stream(host="h1"),))
+    seen = evolve(viewed(state="Dead"), lost_streams=(stream(host="h1"),))
     found = seen.quietness([Everything()])
     assert found.is_reached
     assert "stream nightly on h1 is not heard of any more, and not counted" in (
@@ -214,7 +218,7 @@ HELD = HoldRecord(
 
 def after_a_kill(last, *seen, **known):
     """Return a view of a group of which B reports no more."""
-    given = {"late": (last,), "times": LATER, "holds": (HELD,), **known}
+    given = {"former_reports": (last,), "times": LATER, "holds": (HELD,), **known}
     return evolve(viewed(*seen), **given)
 
 
@@ -281,7 +285,7 @@ def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
     seen, late, words
 ):
     """Kafka answers with no list, as without a right."""
-    unlisted = evolve(viewed(*seen, state="Unknown"), late=late)
+    unlisted = evolve(viewed(*seen, state="Unknown"), former_reports=late)
     view = unlisted
     assert [one.verdict.words for one in view.members] == [words]
     assert [one.name for one in view.present] == ["b"]

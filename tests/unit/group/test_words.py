@@ -12,7 +12,7 @@ from safeconsumer.console import pages
 from safeconsumer.group import findings, plan, scopes, wire
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.fold import Fold, Written
+from safeconsumer.group.fold import Fold, RawRecord
 from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE
@@ -270,7 +270,7 @@ of_versions = pytest.mark.parametrize(
 
 def heard(key):
     """Return what stands for an operator, and the scope that members obey."""
-    written = Written(wire.encode_key(key), wire.encode_hold(ControlHold()), 0, 1000)
+    written = RawRecord(wire.encode_key(key), wire.encode_hold(ControlHold()), 0, 1000)
     lab = ControlLab()
     lab.hear(written)
     fold = Fold("g")
