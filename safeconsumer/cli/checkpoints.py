@@ -16,7 +16,7 @@ from safeconsumer.audit.report import Row
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.options import options
-from safeconsumer.cli.sparking import session
+from safeconsumer.cli.spark_session import session
 from safeconsumer.errors.base import CheckpointError
 from safeconsumer.holds.explain import counted, printable
 from safeconsumer.spark.platforms import is_of_spark, reason

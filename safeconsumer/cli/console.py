@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import CommandError, explained
+from safeconsumer.cli.options import ADDRESS, listening
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.statuses import EPILOG
 from safeconsumer.holds.explain import printable
@@ -44,7 +44,7 @@ _SHORTEST_TOKEN = 16
 @click.option(
     "--metrics",
     "metrics_at",
-    metavar=METAVAR,
+    metavar=ADDRESS,
     callback=listening,
     help="Answer Prometheus, without a token: it shows names of groups and "
     "topics, and can change nothing. 9100 is for this machine, 0.0.0.0:9100 for "

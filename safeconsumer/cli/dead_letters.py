@@ -15,10 +15,10 @@ from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, complain, explained, give_up
 from safeconsumer.cli.letters import Wanted
-from safeconsumer.cli.options import options
+from safeconsumer.cli.listing import Listing
+from safeconsumer.cli.options import options, since_of
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.replaying import Replay, producer_of
-from safeconsumer.cli.saying import Listing, since_of
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group.rights import REPLAYING
 from safeconsumer.holds.explain import counted, printable

@@ -6,13 +6,13 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.cli import group_text, refusing
+from safeconsumer.cli import checks, group_text
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import cluster_id, history_since
 from safeconsumer.cli.ending import stopped_by_signals
 from safeconsumer.cli.errors import explained, status_of
+from safeconsumer.cli.options import since_of
 from safeconsumer.cli.output import Output, output_options, refuse_unread
-from safeconsumer.cli.saying import since_of
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.cli.watching import operator_for
 from safeconsumer.group.history import (
@@ -71,7 +71,7 @@ def history(  # noqa: PLR0913 - one parameter per option
     with explained(context), operator_for(connect, group) as operator:
         operator.read(is_strict=True)
         if group is not None and not history_of(operator.board.records, group):
-            refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
+            checks.check_known(operator, operator.look(group, has_lags=False))
         if is_followed:
             _follow(operator, group, since, _printing(output))
             return

@@ -9,7 +9,7 @@ import click
 from attrs import asdict, evolve, frozen
 from kafka.errors import KafkaError
 
-from safeconsumer.cli import refusing, waiting
+from safeconsumer.cli import checks, waiting
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import CommandError, explained, give_up, status_of
 from safeconsumer.cli.group_text import columns
@@ -378,7 +378,7 @@ def extend(
         )
         with Operator(*asked.connect()) as operator:
             view = operator.look(asked.group, is_strict=True, has_lags=asked.dry_run)
-            refusing.refuse_unknown(operator, view)
+            checks.check_known(operator, view)
             done = asked.carried_out(operator, plan_of(view, wish, operator), {})
             if done is None:
                 return
@@ -522,11 +522,11 @@ def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | 
 
 def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> None:
     """Refuse an unknown group, and scopes that cover nothing and are not held."""
-    refusing.refuse_unknown(operator, view)
+    checks.check_known(operator, view)
     held = {one.key.scope for one in view.holds}
     held |= {one.scope for one in view.kept}
     unheld = [one for one in found if str(one) not in held]
-    refusing.refuse_nothing(operator, view, unheld)
+    checks.check_scopes(operator, view, unheld)
 
 
 def _named(
@@ -622,8 +622,8 @@ def reset_offsets(
         limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*asked.connect()) as operator:
             view = operator.look(group, is_strict=True, has_lags=False)
-            refusing.refuse_unknown(operator, view)
-            refusing.refuse_nothing(operator, view, found)
+            checks.check_known(operator, view)
+            checks.check_scopes(operator, view, found)
             wish = reset_action(
                 operator.admin, view, owner=owner, scopes=found, to=where
             )

@@ -13,11 +13,11 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import probes
-from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.ending import ended_by_signals
 from safeconsumer.cli.errors import CommandError, complain, explained, give_up
 from safeconsumer.cli.main import Abandoned
+from safeconsumer.cli.options import ADDRESS, listening
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.cli.target import load, worker_of
 from safeconsumer.errors.base import SafeConsumerError, WorkerSettingError
@@ -41,7 +41,7 @@ _MOST_LINES = 100
 @click.option(
     "--probes",
     "probes_at",
-    metavar=METAVAR,
+    metavar=ADDRESS,
     callback=listening,
     help="Answer /live, /healthy and /metrics by HTTP: 8080 on this machine, "
     "0.0.0.0:8080 for others; 0 takes a free port.",

@@ -9,8 +9,8 @@ from kafka.errors import TopicAlreadyExistsError
 
 from safeconsumer.cli.connection import Connect, connection_options, prefix_option
 from safeconsumer.cli.errors import CommandError, explained
+from safeconsumer.cli.listing import Listing
 from safeconsumer.cli.output import Output, output_options
-from safeconsumer.cli.saying import Listing
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group import described_topics, topics
 from safeconsumer.group.members_topic import former_findings

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import click
 
-from safeconsumer.cli import group_text, refusing, waiting
+from safeconsumer.cli import checks, group_text, waiting
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import CommandError, explained, give_up
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
@@ -67,8 +67,8 @@ def status(
 def _show_group(operator: Operator, group: str, output: Output) -> None:
     view = operator.look(group)
     if view.ends is None:
-        refusing.refuse_before_init(operator)
-    refusing.refuse_unknown(operator, view)
+        checks.check_set_up(operator)
+    checks.check_known(operator, view)
     if output.is_json:
         output.document(documents.status_document(view))
         return
@@ -85,7 +85,7 @@ def operator_for(connect: Connect, group: str | None) -> Operator:
 def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     every, readable = operator.survey(has_lags=is_all)
     if not readable.ends:
-        refusing.refuse_before_init(operator)
+        checks.check_set_up(operator)
     if not every:
         with suppress(ControlTopicError):  # who may read no holds is told that
             operator.holds()
@@ -186,10 +186,10 @@ def wait(
 
             def check(one: Operator, view: View) -> None:
                 if view.ends is None:
-                    refusing.refuse_before_init(one)
-                refusing.refuse_unknown(one, view)
+                    checks.check_set_up(one)
+                checks.check_known(one, view)
                 if not view.unsettled:  # else they may cover something
-                    refusing.refuse_nothing(one, view, found)
+                    checks.check_scopes(one, view, found)
 
             reached = waiting.wait_until(
                 operator, group, judge, limit, check, began=began

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from safeconsumer.console import asking, changing, rest
-from safeconsumer.console.asking import IsWanted
-from safeconsumer.console.changing import Given, Refused
+from safeconsumer.console import background, changes, rest
+from safeconsumer.console.background import IsWanted
+from safeconsumer.console.changes import Given, Refused
 from safeconsumer.console.problems import Problem, is_program
 from safeconsumer.console.rendering import Page, now_text, templates
 from safeconsumer.console.state import State, state_of
@@ -189,14 +189,14 @@ _FORMS = (
     _Form(
         path="/place",
         fields=rest.HOLD_FIELDS,
-        wish=changing.wish_to_hold,
+        wish=changes.wish_to_hold,
         is_filled=lambda one: one["scopes"] and (one["for"] or not one["extends"]),
     ),
-    _Form(path="/lift", fields=rest.LIFT_FIELDS, wish=changing.wish_to_lift),
+    _Form(path="/lift", fields=rest.LIFT_FIELDS, wish=changes.wish_to_lift),
     _Form(
         path="/reset",
         fields=rest.RESET_FIELDS,
-        wish=changing.wish_to_move,
+        wish=changes.wish_to_move,
         is_filled=lambda one: one["scopes"] and one["to"],
     ),
 )
@@ -214,13 +214,13 @@ def _preview(form: _Form, request: Request) -> Response:
             return _form_page(form, request, given)
     try:
         wish = form.wish(state, state.auth.owner_of(request), given)
-        plan = changing.plan(state, snapshot, wish)
+        plan = changes.plan(state, snapshot, wish)
     except Problem as error:
         if form.is_filled is None or is_program(request):
             raise
         problem = error
     if plan is not None and is_program(request):
-        return rest.answer(snapshot, **changing.document(plan))
+        return rest.answer(snapshot, **changes.document(plan))
     return _form_page(form, request, given, plan, problem)
 
 
@@ -231,7 +231,7 @@ def _carry_out(
     state, given, wish = state_of(request), form.given(sent), None
     try:
         wish = form.wish(state, state.auth.owner_of(request), given)
-        done = changing.change(state, wish, sent, is_wanted)
+        done = changes.change(state, wish, sent, is_wanted)
     except Problem as problem:
         plan = None if is_program(request) else _plan_after(state, wish, problem)
         if is_program(request) or (plan is None and form.is_filled is None):
@@ -245,7 +245,7 @@ def _plan_after(state: State, wish: Action | None, problem: Problem) -> Plan | N
     if isinstance(problem, Refused) or wish is None:
         return getattr(problem, "plan", None)
     try:
-        return changing.plan(state, state.snapshot(), wish)
+        return changes.plan(state, state.snapshot(), wish)
     except Problem:
         return None
 
@@ -356,18 +356,18 @@ async def _shown(form: _Form, request: Request) -> Response:
     """Answer with a form, which may ask the cluster."""
     snapshot = state_of(request).snapshot()
     if is_program(request):
-        return await asking.answer(request, lambda _: _preview(form, request))
+        return await background.answer(request, lambda _: _preview(form, request))
     tag = f'W/"{snapshot.version}-{int(snapshot.age / _TICK)}"'
     if request.headers.get("if-none-match") == tag:
         return _unless_known(request, tag, snapshot, Response)
-    answer = await asking.answer(request, lambda _: _preview(form, request))
+    answer = await background.answer(request, lambda _: _preview(form, request))
     return _unless_known(request, tag, snapshot, lambda: answer)
 
 
 async def _sent(form: _Form, request: Request) -> Response:
     """Carry out what a form or a program sends."""
     given = await rest.body_of(request)
-    return await asking.answer(
+    return await background.answer(
         request, lambda is_wanted: _carry_out(form, request, given, is_wanted)
     )
 

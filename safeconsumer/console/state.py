@@ -7,8 +7,8 @@ from typing import Any
 from attrs import define, field, frozen
 from starlette.requests import Request
 
+from safeconsumer.console.connection import SharedConnection
 from safeconsumer.console.guard import Auth
-from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.rendering import SharedPages
 from safeconsumer.group.facts import NO_GROUP

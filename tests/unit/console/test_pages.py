@@ -14,7 +14,7 @@ from attrs import evolve
 from kafka import TopicPartition
 from starlette.responses import Response
 
-from safeconsumer.console import asking, changing, lending, pages
+from safeconsumer.console import background, changes, connection, pages
 from safeconsumer.console.app import create
 from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
@@ -336,8 +336,8 @@ def test_nothing_is_written_for_a_client_that_has_gone():
 
 def test_previews_and_commands_use_connections_of_their_own(monkeypatch):
     """A slow preview delays no command; a second command is refused, not queued."""
-    monkeypatch.setattr(lending, "_BUSY", 0.0)
-    monkeypatch.setattr(lending, "_CLOSING", 0.0)
+    monkeypatch.setattr(connection, "_BUSY", 0.0)
+    monkeypatch.setattr(connection, "_CLOSING", 0.0)
     served, writer = writing(held_by("alice"))
     with served.state.questions.lend():
         assert served.post("/lift", **LIFT).status_code == 200
@@ -464,7 +464,7 @@ def test_offsets_are_counted_from_the_brokers_and_not_from_the_snapshot():
     ids=["newer", "shown again"],
 )
 def test_another_preview_ends_only_the_oldest(monkeypatch, previews):
-    monkeypatch.setattr(changing, "_MOST_WISHES", 2)
+    monkeypatch.setattr(changes, "_MOST_WISHES", 2)
     still = resetting("alice", "alice")
     served, writer = writing(still)
     seen = {to: served.get("/reset", **BACK | {"to": to}) for to in previews}
@@ -794,5 +794,5 @@ def test_outcome_of_a_write_that_was_abandoned_is_called_unknown(method, is_unkn
     state = SimpleNamespace(console=console)
     request = SimpleNamespace(method=method, app=SimpleNamespace(state=state))
     with pytest.raises(Problem) as raised:
-        asyncio.run(asking.answer(request, ask))
+        asyncio.run(background.answer(request, ask))
     assert ("unknown" in raised.value.detail) is is_unknown

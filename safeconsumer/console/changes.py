@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from attrs import evolve, frozen
 from kafka.errors import KafkaError
 
-from safeconsumer.console.asking import IsWanted
+from safeconsumer.console.background import IsWanted
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State
 from safeconsumer.errors.base import (
