@@ -76,7 +76,7 @@ def console(
             settings=settings,
             host=host(),
             principal=principal(base),
-            token=None if token_file is None else _token(token_file),
+            token=None if token_file is None else _read_token(token_file),
         )
 
         def show(figures: Any) -> None:  # noqa: ANN401 - of an extra
@@ -84,7 +84,7 @@ def console(
                 _export(figures, metrics_at, closing)
 
         try:
-            serving.serve(setup, lambda link: _tell(link, token_file), show)
+            serving.serve(setup, lambda link: _print_link(link, token_file), show)
         except KeyboardInterrupt:
             click.echo("The console is closed.")
         except OSError as error:
@@ -117,7 +117,7 @@ def _export(
     click.echo(f"Metrics are at {where}, without a token.")
 
 
-def _tell(link: str, token_file: Path | None) -> None:
+def _print_link(link: str, token_file: Path | None) -> None:
     click.echo(f"The console is at {link}")
     click.echo("The link works once. Ctrl+C ends the console; holds stay as they are.")
     if token_file is not None:
@@ -128,7 +128,7 @@ def _tell(link: str, token_file: Path | None) -> None:
         )
 
 
-def _token(file: Path) -> str:
+def _read_token(file: Path) -> str:
     try:
         token, found = file.read_text(encoding="utf-8").strip(), file.stat()
     except (OSError, UnicodeDecodeError) as error:

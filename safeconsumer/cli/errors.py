@@ -37,7 +37,7 @@ def explained(context: click.Context) -> Iterator[None]:
     except click.exceptions.Exit:  # a RuntimeError, maybe of a block that handles one
         raise
     except (Exception, KeyboardInterrupt) as raised:
-        error = _meant(raised, context.meta.get(FIRST_TROUBLE))
+        error = _cause_of(raised, context.meta.get(FIRST_TROUBLE))
         found = (of(error) for kind, of in _TABLE if isinstance(error, kind))
         status = next(found, None)
         if status is None:
@@ -45,7 +45,7 @@ def explained(context: click.Context) -> Iterator[None]:
         give_up(context, _line(error), status)
 
 
-def _meant(error: BaseException, first: BaseException | None) -> BaseException:
+def _cause_of(error: BaseException, first: BaseException | None) -> BaseException:
     if first is not None and isinstance(error, kafka_errors.KafkaTimeoutError):
         return first
     # If kafka-python's event loop is interrupted between two steps of a task, it finds
@@ -63,7 +63,7 @@ def _line(error: BaseException) -> str:
     return (str(error) or type(error).__name__) if is_ours else error_text(error)
 
 
-def _of_cluster(error: BaseException) -> Status | None:
+def _cluster_status(error: BaseException) -> Status | None:
     # None: the output's reader has gone, for which kafka-python has another class; or
     # the system refuses, and the command ends with BROKEN, as one that catches nothing.
     if isinstance(error, BrokenPipeError) or kind_of(error) is Kind.SYSTEM:
@@ -77,8 +77,8 @@ _TABLE: Sequence[tuple[type[BaseException], Callable[[Any], Status | None]]] = (
     (ControlTopicError, lambda _: Status.REFUSED),
     (ControlWriteError, lambda error: status_of(error.__cause__)),
     (SafeConsumerError, lambda _: Status.USAGE),
-    (kafka_errors.KafkaError, _of_cluster),
-    (OSError, _of_cluster),
+    (kafka_errors.KafkaError, _cluster_status),
+    (OSError, _cluster_status),
     (KeyboardInterrupt, lambda _: Status.INTERRUPTED),
 )
 

@@ -55,8 +55,8 @@ from safeconsumer.group.view import View
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Scope
 
-_TROUBLES = (KafkaError, OSError, ControlTopicError)
-# What a refusal says, and its exit status; whoever types @all means it.
+_CLUSTER_ERRORS = (KafkaError, OSError, ControlTopicError)
+# The message of a refusal, and its exit status; @all is typed on purpose.
 _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (
@@ -71,18 +71,18 @@ _REFUSALS = {
 }
 
 
-# ---------------------------------------------------------------- what they share
+# ---------------------------------------------------------------- shared
 
 
 @frozen
-class Asked:
+class ChangeOptions:
     """
-    What every command that changes holds is given.
+    The options of every command that changes holds.
 
     Attributes:
         group: the consumer group.
-        owner: the owner of the holds, as it was typed, if it was.
-        dry_run: whether nothing is written.
+        owner: the owner of the holds, if it was typed.
+        dry_run: whether nothing is reporting.
         output: where results go.
         connect: gives the connection.
     """
@@ -94,7 +94,7 @@ class Asked:
     connect: Connect
 
     @property
-    def whose(self) -> str:
+    def owner_name(self) -> str:
         """The owner of the holds; a CommandError if there is no name for one."""
         return owner_of(self.owner)
 
@@ -139,8 +139,8 @@ class Asked:
             return
         says = (text for _, text in plan.points)
         others = (
-            f"held besides by {whose}: {scope}"
-            for scope, whose, *_ in folded_cells(plan.others)
+            f"held besides by {owner_name}: {scope}"
+            for scope, owner_name, *_ in folded_cells(plan.others)
         )
         self.output.lines([*says, *others, "nothing was changed"])
 
@@ -183,16 +183,16 @@ def _refuse(plan: Plan, flags: Mapping[str, bool]) -> None:
 
 GROUP_OPTION = click.option("--group", required=True, help="The consumer group.")
 SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
-asked_options = options(
-    "asked",
-    Asked,
+change_options = options(
+    "change",
+    ChangeOptions,
     GROUP_OPTION,
     owner_option,
     click.option("--dry-run", is_flag=True, help="Only show what it would do."),
     output_options,
     connection_options,
 )
-"""Gives a command what all that change holds have; it is called with ``asked``."""
+"""Gives a command these options; it is called with ``change``."""
 
 
 def wait_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -232,7 +232,7 @@ def _for_option(
 
 
 @contextmanager
-def written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
+def reporting(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
     """
     Report what was acknowledged if something fails after that.
 
@@ -240,7 +240,7 @@ def written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
     """
     try:
         yield
-    except (*_TROUBLES, KeyboardInterrupt) as error:
+    except (*_CLUSTER_ERRORS, KeyboardInterrupt) as error:
         if not done or isinstance(error, BrokenPipeError):
             raise
         scopes, status = scopes_text([one.scope for one in done]), Status.INTERRUPTED
@@ -270,7 +270,7 @@ def _covers_text(plan: Plan) -> str:
 
 @click.command(epilog=EPILOG)
 @SCOPES
-@asked_options
+@change_options
 @click.option("--reason", required=True, help="Why; every member can show it.")
 @_for_option()
 @click.option(
@@ -288,7 +288,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
     /,
     *,
     scopes: tuple[str, ...],
-    asked: Asked,
+    change: ChangeOptions,
     reason: str,
     for_: str | None,
     patience: str | None,
@@ -306,28 +306,28 @@ def pause(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         wish = place_action(
-            group=asked.group,
-            owner=asked.whose,
+            group=change.group,
+            owner=change.owner_name,
             texts=scopes,
             reason=reason,
             for_=for_,
         )
         limit = None if patience is None else timeout_of(patience, "--wait")
-        with Operator(*asked.connect()) as operator:
+        with Operator(*change.connect()) as operator:
             wish = wish.written_by(host(), principal(operator.base))
-            view = operator.look(asked.group, is_strict=True)
-            done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
+            view = operator.look(change.group, is_strict=True)
+            done = change.carried_out(operator, plan_of(view, wish, operator), flags)
             if done is None:
                 return
-            with written("held", done.acknowledged):
-                if not asked.output.is_json:
-                    asked.output.lines(_placed_lines(done))
+            with reporting("held", done.acknowledged):
+                if not change.output.is_json:
+                    change.output.lines(_placed_lines(done))
                 reached = None
                 if limit is not None:
                     reached = waiting.wait_until(
-                        operator, asked.group, lambda now: _is_quiet(now, wish), limit
+                        operator, change.group, lambda now: _is_quiet(now, wish), limit
                     )
-                asked.end(context, done.document(), reached, "held, but not quiet")
+                change.end(context, done.document(), reached, "held, but not quiet")
 
 
 def _placed_lines(done: Done) -> Iterator[str]:
@@ -348,7 +348,7 @@ def _is_quiet(view: View, wish: Place) -> tuple[bool, str]:
     gone = [one.key.scope for one in wish.changes if one.key not in there]
     if gone and view.ends is not None:
         message = f"lifted or expired meanwhile: {', '.join(gone[:5])}"
-        raise waiting.InVainError(message)
+        raise waiting.NeverReachedError(message)
     return waiting.is_quiet(view, wish.scopes)
 
 
@@ -357,11 +357,16 @@ def _is_quiet(view: View, wish: Place) -> tuple[bool, str]:
 
 @click.command(epilog=EPILOG)
 @SCOPES
-@asked_options
+@change_options
 @_for_option(is_required=True)
 @click.pass_context
 def extend(
-    context: click.Context, /, *, scopes: tuple[str, ...], asked: Asked, for_: str
+    context: click.Context,
+    /,
+    *,
+    scopes: tuple[str, ...],
+    change: ChangeOptions,
+    for_: str,
 ) -> None:
     """
     Let your holds of exactly these scopes last longer, counted from now.
@@ -371,22 +376,22 @@ def extend(
     """
     with explained(context):
         wish = Extend(
-            group=asked.group,
-            owner=asked.whose,
+            group=change.group,
+            owner=change.owner_name,
             seconds=duration_of(for_),
-            scopes=scopes_of(scopes, asked.group),
+            scopes=scopes_of(scopes, change.group),
         )
-        with Operator(*asked.connect()) as operator:
-            view = operator.look(asked.group, is_strict=True, has_lags=asked.dry_run)
+        with Operator(*change.connect()) as operator:
+            view = operator.look(change.group, is_strict=True, has_lags=change.dry_run)
             checks.check_known(operator, view)
-            done = asked.carried_out(operator, plan_of(view, wish, operator), {})
+            done = change.carried_out(operator, plan_of(view, wish, operator), {})
             if done is None:
                 return
-            with written("extended", done.acknowledged):
-                if asked.output.is_json:
-                    asked.output.document(done.document())
+            with reporting("extended", done.acknowledged):
+                if change.output.is_json:
+                    change.output.document(done.document())
                 else:
-                    asked.output.lines(_rows("extended", done.acknowledged))
+                    change.output.lines(_rows("extended", done.acknowledged))
 
 
 # ---------------------------------------------------------------- resume
@@ -394,7 +399,7 @@ def extend(
 
 @click.command(epilog=EPILOG)
 @click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
-@asked_options
+@change_options
 @click.option("--all", "is_all", is_flag=True, help="Every hold of --owner.")
 @click.option(
     "--force",
@@ -409,7 +414,7 @@ def resume(
     /,
     *,
     scopes: tuple[str, ...],
-    asked: Asked,
+    change: ChangeOptions,
     is_all: bool,
     patience: str | None,
     **flags: bool,
@@ -429,29 +434,29 @@ def resume(
             said = "too much: give only one of" if is_all else "nothing to lift: give"
             message = f"{said} SCOPE... or --all"
             raise CommandError(message)
-        owner, group = asked.whose, asked.group
+        owner, group = change.owner_name, change.group
         found = scopes_of(scopes, group)
         limit = None if patience is None else timeout_of(patience, "--wait")
-        with Operator(*asked.connect()) as operator:
-            view, trouble = _looked(operator, asked)
+        with Operator(*change.connect()) as operator:
+            view, trouble = _read_view(operator, change)
             if view is not None and trouble is None:
                 _refuse_unheld(operator, view, found)
             wish = Lift(group=group, holds=_named(group, view, owner, found))
             plan = plan_of(view or View(group=group, facts=NOT_READ), wish, operator)
-            if asked.dry_run:
+            if change.dry_run:
                 if trouble is not None:
                     raise trouble
-                asked.carried_out(operator, plan, flags)
+                change.carried_out(operator, plan, flags)
                 return
             done = _lifted(operator, view, plan, flags, trouble)
-            with written("lifted", done.acknowledged):
+            with reporting("lifted", done.acknowledged):
                 if trouble is not None:
                     raise trouble
-                if not asked.output.is_json:
-                    asked.output.lines(_lifted_lines(done))
+                if not change.output.is_json:
+                    change.output.lines(_lifted_lines(done))
                 reached = _flowing(operator, done, limit)
                 state = "lifted" if done.was_held else "not held"
-                asked.end(
+                change.end(
                     context, done.document(), reached, f"{state}, but not flowing"
                 )
             if not done.was_held and (advice := _advice(plan)):
@@ -500,7 +505,9 @@ def _lifted(
     return carry_out(operator, view, plan.action, operator, agrees)
 
 
-def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | None]:
+def _read_view(
+    operator: Operator, change: ChangeOptions
+) -> tuple[View | None, Exception | None]:
     """
     Return what is known of a group, and why more is not known.
 
@@ -509,14 +516,14 @@ def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | 
     """
     operator.check()
     try:
-        view = operator.look(asked.group, is_strict=True, has_lags=asked.dry_run)
-    except _TROUBLES as error:
+        view = operator.look(change.group, is_strict=True, has_lags=change.dry_run)
+    except _CLUSTER_ERRORS as error:
         trouble = error
     else:
         return view, None
     try:
-        return read_again(operator, View(group=asked.group, facts=NOT_READ)), trouble
-    except _TROUBLES:
+        return read_again(operator, View(group=change.group, facts=NOT_READ)), trouble
+    except _CLUSTER_ERRORS:
         return None, trouble
 
 
@@ -581,7 +588,7 @@ def _lifted_lines(done: Done) -> Iterator[str]:
 
 @click.command("reset-offsets", epilog=EPILOG)
 @SCOPES
-@asked_options
+@change_options
 @click.option(
     "--to",
     "to",
@@ -602,7 +609,7 @@ def reset_offsets(
     /,
     *,
     scopes: tuple[str, ...],
-    asked: Asked,
+    change: ChangeOptions,
     to: str,
     patience: str | None,
     **flags: bool,
@@ -617,25 +624,25 @@ def reset_offsets(
     records are delivered again; what was done with them is not undone.
     """
     with explained(context):
-        owner, group, where = asked.whose, asked.group, parse_target(to)
+        owner, group, where = change.owner_name, change.group, parse_target(to)
         found = scopes_of(scopes, group)
         limit = None if patience is None else timeout_of(patience, "--wait")
-        with Operator(*asked.connect()) as operator:
+        with Operator(*change.connect()) as operator:
             view = operator.look(group, is_strict=True, has_lags=False)
             checks.check_known(operator, view)
             checks.check_scopes(operator, view, found)
             wish = reset_action(
                 operator.admin, view, owner=owner, scopes=found, to=where
             )
-            done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
+            done = change.carried_out(operator, plan_of(view, wish, operator), flags)
             if done is None:
                 return
-            with written("asked for", done.acknowledged):
+            with reporting("asked for", done.acknowledged):
                 view = operator.look(group, is_strict=True, has_lags=False)
                 commit_for_empty_group(operator.admin, view, found)
-                if not asked.output.is_json:
+                if not change.output.is_json:
                     notes = (text for kind, text in done.plan.points if kind == "note")
-                    asked.output.lines(notes)
+                    change.output.lines(notes)
                 reached = None
                 if limit is not None:
                     reached = waiting.wait_until(
@@ -644,6 +651,8 @@ def reset_offsets(
                         lambda now: waiting.is_moved(now, found),
                         limit,
                     )
-                elif not asked.output.is_json:
-                    asked.output.lines(["asked for: wait moved tells when it is done"])
-                asked.end(context, done.document(), reached, "asked for, but not moved")
+                elif not change.output.is_json:
+                    change.output.lines(["asked for: wait moved tells when it is done"])
+                change.end(
+                    context, done.document(), reached, "asked for, but not moved"
+                )

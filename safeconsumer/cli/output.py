@@ -62,7 +62,7 @@ def _print(text: str, end: str = "\n") -> None:
     click.echo(end, nl=False)
 
 
-def refuse_unread() -> None:
+def check_has_reader() -> None:
     """
     Check that somebody may still read what is printed.
 

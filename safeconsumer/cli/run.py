@@ -31,7 +31,7 @@ from safeconsumer.worker.tracebacks import shown
 
 _MINUTE = 60.0
 # Seconds until a broker that did not answer is asked again for missing topics.
-_AGAIN = 5.0
+_RETRY_SECONDS = 5.0
 # Different lines that are remembered, so that a process of weeks does not grow.
 _MOST_LINES = 100
 
@@ -70,25 +70,25 @@ def run(
     are missing everything is held, and the log says so.
     """
     with explained(context), contextlib.ExitStack() as stack:
-        with _endable(context):
+        with _ended_by_sigterm(context):
             worker = worker_of(target, load(target))
-            _log()
-            _probe(stack, worker, probes_at)
+            _set_up_logging()
+            _serve_probes(stack, worker, probes_at)
         threading.Thread(
             target=_name_missing,
             args=(worker.consumer,),
             name="safeconsumer-run-topics",
             daemon=True,
         ).start()
-        report = _ran(worker)
-    status = _say(report)
+        report = _run_worker(worker)
+    status = _print_report(report)
     if report.given_up:
         raise Abandoned(status)
     context.exit(status)
 
 
 @contextlib.contextmanager
-def _endable(context: click.Context) -> Iterator[None]:
+def _ended_by_sigterm(context: click.Context) -> Iterator[None]:
     # Only a worker that runs takes signals itself.
     is_asked = False
 
@@ -106,13 +106,13 @@ def _endable(context: click.Context) -> Iterator[None]:
         give_up(context, "stopped before the worker ran", Status.DONE)
 
 
-def _say(report: Report) -> Status:
+def _print_report(report: Report) -> Status:
     click.echo(_sentence(report), err=True)
     is_well = report.committed and not report.given_up
     return Status.DONE if is_well else Status.FAILED
 
 
-def _log() -> None:
+def _set_up_logging() -> None:
     if not logging.getLogger("safeconsumer").hasHandlers():  # the program has none
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("safeconsumer").setLevel(logging.INFO)
@@ -143,7 +143,7 @@ class _OnceAMinute(logging.Filter):
         return True
 
 
-def _probe(
+def _serve_probes(
     stack: contextlib.ExitStack, worker: Worker, address: tuple[str, int] | None
 ) -> None:
     try:
@@ -164,14 +164,14 @@ def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
         except CommandError as error:
             complain(f"{error} (the worker waits)")
         except (KafkaError, OSError):  # the worker's own log says what is wrong
-            time.sleep(_AGAIN)
+            time.sleep(_RETRY_SECONDS)
             continue
         return
 
 
-def _ran(worker: Worker) -> Report:
+def _run_worker(worker: Worker) -> Report:
     try:
-        with ended_by_signals(worker, _say):
+        with ended_by_signals(worker, _print_report):
             return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED

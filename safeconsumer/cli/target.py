@@ -40,7 +40,7 @@ def load(name: str) -> Any:  # noqa: ANN401 - whatever stands there
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    found = _tried(name, lambda: _imported(module))
+    found = _call_program(name, lambda: _import_module(module))
     for part in path.split("."):
         if not hasattr(found, part):
             problem = f"{module} has no {path}"
@@ -63,7 +63,7 @@ def worker_of(name: str, found: object) -> Worker:
     """
     if isinstance(found, Worker):
         return found
-    made = _tried(name, _function(name, found))
+    made = _call_program(name, _function(name, found))
     if not isinstance(made, Worker):
         problem = f"{name} returned {shown(made)}, which is not a Worker"
         raise TargetError(problem)
@@ -92,7 +92,7 @@ def _function(name: str, found: object) -> Callable[[], object]:
     return found
 
 
-def _imported(module: str) -> Any:  # noqa: ANN401 - a module
+def _import_module(module: str) -> Any:  # noqa: ANN401 - a module
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -104,7 +104,7 @@ def _imported(module: str) -> Any:  # noqa: ANN401 - a module
         raise TargetError(problem) from error
 
 
-def _tried(name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - the program's
+def _call_program(name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - the program's
     try:
         return ask()
     except TargetError:

@@ -35,7 +35,7 @@ def _checked_principals(
     return given
 
 
-def _who(command: Callable[..., Any]) -> Callable[..., Any]:
+def _acl_options(command: Callable[..., Any]) -> Callable[..., Any]:
     # The principals, topics and groups for which ACLs are printed.
     for name, many, metavar, what in (
         ("--topic", "topics_", "TOPIC", "A topic that these groups consume."),
@@ -88,8 +88,8 @@ def init(
             message = f"--replication {replicas}, but the cluster has {there}"
             raise CommandError(message)
         _refuse_partitioned(operator)
-        for name, settings in _wanted(operator.settings, replicas).items():
-            what = _make(operator, name, settings, replicas)
+        for name, settings in _settings_by_topic(operator.settings, replicas).items():
+            what = _create(operator, name, settings, replicas)
             click.echo(f"{what} {name}")
         click.echo("safeconsumer control acls prints the rights to set")
         for one in former_findings(operator):
@@ -105,7 +105,9 @@ def _refuse_partitioned(operator: Operator) -> None:
             raise CommandError(message, Status.REFUSED)
 
 
-def _wanted(settings: Control, replicas: int) -> dict[str, Mapping[str, str]]:
+def _settings_by_topic(
+    settings: Control, replicas: int
+) -> dict[str, Mapping[str, str]]:
     safe = {"min.insync.replicas": str(max(1, replicas - 1))}
     wanted: dict[str, Mapping[str, str]] = {
         settings.holds_topic: {**topics.HOLDS_SETTINGS, **safe}
@@ -115,7 +117,7 @@ def _wanted(settings: Control, replicas: int) -> dict[str, Mapping[str, str]]:
     return wanted
 
 
-def _make(
+def _create(
     operator: Operator, name: str, settings: Mapping[str, str], replicas: int
 ) -> str:
     wish = {
@@ -126,11 +128,11 @@ def _make(
     try:
         operator.admin.create_topics({name: wish})
     except TopicAlreadyExistsError:
-        return _mend(operator, name, settings)
+        return _add_settings(operator, name, settings)
     return "created"
 
 
-def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
+def _add_settings(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
     (facts,) = described_topics.describe(operator.admin, (name,))
     known = facts.settings or {}
     lacking = {key: value for key, value in settings.items() if known.get(key) != value}
@@ -142,7 +144,7 @@ def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
 
 
 @control.command(epilog=EPILOG)
-@_who
+@_acl_options
 @output_options
 @prefix_option
 def acls(  # noqa: PLR0913 - one parameter per option

@@ -130,7 +130,7 @@ def _group_row(one: View) -> tuple[str, ...]:
         "unknown" if one.ends is None else str(len(holds) or "-"),
         utc(one.next_expiry) if one.next_expiry else "-",
         one.lag_words(),
-        group_text.short(one.verdict),
+        group_text.short_verdict(one.verdict),
     )
 
 

@@ -40,7 +40,7 @@ def _ready(request: Request) -> Response:
 
 
 def _login(request: Request) -> Response:
-    answer = state_of(request).auth.let_in(request)
+    answer = state_of(request).auth.log_in(request)
     if answer is None:
         raise Problem(
             401,

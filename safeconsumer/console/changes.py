@@ -55,13 +55,13 @@ from safeconsumer.group.view import View
 from safeconsumer.holds.hold import checked_name
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
-_SEEN_WITHIN = 2.0
+_SHOWN_WITHIN = 2.0
 # Seconds for which a page waits for what the console does not know; the clients give up
 # by themselves by then.
-_PATIENCE = 30.0
+_ANSWER_SECONDS = 30.0
 # Previews whose offsets are kept until they are agreed to, the last ones.
-_MOST_WISHES = 64
-_TROUBLES = (ControlTopicError, KafkaError, OSError)
+_MAX_PREVIEWS = 64
+_CLUSTER_ERRORS = (ControlTopicError, KafkaError, OSError)
 
 T = TypeVar("T")
 Given = Mapping[str, str]
@@ -69,7 +69,7 @@ Given = Mapping[str, str]
 
 
 @contextmanager
-def _answered() -> Iterator[None]:
+def _input_errors_answered() -> Iterator[None]:
     """Answer what cannot be wished for with the reason."""
     try:
         yield
@@ -95,7 +95,7 @@ def wish_to_hold(state: State, owner: str, given: Given) -> Action:
     texts = _scope_texts(given, "hold")
     if given["extends"] and not given["for"]:
         raise Problem(400, "say for how long, counted from now")
-    with _answered():
+    with _input_errors_answered():
         if given["extends"]:
             return Extend(
                 group=given["group"],
@@ -138,7 +138,7 @@ def wish_to_lift(_: State, owner: str, given: Given) -> Action:
     several = [dict(parse_qsl(one)) for one in given["hold"].split()] or [call]
     if not all(one.get("scope") for one in several):
         raise Problem(400, "give the scope of the hold to lift")
-    with _answered():
+    with _input_errors_answered():
         checked_group(group)
         holds = tuple(map(_named, several))
     return Lift(group=group, by=owner, holds=holds)
@@ -176,7 +176,7 @@ def wish_to_move(state: State, owner: str, given: Given) -> Action:
         Problem: an input is not acceptable, or the cluster does not answer.
     """
     group, texts = given["group"], _scope_texts(given, "move")
-    with _answered():
+    with _input_errors_answered():
         to, scopes = parse_target(given["to"]), scopes_of(texts, group)
     shown = state.wishes.get(given["agreed"])
     if shown and (group, owner, scopes, to.text) == (
@@ -185,11 +185,11 @@ def wish_to_move(state: State, owner: str, given: Given) -> Action:
         return shown
     view = _view(state, state.snapshot(), group)
     try:
-        with state.questions.lend(_PATIENCE) as operator:
+        with state.questions.lend(_ANSWER_SECONDS) as operator:
             # The snapshot is up to a second old, and the group may have gone on.
             view = evolve(view, facts=operator.group(group))
             return reset_action(operator.admin, view, owner=owner, scopes=scopes, to=to)
-    except _TROUBLES as error:
+    except _CLUSTER_ERRORS as error:
         title = "Which offsets that is is unknown."
         raise Problem(_http(error), title, error_text(error)) from error
 
@@ -205,7 +205,7 @@ def plan(state: State, snapshot: Snapshot, wish: Action) -> Plan:
         Problem: a hold cannot be extended, or none of those to lift is there.
     """
     known = _Known(state, snapshot)
-    with _answered():
+    with _input_errors_answered():
         found = plan_of(_view(state, snapshot, wish.group), wish, known)
     state.follower.watch(wish.group)
     if isinstance(wish, Lift):
@@ -266,7 +266,7 @@ class _Known:
             wishes = self.state.wishes
             wishes.pop(found.digest, None)  # what is shown again is the newest
             wishes[found.digest] = found.action
-            for oldest in list(wishes)[:-_MOST_WISHES]:
+            for oldest in list(wishes)[:-_MAX_PREVIEWS]:
                 wishes.pop(oldest, None)
             return found
         names = sorted({tp.topic for tp in found.covers})
@@ -277,7 +277,7 @@ class _Known:
     def _asked(self, key: tuple[str, ...], ask: Callable[[Operator], T]) -> T | None:
         if self.snapshot.trouble:
             return None
-        return self.state.questions.asked(key, ask, _PATIENCE)
+        return self.state.questions.asked(key, ask, _ANSWER_SECONDS)
 
 
 # ---------------------------------------------------------------- carrying out
@@ -327,25 +327,25 @@ def change(
     snapshot = state.snapshot()
     known, view = _Known(state, snapshot), _view(state, snapshot, wish.group)
     try:
-        with _answered(), state.commands.lend() as operator:
+        with _input_errors_answered(), state.commands.lend() as operator:
             operator.check()
             done = carry_out(
                 operator, view, wish, known, lambda now: _agrees(now, given, is_wanted)
             )
             if isinstance(wish, ResetTo):
-                with suppress(*_TROUBLES):  # then the next member moves it
+                with suppress(*_CLUSTER_ERRORS):  # then the next member moves it
                     view = operator.look(wish.group, is_strict=True, has_lags=False)
                     commit_for_empty_group(operator.admin, view, wish.scopes)
     except PlanChangedError as error:
         raise _refusal(given, known, error.plan) from error
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error), "") from error
-    except _TROUBLES as error:
+    except _CLUSTER_ERRORS as error:
         raise Problem(
             _http(error), "Nothing was written.", error_text(error)
         ) from error
     last = max((one.offset for one in done.acknowledged), default=-1)
-    state.follower.wait_for(last, _SEEN_WITHIN)
+    state.follower.wait_for(last, _SHOWN_WITHIN)
     return done
 
 

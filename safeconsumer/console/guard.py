@@ -140,7 +140,7 @@ class Auth:
             )
         return Problem(401, "that token is not this console's", why)
 
-    def let_in(self, request: Request) -> Response | None:
+    def log_in(self, request: Request) -> Response | None:
         """
         Answer a login; None if its token is wrong or was already used.
 

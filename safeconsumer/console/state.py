@@ -20,7 +20,7 @@ from safeconsumer.group.settings import Control
 from safeconsumer.group.view import View
 
 # The most requests or changes at a time.
-_ASKERS = 8
+_SLOTS = 8
 
 
 @frozen(kw_only=True)
@@ -71,7 +71,7 @@ class State:
         wishes: offsets that were looked up for the last previews, by the digest of the
             plan, the oldest first.
         is_closing: whether the console is closing; waiting clients then get an answer.
-        askers: slots for requests to the cluster, and changes.
+        slots: slots for requests to the cluster, and changes.
 
     Thread rules: any.
     """
@@ -81,8 +81,8 @@ class State:
     auth: Auth
     connect: Callable[[], Operator]
     is_closing: bool = False
-    askers: threading.BoundedSemaphore = field(
-        factory=lambda: threading.BoundedSemaphore(_ASKERS), init=False
+    slots: threading.BoundedSemaphore = field(
+        factory=lambda: threading.BoundedSemaphore(_SLOTS), init=False
     )
     commands: SharedConnection = field(init=False)
     questions: SharedConnection = field(init=False)

@@ -12,4 +12,4 @@ __all__ = ["patience", "served", "team"]
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """Let the console wait for its own readers, however slow the machine is."""
-    monkeypatch.setattr(changes, "_SEEN_WITHIN", 20.0)
+    monkeypatch.setattr(changes, "_SHOWN_WITHIN", 20.0)

@@ -149,7 +149,7 @@ def test_holds_are_read_from_the_topic_before_one_is_replaced(
     team, served, monkeypatch
 ):
     """The console's own reader gets no answer, and its snapshot lacks the hold."""
-    monkeypatch.setattr(changes, "_SEEN_WITHIN", 2.0)  # it waits in vain
+    monkeypatch.setattr(changes, "_SHOWN_WITHIN", 2.0)  # it waits in vain
     member = team.member(control=None)
     member.assign(team.partitions)
     member.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})

@@ -14,7 +14,7 @@ from safeconsumer import spark as safe
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.loading import load
 from safeconsumer.audit.results import Settings
-from safeconsumer.cli import sparking
+from safeconsumer.cli import spark_session
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError, SparkSetupError
 from safeconsumer.journal.writer import JournalWriter
@@ -330,7 +330,7 @@ def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path):
 def test_the_command_says_what_it_says_without_spark(
     tmp_path, spark, monkeypatch, make
 ):
-    monkeypatch.setattr(sparking, "session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr(spark_session, "session", lambda *_: nullcontext(spark))
     fleet = [*make(), Telling("x").assigned("orders:1").poll("orders:1", 0, 3)]
     folder = written(tmp_path / "fleet", fleet)
     report = tmp_path / "report"

@@ -67,7 +67,7 @@ def test_wait_ends_at_once_if_its_condition_cannot_be_met_any_more(clock):
 
     def judge(_):
         message = "lifted meanwhile"
-        raise waiting.InVainError(message)
+        raise waiting.NeverReachedError(message)
 
     ended = waiting.wait_until(SimpleNamespace(look=look), "g", judge, 60.0)
     assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")

@@ -31,7 +31,7 @@ AGE = "console_snapshot_age_seconds"
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """Let a scrape wait for the first answer, however slow the machine is."""
-    monkeypatch.setattr(module, "_MOMENT", 30.0)
+    monkeypatch.setattr(module, "_FIRST_ANSWER_SECONDS", 30.0)
 
 
 def names_of(state, snapshot=None):
@@ -209,7 +209,7 @@ def test_refused_retention_has_no_figure_and_is_asked_once_a_minute():
 
 
 def test_scrape_does_not_wait_for_a_slow_broker(monkeypatch):
-    monkeypatch.setattr(module, "_MOMENT", 0.0)
+    monkeypatch.setattr(module, "_FIRST_ANSWER_SECONDS", 0.0)
     connection = Connection(is_slow=True)
     state = console_of(groups(), lambda: connection).state
 

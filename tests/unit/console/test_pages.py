@@ -330,14 +330,14 @@ def test_nothing_is_written_for_a_client_that_has_gone():
     scope["headers"] = [(k.encode(), v.encode()) for k, v in headers.items()]
     asyncio.run(create(console.state)(scope, receive, send))
     has_answered.set()
-    assert all(console.state.askers.acquire(timeout=30) for _ in range(8))
+    assert all(console.state.slots.acquire(timeout=30) for _ in range(8))
     assert (answers[0]["status"], writer.written) == (503, [])
 
 
 def test_previews_and_commands_use_connections_of_their_own(monkeypatch):
     """A slow preview delays no command; a second command is refused, not queued."""
-    monkeypatch.setattr(connection, "_BUSY", 0.0)
-    monkeypatch.setattr(connection, "_CLOSING", 0.0)
+    monkeypatch.setattr(connection, "_LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "_CLOSE_SECONDS", 0.0)
     served, writer = writing(held_by("alice"))
     with served.state.questions.lend():
         assert served.post("/lift", **LIFT).status_code == 200
@@ -464,7 +464,7 @@ def test_offsets_are_counted_from_the_brokers_and_not_from_the_snapshot():
     ids=["newer", "shown again"],
 )
 def test_another_preview_ends_only_the_oldest(monkeypatch, previews):
-    monkeypatch.setattr(changes, "_MOST_WISHES", 2)
+    monkeypatch.setattr(changes, "_MAX_PREVIEWS", 2)
     still = resetting("alice", "alice")
     served, writer = writing(still)
     seen = {to: served.get("/reset", **BACK | {"to": to}) for to in previews}
@@ -790,7 +790,7 @@ def test_outcome_of_a_write_that_was_abandoned_is_called_unknown(method, is_unkn
         wait_for(lambda: not is_wanted(), "the request to be abandoned")
         return Response()
 
-    console = SimpleNamespace(is_closing=True, askers=BoundedSemaphore(1))
+    console = SimpleNamespace(is_closing=True, slots=BoundedSemaphore(1))
     state = SimpleNamespace(console=console)
     request = SimpleNamespace(method=method, app=SimpleNamespace(state=state))
     with pytest.raises(Problem) as raised:
