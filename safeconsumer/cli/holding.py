@@ -305,7 +305,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
     and have no record of it in hand: no handler runs, and a loop has polled again.
     """
     with explained(context):
-        wish = place_action(
+        action = place_action(
             group=change.group,
             owner=change.owner_name,
             texts=scopes,
@@ -314,9 +314,9 @@ def pause(  # noqa: PLR0913 - one parameter per option
         )
         limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*change.connect()) as operator:
-            wish = wish.written_by(host(), principal(operator.base))
+            action = action.written_by(host(), principal(operator.base))
             view = operator.look(change.group, is_strict=True)
-            done = change.carried_out(operator, plan_of(view, wish, operator), flags)
+            done = change.carried_out(operator, plan_of(view, action, operator), flags)
             if done is None:
                 return
             with reporting("held", done.acknowledged):
@@ -325,7 +325,10 @@ def pause(  # noqa: PLR0913 - one parameter per option
                 reached = None
                 if limit is not None:
                     reached = waiting.wait_until(
-                        operator, change.group, lambda now: _is_quiet(now, wish), limit
+                        operator,
+                        change.group,
+                        lambda now: _is_quiet(now, action),
+                        limit,
                     )
                 change.end(context, done.document(), reached, "held, but not quiet")
 
@@ -343,13 +346,13 @@ def _placed_lines(done: Done) -> Iterator[str]:
     yield from _rows("also held", plan.others)
 
 
-def _is_quiet(view: View, wish: Place) -> tuple[bool, str]:
+def _is_quiet(view: View, action: Place) -> tuple[bool, str]:
     there = {one.key for one in view.holds}
-    gone = [one.key.scope for one in wish.changes if one.key not in there]
+    gone = [one.key.scope for one in action.changes if one.key not in there]
     if gone and view.ends is not None:
         message = f"lifted or expired meanwhile: {', '.join(gone[:5])}"
         raise waiting.NeverReachedError(message)
-    return waiting.is_quiet(view, wish.scopes)
+    return waiting.is_quiet(view, action.scopes)
 
 
 # ---------------------------------------------------------------- extend
@@ -375,7 +378,7 @@ def extend(
     this clock: place those again with pause.
     """
     with explained(context):
-        wish = Extend(
+        action = Extend(
             group=change.group,
             owner=change.owner_name,
             seconds=duration_of(for_),
@@ -384,7 +387,7 @@ def extend(
         with Operator(*change.connect()) as operator:
             view = operator.look(change.group, is_strict=True, has_lags=change.dry_run)
             checks.check_known(operator, view)
-            done = change.carried_out(operator, plan_of(view, wish, operator), {})
+            done = change.carried_out(operator, plan_of(view, action, operator), {})
             if done is None:
                 return
             with reporting("extended", done.acknowledged):
@@ -441,8 +444,8 @@ def resume(
             view, trouble = _read_view(operator, change)
             if view is not None and trouble is None:
                 _refuse_unheld(operator, view, found)
-            wish = Lift(group=group, holds=_named(group, view, owner, found))
-            plan = plan_of(view or View(group=group, facts=NOT_READ), wish, operator)
+            action = Lift(group=group, holds=_named(group, view, owner, found))
+            plan = plan_of(view or View(group=group, facts=NOT_READ), action, operator)
             if change.dry_run:
                 if trouble is not None:
                     raise trouble
@@ -469,13 +472,13 @@ def _flowing(
     operator: Operator, done: Done, limit: float | None
 ) -> waiting.Outcome | None:
     """Wait until the scopes flow; None without a limit, or if only others hold them."""
-    wish = done.plan.action
+    action = done.plan.action
     if limit is None or (not done.was_held and done.plan.others):
         return None
     return waiting.wait_until(
         operator,
-        wish.group,
-        lambda now: waiting.flows(operator, now, wish.scopes),
+        action.group,
+        lambda now: waiting.flows(operator, now, action.scopes),
         limit,
     )
 
@@ -631,10 +634,10 @@ def reset_offsets(
             view = operator.look(group, is_strict=True, has_lags=False)
             checks.check_known(operator, view)
             checks.check_scopes(operator, view, found)
-            wish = reset_action(
+            action = reset_action(
                 operator.admin, view, owner=owner, scopes=found, to=where
             )
-            done = change.carried_out(operator, plan_of(view, wish, operator), flags)
+            done = change.carried_out(operator, plan_of(view, action, operator), flags)
             if done is None:
                 return
             with reporting("asked for", done.acknowledged):

@@ -1,7 +1,7 @@
 """
 Places, extends and lifts holds, and moves offsets: shows a plan, and carries it out.
 
-A wish is read from the fields of a form or a call. Its plan is shown with a digest, and is
+An action is read from the fields of a form or a call. Its plan is shown with a digest, and is
 carried out if what was agreed to has that digest still.
 """
 
@@ -56,10 +56,9 @@ from safeconsumer.holds.hold import checked_name
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
 _SHOWN_WITHIN = 2.0
-# Seconds for which a page waits for what the console does not know; the clients give up
-# by themselves by then.
+# Seconds for which a page waits for the cluster's answer; the clients give up by then.
 _ANSWER_SECONDS = 30.0
-# Previews whose offsets are kept until they are agreed to, the last ones.
+# The number of last previews whose offsets are kept until they are agreed to.
 _MAX_PREVIEWS = 64
 _CLUSTER_ERRORS = (ControlTopicError, KafkaError, OSError)
 
@@ -70,17 +69,17 @@ Given = Mapping[str, str]
 
 @contextmanager
 def _input_errors_answered() -> Iterator[None]:
-    """Answer what cannot be wished for with the reason."""
+    """Answer a value that cannot be used with the reason."""
     try:
         yield
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
         raise Problem(400, str(error)) from error
 
 
-# ---------------------------------------------------------------- wishes
+# ---------------------------------------------------------------- previewed
 
 
-def wish_to_hold(state: State, owner: str, given: Given) -> Action:
+def hold_action(state: State, owner: str, given: Given) -> Action:
     """
     Return which holds to place or, with ``extends``, to make last longer.
 
@@ -104,14 +103,14 @@ def wish_to_hold(state: State, owner: str, given: Given) -> Action:
                 seconds=duration_of(given["for"]),
                 offset=_number(given["extends"]),
             )
-        wish = place_action(
+        action = place_action(
             group=given["group"],
             owner=owner,
             texts=texts,
             reason=given["reason"],
             for_=given["for"] or None,
         )
-        return wish.written_by(state.setup.host, state.setup.principal)
+        return action.written_by(state.setup.host, state.setup.principal)
 
 
 def _scope_texts(given: Given, what: str) -> list[str]:
@@ -120,7 +119,7 @@ def _scope_texts(given: Given, what: str) -> list[str]:
     raise Problem(400, f"give a scope to {what}: orders:3, orders, re:ord.* or @all")
 
 
-def wish_to_lift(_: State, owner: str, given: Given) -> Action:
+def lift_action(_: State, owner: str, given: Given) -> Action:
     """
     Return which holds a form or a call names.
 
@@ -166,7 +165,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def wish_to_move(state: State, owner: str, given: Given) -> Action:
+def move_action(state: State, owner: str, given: Given) -> Action:
     """
     Return to which offsets a group is to be moved.
 
@@ -178,7 +177,7 @@ def wish_to_move(state: State, owner: str, given: Given) -> Action:
     group, texts = given["group"], _scope_texts(given, "move")
     with _input_errors_answered():
         to, scopes = parse_target(given["to"]), scopes_of(texts, group)
-    shown = state.wishes.get(given["agreed"])
+    shown = state.previewed.get(given["agreed"])
     if shown and (group, owner, scopes, to.text) == (
         (shown.group, shown.owner, shown.scopes, shown.asked)
     ):
@@ -197,28 +196,28 @@ def wish_to_move(state: State, owner: str, given: Given) -> Action:
 # ---------------------------------------------------------------- plans
 
 
-def plan(state: State, snapshot: Snapshot, wish: Action) -> Plan:
+def plan(state: State, snapshot: Snapshot, action: Action) -> Plan:
     """
-    Return what a wish would do, as far as a snapshot and quick questions tell.
+    Return what an action would do, as far as a snapshot and quick questions tell.
 
     Raises:
         Problem: a hold cannot be extended, or none of those to lift is there.
     """
-    known = _Known(state, snapshot)
+    known = _Lookup(state, snapshot)
     with _input_errors_answered():
-        found = plan_of(_view(state, snapshot, wish.group), wish, known)
-    state.follower.watch(wish.group)
-    if isinstance(wish, Lift):
+        found = plan_of(_view(state, snapshot, action.group), action, known)
+    state.follower.watch(action.group)
+    if isinstance(action, Lift):
         if not found.own and not found.kept:
             raise _not_there(found)
         return found
     if impossible := _impossible(found):
         raise impossible
-    return known.to_show(found)
+    return known.completed(found)
 
 
 def _impossible(found: Plan) -> Problem | None:
-    """Return why another wish is needed; None if agreeing to the plan is enough."""
+    """Return why another action is needed; None if agreeing to the plan is enough."""
     wrong = (one for one in found.needs if one.consent is Consent.NONE)
     need = next(wrong, None)
     return None if need is None else Problem(409, need.why, need.ask)
@@ -247,8 +246,8 @@ def _view(state: State, snapshot: Snapshot, group: str) -> View:
 
 
 @frozen
-class _Known:
-    """Answers a plan's questions from what the console knows, or by asking."""
+class _Lookup:
+    """Answers a plan's questions from the snapshot, or by asking the cluster."""
 
     state: State
     snapshot: Snapshot
@@ -260,14 +259,14 @@ class _Known:
     def topics(self) -> Sequence[str]:
         return self._asked(("topics",), lambda operator: operator.topics()) or ()
 
-    def to_show(self, found: Plan) -> Plan:
-        """Return a plan as it is shown; what was looked up for it is kept."""
+    def completed(self, found: Plan) -> Plan:
+        """Return a plan with retention; keep the offsets that were looked up for it."""
         if isinstance(found.action, ResetTo):
-            wishes = self.state.wishes
-            wishes.pop(found.digest, None)  # what is shown again is the newest
-            wishes[found.digest] = found.action
-            for oldest in list(wishes)[:-_MAX_PREVIEWS]:
-                wishes.pop(oldest, None)
+            previewed = self.state.previewed
+            previewed.pop(found.digest, None)  # what is shown again is the newest
+            previewed[found.digest] = found.action
+            for oldest in list(previewed)[:-_MAX_PREVIEWS]:
+                previewed.pop(oldest, None)
             return found
         names = sorted({tp.topic for tp in found.covers})
         key = ("retention", *names)
@@ -304,10 +303,10 @@ def document(found: Plan) -> dict[str, Any]:
 
 
 def change(
-    state: State, wish: Action, given: Mapping[str, str], is_wanted: IsWanted
+    state: State, action: Action, given: Mapping[str, str], is_wanted: IsWanted
 ) -> Done:
     """
-    Carry out a wish; return when all of it is acknowledged, or if it was done already.
+    Carry out an action; return when all of it is acknowledged, or if it was done already.
 
     Placing and extending need the digest of the plan that was shown as ``agreed``, unless
     nothing must be agreed to; moving offsets always does. Lifting another owner's hold
@@ -315,7 +314,7 @@ def change(
 
     Args:
         state: the console's state.
-        wish: what a form or a call asks for.
+        action: what a form or a call asks for.
         given: its fields.
         is_wanted: returns whether the client still waits for the answer.
 
@@ -325,17 +324,21 @@ def change(
             of them.
     """
     snapshot = state.snapshot()
-    known, view = _Known(state, snapshot), _view(state, snapshot, wish.group)
+    known, view = _Lookup(state, snapshot), _view(state, snapshot, action.group)
     try:
         with _input_errors_answered(), state.commands.lend() as operator:
             operator.check()
             done = carry_out(
-                operator, view, wish, known, lambda now: _agrees(now, given, is_wanted)
+                operator,
+                view,
+                action,
+                known,
+                lambda now: _agrees(now, given, is_wanted),
             )
-            if isinstance(wish, ResetTo):
+            if isinstance(action, ResetTo):
                 with suppress(*_CLUSTER_ERRORS):  # then the next member moves it
-                    view = operator.look(wish.group, is_strict=True, has_lags=False)
-                    commit_for_empty_group(operator.admin, view, wish.scopes)
+                    view = operator.look(action.group, is_strict=True, has_lags=False)
+                    commit_for_empty_group(operator.admin, view, action.scopes)
     except PlanChangedError as error:
         raise _refusal(given, known, error.plan) from error
     except ControlWriteError as error:
@@ -371,7 +374,7 @@ def _is_typed(given: Mapping[str, str], need: Need) -> bool:
     return need.consent is Consent.TYPED and is_same
 
 
-def _refusal(given: Mapping[str, str], known: _Known, now: Plan) -> Problem:
+def _refusal(given: Mapping[str, str], known: _Lookup, now: Plan) -> Problem:
     if isinstance(now.action, Lift):
         if not now.own and not now.kept:
             return _not_there(now)
@@ -384,7 +387,7 @@ def _refusal(given: Mapping[str, str], known: _Known, now: Plan) -> Problem:
     ask = "Look at what it would do now."
     if now.to_agree is not None:
         ask = f"Agree first: {now.to_agree}."
-    found = known.to_show(now)
+    found = known.completed(now)
     return Refused(found, "Nothing was written.", f"{changed}{what}{ask}")
 
 

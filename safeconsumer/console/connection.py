@@ -1,4 +1,4 @@
-"""Lends one connection to one thread at a time, and keeps answers for a minute."""
+"""Lends one connection to one thread at a time, and caches answers for a minute."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from safeconsumer.group.timed_call import TimedCall
 # thread of a question for as long as a request may last.
 _LOCK_SECONDS, _ANSWER_SECONDS = 2.0, 30.0
 _CLOSE_SECONDS = 1.0
-# Seconds for which the cluster's answer about something that seldom changes is used.
+# Seconds for which an answer of the cluster is used again.
 _VALID_SECONDS = 60.0
 
 T = TypeVar("T")

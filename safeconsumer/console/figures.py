@@ -1,4 +1,4 @@
-"""Has the console's figures of groups, for Prometheus."""
+"""Computes the console's figures of groups, for Prometheus."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ _METRICS = {one.name: one for one in table.of("console")}
 # Seconds that a scrape waits for a first answer; Prometheus gives a scrape ten.
 _FIRST_ANSWER_SECONDS = 1.0
 
-# Seconds before the end of a hold from which on somebody should know of it.
+# A hold that ends within so many seconds, and was not placed just now, is counted.
 _SOON = 900.0
 
 # Seconds after which topics delete records, by name; None if age deletes none.

@@ -167,14 +167,14 @@ class _Form:
     Attributes:
         path: of its route; its template has the same name.
         fields: the names of what is typed, as a program gives them.
-        wish: reads them.
+        action: reads them.
         is_filled: tells whether enough is typed for a preview; None if nothing is typed,
             and a person can correct nothing.
     """
 
     path: str
     fields: tuple[str, ...]
-    wish: Callable[[State, str, Given], Action]
+    action: Callable[[State, str, Given], Action]
     is_filled: Callable[[Given], object] | None = None
 
     def given(self, pairs: Mapping[str, str]) -> Given:
@@ -189,14 +189,14 @@ _FORMS = (
     _Form(
         path="/place",
         fields=rest.HOLD_FIELDS,
-        wish=changes.wish_to_hold,
+        action=changes.hold_action,
         is_filled=lambda one: one["scopes"] and (one["for"] or not one["extends"]),
     ),
-    _Form(path="/lift", fields=rest.LIFT_FIELDS, wish=changes.wish_to_lift),
+    _Form(path="/lift", fields=rest.LIFT_FIELDS, action=changes.lift_action),
     _Form(
         path="/reset",
         fields=rest.RESET_FIELDS,
-        wish=changes.wish_to_move,
+        action=changes.move_action,
         is_filled=lambda one: one["scopes"] and one["to"],
     ),
 )
@@ -213,8 +213,8 @@ def _preview(form: _Form, request: Request) -> Response:
         if form.is_filled is not None and not form.is_filled(given):
             return _form_page(form, request, given)
     try:
-        wish = form.wish(state, state.auth.owner_of(request), given)
-        plan = changes.plan(state, snapshot, wish)
+        action = form.action(state, state.auth.owner_of(request), given)
+        plan = changes.plan(state, snapshot, action)
     except Problem as error:
         if form.is_filled is None or is_program(request):
             raise
@@ -228,24 +228,24 @@ def _carry_out(
     form: _Form, request: Request, sent: Mapping[str, str], is_wanted: IsWanted
 ) -> Response:
     """Do what was shown, and show the group."""
-    state, given, wish = state_of(request), form.given(sent), None
+    state, given, action = state_of(request), form.given(sent), None
     try:
-        wish = form.wish(state, state.auth.owner_of(request), given)
-        done = changes.change(state, wish, sent, is_wanted)
+        action = form.action(state, state.auth.owner_of(request), given)
+        done = changes.change(state, action, sent, is_wanted)
     except Problem as problem:
-        plan = None if is_program(request) else _plan_after(state, wish, problem)
+        plan = None if is_program(request) else _plan_after(state, action, problem)
         if is_program(request) or (plan is None and form.is_filled is None):
             raise
         return _form_page(form, request, given, plan, problem)
     return _done(request, done)
 
 
-def _plan_after(state: State, wish: Action | None, problem: Problem) -> Plan | None:
+def _plan_after(state: State, action: Action | None, problem: Problem) -> Plan | None:
     """Return what to show beside a problem: the plan as it is now, if there is one."""
-    if isinstance(problem, Refused) or wish is None:
+    if isinstance(problem, Refused) or action is None:
         return getattr(problem, "plan", None)
     try:
-        return changes.plan(state, state.snapshot(), wish)
+        return changes.plan(state, state.snapshot(), action)
     except Problem:
         return None
 
@@ -278,7 +278,7 @@ def _form_page(
         f"{form.path[1:]}.html",
         status=200 if is_asked or problem is None else problem.status,
         is_live=is_asked and form.path == "/place",
-        wish=given,
+        typed=given,
         groups=sorted(views)[:_MOST_LISTED],
         topics=sorted(topics)[:_MOST_LISTED],
         plan=plan,

@@ -1,4 +1,4 @@
-"""Lists the routes as programs use them: what they take, and how they answer in JSON."""
+"""Lists the routes with the parameters that programs may send, and answers in JSON."""
 
 import json
 from collections.abc import Iterable, Mapping

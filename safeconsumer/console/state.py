@@ -1,4 +1,4 @@
-"""Holds the state that the console's pages and calls share."""
+"""Defines the state that the console's pages and calls share."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ class State:
         limits: seconds after which topics delete records, as far as known; None
             if age deletes none.
         pages: the pages that viewers share.
-        wishes: offsets that were looked up for the last previews, by the digest of the
+        previewed: offsets that were looked up for the last previews, by the digest of the
             plan, the oldest first.
         is_closing: whether the console is closing; waiting clients then get an answer.
         slots: slots for requests to the cluster, and changes.
@@ -87,7 +87,7 @@ class State:
     commands: SharedConnection = field(init=False)
     questions: SharedConnection = field(init=False)
     limits: dict[str, float | None] = field(factory=dict, init=False)
-    wishes: dict[str, ResetTo] = field(factory=dict, init=False)
+    previewed: dict[str, ResetTo] = field(factory=dict, init=False)
     pages: SharedPages = field(factory=SharedPages, init=False)
 
     def __attrs_post_init__(self) -> None:
