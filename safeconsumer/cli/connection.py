@@ -20,7 +20,7 @@ from safeconsumer.group.troubles import cannot_log_in, error_text
 _LOGIN_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 
-# Settings for which kafka-python has an assert, or raises a KeyError.
+# For unknown values of these kafka-python has an assert, or raises a KeyError.
 _KNOWN = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": (
@@ -125,7 +125,7 @@ def _base(
             message = f"{config_file} cannot be read: {error}"
             raise CommandError(message) from error
         configs = client_configs(read_properties(text))
-    # A file that was typed names the cluster; an address that was not is another's.
+    # A --config that was typed overrides an address from the environment.
     if bootstrap is not None and not (is_other and configs.get("bootstrap_servers")):
         configs["bootstrap_servers"] = bootstrap
     servers = servers_of(str(configs.get("bootstrap_servers") or ""))
@@ -169,7 +169,7 @@ def _check_login(configs: Mapping[str, Any]) -> None:
         whose = f"; the user is {user}" if user else ""
         raise CommandError(error_text(first) + whose, status_of(first)) from first
     context = click.get_current_context(silent=True)
-    if context is not None:  # the broker may answer later, as kafka-python tries again
+    if context is not None:  # kafka-python tries again, and the broker may answer
         context.meta[FIRST_TROUBLE] = first
 
 

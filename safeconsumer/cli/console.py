@@ -100,8 +100,7 @@ def _export(
     address: tuple[str, int],
     closing: ExitStack,
 ) -> None:
-    # Not on the pages' port: that needs the token that may place holds, and is for this
-    # machine only.
+    # The pages' port needs the token that can place holds, and is for this machine only.
     prometheus, (name, port) = import_module("prometheus_client"), address
     registry = prometheus.CollectorRegistry()
     registry.register(figures)
@@ -134,7 +133,8 @@ def _read_token(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise CommandError(message) from error
-    # As ssh has it; what is another's, such as a mounted secret, may be the group's.
+    # As ssh checks keys; a file of another owner, such as a mounted secret, may be
+    # readable by its group.
     others = 0o077 if os.name == "posix" and found.st_uid == os.getuid() else 0o007
     if os.name == "posix" and found.st_mode & others:
         lack = "may be read by others, who could then hold and lift: chmod 600"

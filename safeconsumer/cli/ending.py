@@ -1,4 +1,4 @@
-"""Ends commands that go on until a signal, though nobody may read their output."""
+"""Ends commands at a signal, also if their output has no reader any more."""
 
 import contextlib
 import math
@@ -15,12 +15,12 @@ from safeconsumer.cli.statuses import Status
 from safeconsumer.worker import Report, Worker
 from safeconsumer.worker.signals import LAST, taking
 
-# Seconds for a worker to end in after a second signal: its own end takes 2.
+# Seconds that a worker gets to end after a second signal: it needs 2.
 _SECONDS = 5.0
-# Seconds for which nobody reads an output before it is given up.
+# Seconds without a reader after which an output is given up.
 _UNREAD_SECONDS = 1.0
 _CHECK_SECONDS = 0.1
-# Its handler does nothing; nobody else sends it, and by default it is ignored.
+# A signal that nothing else sends, and that is ignored by default.
 _INTERRUPT = signal.SIGURG
 
 
@@ -130,7 +130,7 @@ def hanging_report(worker: Worker) -> Report | None:
 
 class UnreadOutputs:
     """
-    Gives up the outputs of this process that nobody reads.
+    Gives up outputs of this process that have no reader.
 
     1. The output becomes ``/dev/null``, under the same number. 2. Every thread is
     interrupted: a write that stands fails with EINTR, and Python repeats it under that

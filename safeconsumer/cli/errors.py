@@ -57,21 +57,21 @@ def _cause_of(error: BaseException, first: BaseException | None) -> BaseExceptio
 
 
 def _line(error: BaseException) -> str:
-    if isinstance(error, KeyboardInterrupt):  # its text says what was written, if it is
+    if isinstance(error, KeyboardInterrupt):  # its text may name the written holds
         return str(error) or "interrupted"
     is_ours = isinstance(error, CommandError | SafeConsumerError)
     return (str(error) or type(error).__name__) if is_ours else error_text(error)
 
 
 def _cluster_status(error: BaseException) -> Status | None:
-    # None: the output's reader has gone, for which kafka-python has another class; or
-    # the system refuses, and the command ends with BROKEN, as one that catches nothing.
+    # None: the output's reader has gone (kafka-python has a class of that name, too), or
+    # the system refuses: then the command ends with BROKEN, as without this block.
     if isinstance(error, BrokenPipeError) or kind_of(error) is Kind.SYSTEM:
         return None
     return status_of(error)
 
 
-# The first kind that fits; what fits none was not foreseen.
+# The first class that matches counts; other errors are not foreseen.
 _TABLE: Sequence[tuple[type[BaseException], Callable[[Any], Status | None]]] = (
     (CommandError, lambda error: error.status),
     (ControlTopicError, lambda _: Status.REFUSED),

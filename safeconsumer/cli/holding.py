@@ -82,7 +82,7 @@ class ChangeOptions:
     Attributes:
         group: the consumer group.
         owner: the owner of the holds, if it was typed.
-        dry_run: whether nothing is reporting.
+        dry_run: whether the plan is only shown.
         output: where results go.
         connect: gives the connection.
     """

@@ -17,12 +17,12 @@ from safeconsumer.cli.letters import Marks
 from safeconsumer.cli.records import StoppedError
 from safeconsumer.worker.letters_format import REPLAYED_FROM, Letter
 
-# Letters that are sent together, and then committed together.
+# The number of letters after which offsets are committed.
 _WINDOW = 100
 _FLUSH_SECONDS = 60.0
 _MOST_BYTES = 64 << 20
 _REPORT_INTERVAL = 2.0
-# A letter must not make us write offsets or operators' holds.
+# Topics of Kafka and ours: a letter must not make a replay write offsets or holds.
 _INTERNAL = "__"
 # Errors that concern one letter, at any time.
 _FINAL = (
@@ -59,7 +59,7 @@ class Replay:
         self._partitions = partitions
         self._report = report
         self._pending: list[tuple[Letter, Any]] = []
-        # What the group's offsets will be once all that was posted is acknowledged.
+        # The group's offsets once every pending letter is acknowledged.
         self._passed: Marks = {}
         self._reported_at = time.monotonic()
         self.selected = self.sent = self.left = 0
@@ -101,7 +101,7 @@ class Replay:
             KafkaError: the broker refuses, or does not answer; the next run sends again
                 what was not committed.
         """
-        commit(None)  # where that is refused nothing is sent
+        commit(None)  # if it is refused, no letter is sent
         try:
             for letter in self.chosen(pieces):
                 self._send(letter, producer)
@@ -119,7 +119,7 @@ class Replay:
         return letter.partition if letter.partition in there else None
 
     def _obstacle(self, letter: Letter) -> str:
-        # Why it cannot go back; "" if it can.
+        # Returns the reason why it cannot go back; "" if it can.
         if letter.why:
             return f"not a letter: {letter.why}"
         if letter.topic == letter.record.topic:
@@ -155,7 +155,7 @@ class Replay:
         self._pass(letter)
 
     def _settle(self, commit: Callable[[Marks | None], None]) -> None:
-        # Waits for the answers about all that was posted, and commits what they allow.
+        # Waits for the answers about pending letters, and commits as far as they allow.
         failed: kafka_errors.KafkaError | None = None
         first: Marks = {}
         for letter, future in self._pending:

@@ -89,7 +89,7 @@ def run(
 
 @contextlib.contextmanager
 def _ended_by_sigterm(context: click.Context) -> Iterator[None]:
-    # Only a worker that runs takes signals itself.
+    # A worker takes signals itself as soon as it runs.
     is_asked = False
 
     def end(_: int) -> None:
@@ -156,14 +156,14 @@ def _serve_probes(
 
 
 def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
-    # On a thread of its own: a worker begins without a broker that answers this.
+    # On a thread: the worker starts although no broker has answered this question.
     base = clients.connection(consumer.config, {}, "run")
     while True:
         try:
             existing(base, consumer.subscription() or ())
         except CommandError as error:
             complain(f"{error} (the worker waits)")
-        except (KafkaError, OSError):  # the worker's own log says what is wrong
+        except (KafkaError, OSError):  # the worker logs this, too
             time.sleep(_RETRY_SECONDS)
             continue
         return
@@ -178,7 +178,7 @@ def _run_worker(worker: Worker) -> Report:
         if isinstance(error, WorkerSettingError):  # of the topics that there are
             status = Status.USAGE
         raise CommandError(str(error) or type(error).__name__, status) from error
-    except SystemExit as error:  # its status could be mistaken for one of ours
+    except SystemExit as error:  # its status may have another meaning here
         message = f"a handler ended the worker: {shown(error)}"
         raise CommandError(message, Status.FAILED) from error
 

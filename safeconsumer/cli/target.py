@@ -19,7 +19,7 @@ from safeconsumer.worker.tracebacks import message, shown
 
 
 class TargetError(CommandError):
-    """There is no worker at ``module:name``, or making it failed."""
+    """``module:name`` is no worker, or the program failed to make it."""
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - whatever stands there
@@ -97,7 +97,7 @@ def _import_module(module: str) -> Any:  # noqa: ANN401 - a module
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # one that the module imports
+            raise  # the module imports it
         problem = (
             f"there is no module {error.name}, neither installed nor in {Path.cwd()}"
         )
@@ -110,13 +110,13 @@ def _call_program(name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - t
     except TargetError:
         raise
     except (Exception, SystemExit) as error:  # the program may raise anything
-        traceback.print_exception(error)  # its own, and its author must find the line
+        traceback.print_exception(error)  # its author must find the line
         problem = f"{name} raised {type(error).__name__}: {message(error)}"
         raise TargetError(problem, _status(error)) from error
 
 
 def _status(error: BaseException) -> Status:
-    # A broker that is away is worth another try; a wrong setting is not.
+    # Trying again helps if a broker is away, and not if a setting is wrong.
     is_of_use = isinstance(error, IllegalStateError | SafeConsumerError)
     if isinstance(error, KafkaError) and not is_of_use:
         return status_of(error)

@@ -23,7 +23,7 @@ from safeconsumer.holds.explain import counted, printable
 def _checked_principals(
     _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
 ) -> tuple[str, ...]:
-    # Kafka takes the words as they are: an ACL for User:bill* lets nobody in.
+    # Kafka takes a principal literally: an ACL for User:bill* lets no user in.
     for one in given:
         kind, _, name = one.partition(":")
         if not kind or not name or (name.endswith("*") and name != "*"):
@@ -97,7 +97,7 @@ def init(
 
 
 def _refuse_partitioned(operator: Operator) -> None:
-    # Before anything is changed: Kafka takes partitions away from no topic.
+    # Before any change: Kafka cannot reduce the partitions of a topic.
     for facts in described_topics.describe(operator.admin, operator.settings.topics):
         if facts.partitions and facts.partitions != 1:
             (fault,) = topics.faults(facts)

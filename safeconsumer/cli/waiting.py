@@ -112,14 +112,14 @@ def _try_to_look(
     except (KafkaError, OSError) as error:
         if status_of(error) is not Status.UNREACHABLE:
             raise
-        return None, error  # an outage may still end in time
+        return None, error  # the outage may end in time
     return view, None
 
 
 def _timeout_error(
     trouble: KafkaError | OSError, timeout: float
 ) -> KafkaError | OSError:
-    # A question's own time is not the one that the user gave.
+    # The message has the user's timeout, not that of one question.
     if not isinstance(trouble, KafkaTimeoutError):
         return trouble
     limit = duration_text(timeout) if timeout >= 1 else f"{timeout:g}s"

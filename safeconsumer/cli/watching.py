@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer status``, ``wait`` and ``history``."""
+"""Implements ``safeconsumer status`` and ``safeconsumer wait``."""
 
 import time
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     if not readable.ends:
         checks.check_set_up(operator)
     if not every:
-        with suppress(ControlTopicError):  # who may read no holds is told that
+        with suppress(ControlTopicError):  # a missing right to read holds is an error
             operator.holds()
     unread = dict.fromkeys(readable.unread)
     unread.update(dict.fromkeys(why for one in every for why in one.unread))
@@ -120,7 +120,7 @@ def _group_row(one: View) -> tuple[str, ...]:
     facts, holds = one.facts, one.holds
     count, reporting = facts.member_count, one.reporting
     members = "unknown" if count is None else str(count)
-    # Also before the first hold: whoever is about to place it sees who will obey.
+    # Also before the first hold: the operator sees beforehand which members will obey.
     if count and (holds or reporting):
         members += ", reports unknown" if reporting is None else f", {reporting} report"
     return (

@@ -20,7 +20,7 @@ LIMIT = 60.0
 
 
 def example():
-    """README's first example."""
+    """Return README's first example."""
     found = re.search(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
