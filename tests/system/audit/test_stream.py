@@ -7,8 +7,8 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import sources
 from tests.bench import auditing
 from tests.harness.audit.bad import TP
+from tests.harness.audit.command import run
 from tests.harness.audit.telling import Telling
-from tests.unit.cli.test_audit import run
 
 
 def written(folder, *told):

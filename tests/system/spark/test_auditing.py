@@ -22,11 +22,11 @@ from safeconsumer.spark.auditing import SparkJournals, _said
 from safeconsumer.spark.reading import SCHEMA
 from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP
+from tests.harness.audit.command import history_of, written
 from tests.harness.audit.telling import Telling, control_in
 from tests.harness.docs.pages import ROOT, blocks
 from tests.harness.processes import ran_python
 from tests.harness.spark import connector
-from tests.unit.cli.test_audit import history_of, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
