@@ -44,8 +44,10 @@ class Figure:
     @property
     def target(self):
         ends = ((">=", self.at_least), ("<=", self.at_most))
-        said = [f"{sign} {end:g} {self.unit}" for sign, end in ends if end is not None]
-        return ", ".join(said) or None
+        limits = [
+            f"{sign} {end:g} {self.unit}" for sign, end in ends if end is not None
+        ]
+        return ", ".join(limits) or None
 
     @property
     def passed(self):

@@ -3,7 +3,7 @@ The Spark source in figures: against the official one, tuned alike and at its de
 
 One session, the arms interleaved there and back, the first queries dropped. What is
 compared closely is compared on queries of twenty seconds and more, whose records are
-counted after a first look at how quick the machine is.
+chosen after a first query has shown how quick the machine is.
 """
 
 import atexit

@@ -72,11 +72,11 @@ def _round(stage, flow, number, taken):
     with arms(kinds) as started:
         for lap in range(LAPS):
             for client in in_turns(list(started), number * LAPS + lap):
-                said = _followed(stage, started[client], topics[client], flow)
-                delays = said.pop("delays")
+                answer = _followed(stage, started[client], topics[client], flow)
+                delays = answer.pop("delays")
                 for percent in (50, 99):
                     taken[f"p{percent}"][client].append(percentile(delays, percent))
-                for what, value in said.items():
+                for what, value in answer.items():
                     taken[what][client].append(value)
     for topic in topics.values():
         stage.drop(topic)

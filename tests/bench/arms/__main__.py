@@ -44,7 +44,7 @@ def main():
                 else:
                     gc.collect()
                     result = getattr(arm, request["step"])(**request["with"])
-            except Exception:  # noqa: BLE001 - told to whoever measures
+            except Exception:  # noqa: BLE001 - the answer reports it
                 result = {"error": traceback.format_exc()}
             answers.write(json.dumps(result) + "\n")
     finally:

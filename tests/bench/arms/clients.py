@@ -441,8 +441,8 @@ class Reader:
         for one in whole:
             _expect(one, records)
         self._client.rest()
-        said = {"records": sum(passes), "cpu": cpu, "wall": wall, "peak": peak_mb()}
-        return {**said, **self._placed}
+        taken = {"records": sum(passes), "cpu": cpu, "wall": wall, "peak": peak_mb()}
+        return {**taken, **self._placed}
 
     def read_fetched(self, records):
         """Read records that the client has fetched before; return this thread's CPU."""

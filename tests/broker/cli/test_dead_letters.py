@@ -261,10 +261,10 @@ def test_origin_that_does_not_exist_is_refused_with_those_of_the_letters(
     topic.put()
     ended = topic.run(*options)
     origin = options[-1].removeprefix("--from=").replace("TOPIC", topic.origin)
-    said = f"no letter is from {origin}, and that does not exist; the letters are from "
+    text = f"no letter is from {origin}, and that does not exist; the letters are from "
     last = ended.stderr.splitlines()[-1]
     assert ended.exit_code == Status.FAILED, ended.output
-    assert last == f"safeconsumer: {said}{topic.origin}"
+    assert last == f"safeconsumer: {text}{topic.origin}"
     assert topic.returned() == []
 
 

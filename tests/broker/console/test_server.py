@@ -128,8 +128,8 @@ def test_outage_keeps_the_snapshot_and_refuses_writes_until_it_ends(team, served
         page = served.page("/")
         assert "The broker does not answer." in page
         assert "Members keep obeying the holds that have not ended" in page
-        said = "unknown: what has changed meanwhile. The broker does not answer."
-        assert said in served.page("/place", **wish)
+        sentence = "unknown: what has changed meanwhile. The broker does not answer."
+        assert sentence in served.page("/place", **wish)
         assert served.pause(**wish).status_code == 503
     finally:
         team.broker.up()

@@ -15,13 +15,13 @@ LIMIT = 20_000.0
 
 @contextmanager
 def opened(browser, served, **options):
-    """Open the console; afterwards no other host was asked, and no script failed."""
+    """Open the console; afterwards no other host was requested, and no script failed."""
     context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
     context.set_default_timeout(LIMIT)
     page = context.new_page()
-    asked = []
+    urls = []
     failed = []
-    page.on("request", lambda one: asked.append(one.url))
+    page.on("request", lambda one: urls.append(one.url))
     page.on("pageerror", lambda one: failed.append(str(one)))
     page.on("dialog", lambda one: failed.append(one.message))
     page.on(
@@ -31,7 +31,7 @@ def opened(browser, served, **options):
     page.wait_for_url(f"{served.url}/")
     yield page
     context.close()
-    assert [url for url in asked if not url.startswith(f"{served.url}/")] == []
+    assert [url for url in urls if not url.startswith(f"{served.url}/")] == []
     refused = ("ERR_CONNECTION", "ERR_INCOMPLETE", "status of 4", "status of 5")
     assert [text for text in failed if not any(one in text for one in refused)] == []
 

@@ -29,7 +29,7 @@ def example():
 def main(wheel, python):
     for name in (JAR, DECODER):
         if name not in zipfile.ZipFile(wheel).namelist():
-            sys.exit(f"{wheel} is without {name}: see what the build said")
+            sys.exit(f"{wheel} is without {name}: see the output of the build")
     python = os.path.abspath(python)  # noqa: PTH100 - the link of an environment stays
     where = "import safeconsumer as s; print(s.__file__)"
     with tempfile.TemporaryDirectory() as elsewhere:

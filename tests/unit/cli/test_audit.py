@@ -136,12 +136,12 @@ def test_check_that_could_not_be_judged_is_named_and_can_be_left_out(tmp_path):
     folder = written(tmp_path / "fleet", [Telling().assigned(TP).commit(TP, 5)])
     report = tmp_path / "report"
     done = run(folder, "--report", report)
-    said = "A5  orders:0 of g  could not be judged: a committed 5, but its position"
-    assert (done.exit_code, said in done.output) == (2, True)
+    line = "A5  orders:0 of g  could not be judged: a committed 5, but its position"
+    assert (done.exit_code, line in done.output) == (2, True)
     assert [row["check"] for row in rows_of(report) if row["unjudged"]] == ["A5"]
     done = run(folder, *("--without", "W4", "--without", "A5", "--without", "W4"))
-    said = "clean: 1 journal, 1 partition, without A5, W4\n"
-    assert (done.exit_code, done.output) == (0, said)
+    line = "clean: 1 journal, 1 partition, without A5, W4\n"
+    assert (done.exit_code, done.output) == (0, line)
 
 
 # ---------------------------------------------------------------- which journals
@@ -156,9 +156,9 @@ def test_help_explains_the_journals_by_their_name_in_the_usage():
 @pytest.mark.parametrize("name", ["", "none"], ids=short)
 def test_missing_folder_has_status_2(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    said = f"safeconsumer: no such file or folder: {name or repr(name)}\n"
+    line = f"safeconsumer: no such file or folder: {name or repr(name)}\n"
     done = run(name)
-    assert (done.exit_code, done.output) == (2, said)
+    assert (done.exit_code, done.output) == (2, line)
 
 
 def test_folder_without_journals_has_status_2(tmp_path, clean):
@@ -203,8 +203,8 @@ def test_folder_that_may_not_be_listed_is_named_and_has_status_2(
 
     monkeypatch.setattr(os, "scandir", refused)
     done = run(clean, *([] if inside else [theirs]))
-    said = f"{theirs} cannot be listed" + ": Permission denied" * inside
-    assert (done.exit_code, said in done.stderr) == (2, True)
+    line = f"{theirs} cannot be listed" + ": Permission denied" * inside
+    assert (done.exit_code, line in done.stderr) == (2, True)
 
 
 # ---------------------------------------------------------------- allowances
@@ -232,9 +232,9 @@ def test_allowance_may_be_a_duration(tmp_path):
 
 def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
     """Members read of a hold; when it was in force no journal says."""
-    told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
-    told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
-    folder = written(tmp_path / "fleet", [told])
+    journal = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    journal.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
+    folder = written(tmp_path / "fleet", [journal])
     done = run(folder)
     assert (done.exit_code, "G2  orders:0 of g  could not be" in done.output) == (2, 1)
     history = tmp_path / "history.json"
@@ -250,10 +250,10 @@ def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
 def test_start_of_a_worker_under_a_hold_is_judged_by_the_control_topics(
     tmp_path, began_at, status
 ):
-    told = Telling().then("working", order="partition").assigned(TP).poll(TP, 0, 1)
-    told.until(began_at).handle(TP, 0).until(1060)
-    told.then("hold", scope="orders", owner="operator:eve", written=1059.9)
-    folder, report = written(tmp_path / "fleet", [told]), tmp_path / "report"
+    journal = Telling().then("working", order="partition").assigned(TP).poll(TP, 0, 1)
+    journal.until(began_at).handle(TP, 0).until(1060)
+    journal.then("hold", scope="orders", owner="operator:eve", written=1059.9)
+    folder, report = written(tmp_path / "fleet", [journal]), tmp_path / "report"
     history = tmp_path / "history.json"
     history.write_text(history_of("orders", 1001.0, None))
     done = run(folder, "--without", "G2")
@@ -282,12 +282,12 @@ def test_offsets_without_records_are_judged_by_the_settings_of_their_topic(
         "safeconsumer.cli.audit.uncompacted", lambda _, topics: topics & plain
     )
     monkeypatch.setattr("safeconsumer.cli.connection._check_login", lambda _: None)
-    told = Telling().assigned(TP).poll(TP, 0, 20).poll(TP, 20, 30, first=27, count=3)
-    done = run(written(tmp_path, [told]), *options)
-    said = "A2  orders:0 of g  could not be judged: offsets 20 to 26 had no record"
+    journal = Telling().assigned(TP).poll(TP, 0, 20).poll(TP, 20, 30, first=27, count=3)
+    done = run(written(tmp_path, [journal]), *options)
+    line = "A2  orders:0 of g  could not be judged: offsets 20 to 26 had no record"
     if is_judged:
-        said = "A2  orders:0 of g  7 offsets had no record: compaction and transactions"
-    assert (done.exit_code, said in done.output) == (0 if is_judged else 2, True)
+        line = "A2  orders:0 of g  7 offsets had no record: compaction and transactions"
+    assert (done.exit_code, line in done.output) == (0 if is_judged else 2, True)
 
 
 def test_topic_counts_as_compacted_unless_the_broker_says_otherwise(monkeypatch):
@@ -352,14 +352,14 @@ def test_trace_has_the_partitions_that_were_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason"),
+    ("partition", "reason"),
     [
         ("nowhere:7", "no journal names nowhere:7; they name orders:0"),
         ("order", "no journal names the topic order; they name orders:0"),
     ],
 )
-def test_partition_that_no_journal_names_has_status_2(clean, asked, reason):
-    done = run(clean, "--partition", asked)
+def test_partition_that_no_journal_names_has_status_2(clean, partition, reason):
+    done = run(clean, "--partition", partition)
     assert (done.exit_code, reason in done.stderr) == (2, True)
 
 
@@ -369,8 +369,8 @@ def test_partition_of_no_journal_has_status_2(tmp_path):
 
 
 def test_topic_selects_all_its_partitions(tmp_path):
-    told = Telling().assigned(TP, "orders:1", "returns:0").pause("orders")
-    folder = written(tmp_path, [told.poll(TP, 0, 2).poll("orders:1", 0, 2)])
+    journal = Telling().assigned(TP, "orders:1", "returns:0").pause("orders")
+    folder = written(tmp_path, [journal.poll(TP, 0, 2).poll("orders:1", 0, 2)])
     done = run(folder, "--partition", "orders")
     lines = done.stdout.splitlines()
     named = [one.split("  ")[1] for one in lines if one.startswith("A1")]
@@ -383,14 +383,14 @@ def test_many_partitions_have_ten_lines_and_one_for_the_others(tmp_path):
     """So have those that could not be judged, behind the violations; a report has all."""
     tps = [f"orders:{number}" for number in range(1000)]
     held = [f"held:{number}" for number in range(1200)]
-    told = Telling().assigned(*tps, "audit:0").pause("audit:0").poll("audit:0", 0, 2)
-    told.assigned(*held).pause("held")
+    journal = Telling().assigned(*tps, "audit:0").pause("audit:0").poll("audit:0", 0, 2)
+    journal.assigned(*held).pause("held")
     for name in held:
-        told.poll(name, 0, 5).poll(name, 5, 7)
-    told.then("hold", scope="orders", owner="operator:eve")
-    told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
-    told.then("hold", scope="audit:0", owner="operator:eve")
-    folder, report = written(tmp_path / "fleet", [told]), tmp_path / "report"
+        journal.poll(name, 0, 5).poll(name, 5, 7)
+    journal.then("hold", scope="orders", owner="operator:eve")
+    journal.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
+    journal.then("hold", scope="audit:0", owner="operator:eve")
+    folder, report = written(tmp_path / "fleet", [journal]), tmp_path / "report"
     done = run(folder, "--report", report)
     lines = done.stdout.splitlines()
     assert lines[9].startswith("A1  held:8 of g  2 x, first by a: entry")

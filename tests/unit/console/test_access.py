@@ -272,9 +272,9 @@ def test_parameter_that_the_route_does_not_take_is_refused(console, method, path
     wish = {"group": "g", "scopes": "t:0", "reason": "x", **more}
     body = {"json": wish} if method == "POST" else {}
     answer = client.request(method, path, **body)
-    said = "takes no query" if "dry_run" in path else "is not a parameter of /"
+    title = "takes no query" if "dry_run" in path else "is not a parameter of /"
     assert answer.status_code == 400
-    assert said in answer.json()["title"]
+    assert title in answer.json()["title"]
 
 
 # ---------------------------------------------------------------- rights and owners
