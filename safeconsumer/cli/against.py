@@ -85,7 +85,7 @@ def _existing(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
     partitions: Iterable[Named],
 ) -> tuple[list[TopicPartition], list[str]]:
-    # It lists all topics: asking for one by its name may create it.
+    # This lists all topics: a question about one by its name may create it.
     known = consumer.topics()
     there: list[TopicPartition] = []
     troubles: list[str] = []

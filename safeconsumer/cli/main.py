@@ -14,7 +14,7 @@ TRACEBACK = "SAFECONSUMER_TRACEBACK"
 The environment variable with which an error that no command foresees is shown whole.
 """
 
-# What an extra brings, by the package that a command cannot do without.
+# By package that a command needs: the extra that installs it.
 _EXTRAS = {
     "click": "group",
     "msgspec": "audit",

@@ -81,7 +81,7 @@ class Auth:
         """
         if self._owner_header is None:
             return self._owner
-        # Whoever sends the header besides the proxy must not choose the name.
+        # A client that sends the header through the proxy must not choose the name.
         given, peer = request.headers.getlist(self._owner_header), request.client
         with suppress(HoldSettingError, ValueError):
             (name,) = given

@@ -18,7 +18,7 @@ _DISTRIBUTIONS = (
 )
 
 Values = Mapping[str, Sequence[float]]
-"""By arm: what was measured, one for each lap, pairs at the same place."""
+"""By arm: the values, one for each lap, pairs at the same place."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""What safety costs: the rows of the table "figures to reach", against the stock client."""
+"""The cost of safety over the stock client: promise P15."""
 
 import os
 from collections import defaultdict

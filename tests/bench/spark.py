@@ -71,7 +71,7 @@ class Bench:
                 if seen.wall >= _SECONDS / self._stage.sizes.scale:
                     yield name, records
                     return
-            # What a short query takes says little of a long one.
+            # A short query does not predict the time of a long one.
             records = int(records * min(10, 1.2 * _SECONDS / seen.wall))
 
     def read(self, source, topic, **options):
@@ -105,7 +105,7 @@ class Bench:
         arms[0]()  # dropped: it loads classes
         taken = [[] for _ in arms]
         for number in range(self.rounds):
-            # There and back: who comes second finds the caches of who came first.
+            # There and back: the second arm finds the caches of the first one.
             order = range(len(arms))
             for at in order if number % 2 == 0 else reversed(order):
                 taken[at].append(arms[at]())

@@ -85,7 +85,7 @@ def _round(stage, flow, number, taken):
 def _followed(stage, arm, topic, flow):
     records = max(50, flow.records // stage.sizes.scale)
     arm.begin("follow", records=records)
-    # It does not matter whether the arm polls by then: what waits is its first records.
+    # The arm need not poll by then: records that wait are its first ones.
     _produce(stage, topic, flow, records)
     return arm.answer(60.0)
 

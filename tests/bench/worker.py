@@ -1,4 +1,4 @@
-"""What a worker costs over a plain poll loop on the same consumer, in the same run."""
+"""The cost of a worker over a plain poll loop on the same consumer, in the same run."""
 
 from tests.bench.figures import median, ratio
 from tests.bench.stage import Case

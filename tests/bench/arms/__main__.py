@@ -16,7 +16,7 @@ _ARMS = {
 
 
 def _private_stdout():
-    # What a library prints must not mix with the answers.
+    # Output of libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)

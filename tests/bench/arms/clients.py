@@ -30,7 +30,7 @@ _TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
 
 class Setup(NamedTuple):
-    """What a client reads; without attrs, whose memory counts as ours."""
+    """The settings of a client and its topic; attrs would count as our memory."""
 
     client: str  # its name, with what is chosen of it
     config: dict[str, Any]  # how kafka-python reaches the broker
@@ -277,7 +277,7 @@ class _Confluent(_Blocking):
         self._look = _look_at_texts if setup.deserializes else _look_at_messages
         if setup.has_headers:
             self._look = _look_at_messages_headers
-        # It reads committed records only, unless told otherwise.
+        # By default it reads committed records only.
         settings = {
             "bootstrap.servers": setup.bootstrap,
             "group.id": setup.group,  # must be there
@@ -335,7 +335,7 @@ class _Confluent(_Blocking):
         return self._look(batch)
 
     def rest(self):
-        # It fetches in the background otherwise.
+        # Without this it would fetch in the background.
         self._consumer.unassign()
 
     def close(self):

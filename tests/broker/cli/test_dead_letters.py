@@ -459,7 +459,7 @@ def test_replay_goes_on_at_the_offset_of_its_group(topic):
 
 @pytest.mark.any_broker
 def test_replay_with_filters_commits_nothing_and_says_so(topic):
-    """It begins where the group stands, and leaves the other letters to later runs."""
+    """The run begins at the group's offset, and leaves the other letters to later runs."""
     topic.put(b"0", error=KeyError("a"))
     topic.put(b"1")
     for n in range(2, 5):
@@ -670,7 +670,7 @@ def test_replay_is_refused_while_its_group_has_members(topic, make_consumer):
     wait_for(lambda: consumer.poll(10_000), "a record", 100)
     ended = topic.run("replay")
     assert ended.exit_code == Status.USAGE, ended.output
-    assert "has members" in ended.stderr
+    assert f"the group {topic.group} has members" in ended.stderr
     assert topic.returned() == []
 
 

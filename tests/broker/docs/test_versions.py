@@ -62,7 +62,7 @@ def test_the_installed_version_is_as_the_table_says_of_3():
 
 @pytest.mark.nightly
 def test_2_3_is_as_the_table_says_of_it():
-    """It is installed into an environment of its own."""
+    """That version has an environment of its own."""
     assert printed(python_of("kafka-python==2.3.3"), "versions.py", "t") == OLD
 
 

@@ -42,7 +42,7 @@ class Console:
 
     @property
     def link(self):
-        """What the command prints."""
+        """The link that the command prints."""
         return f"{self.url}{LOGIN}?token={self.state.auth.token}"
 
     @property

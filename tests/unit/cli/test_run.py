@@ -195,7 +195,7 @@ def test_probes_without_their_port_or_package_are_wrong_usage(typed, monkeypatch
     ids=short,
 )
 def test_start_that_may_pass_records_over_has_advice(more, advice):
-    """It names everything that may have chosen the offset."""
+    """The advice names everything that may have chosen the offset."""
     event = PartitionStarted(**{"partition": "t:0", "is_committed": False, **more})
     assert (advice or "None") in str(event.advice)
 

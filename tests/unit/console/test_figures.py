@@ -129,7 +129,7 @@ def placed(hold, seconds, **changed):
     [("members are gone", 3600), ("a clock is behind", -3600), ("renewed", 600)],
 )
 def test_margin_until_records_are_deleted(kind, margin):
-    """It counts by the broker's clock, and without members by the hold's own time."""
+    """The broker's clock counts, and without members the hold's own time."""
     held = viewed(0, is_held=True)
     (hold,) = held.holds
     if kind == "members are gone":
@@ -156,7 +156,7 @@ def test_margin_until_records_are_deleted(kind, margin):
     ids=["none", "one", "two", "too early or too new or over", "one of three"],
 )
 def test_holds_that_end_within_a_quarter_of_an_hour_are_counted(holds, count):
-    """By the seconds since each was written, and until it ends."""
+    """A hold has the seconds since it was written, and until it ends."""
     held = viewed(0, is_held=True)
     (hold,) = held.holds
 
