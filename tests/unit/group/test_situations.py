@@ -347,14 +347,14 @@ def test_verdicts(one):
     assert shown(view.verdict) == one.group
     assert ", ".join(shown(each.verdict) for each in view.partitions) == one.partitions
     assert ", ".join(shown(each.verdict) for each in view.members) == one.members
-    assert one.said in group_text.said(view.verdict)
+    assert one.said in group_text.verdict_text(view.verdict)
 
 
 @situations
 def test_commands_print_them(one):
     view = one.view
     lines = group_text.status_lines(view)
-    assert group_text.said(view.verdict) in lines
+    assert group_text.verdict_text(view.verdict) in lines
     assert sum(line.count("no members") for line in lines) <= 1
     assert view.verdict.words in watching._group_row(view)[-1]
     for each in view.members:
