@@ -169,7 +169,7 @@ class Rounds:
 
     def came(self):
         """Return how often each record came, by partition and offset."""
-        said = (line for one in self._all() for line in one.said)
+        said = (line for one in self._all() for line in one.lines)
         return Counter(
             (TopicPartition(topic, partition), offset)
             for topic, partition, offset in (
@@ -384,12 +384,12 @@ class Rounds:
         offsets = {tp: at for tp, at in offsets.items() if before[tp] != at}
         line = json.dumps([[*tp, at] for tp, at in offsets.items()])
         for one in self._members.values():
-            one.said.append({"asked": line})
+            one.lines.append({"asked": line})
             one.tell(line)
 
         def answers(one):
-            last = max(n for n, said in enumerate(one.said) if "asked" in said)
-            return [said["refused"] for said in one.said[last:] if "refused" in said]
+            last = max(n for n, said in enumerate(one.lines) if "asked" in said)
+            return [said["refused"] for said in one.lines[last:] if "refused" in said]
 
         members = [*self._members.values()]
         wait_for(

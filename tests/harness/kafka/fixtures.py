@@ -1,4 +1,4 @@
-"""Consumers that reach no broker, and the events of their hooks."""
+"""Consumers that reach no broker, and a hook that keeps their events."""
 
 from contextlib import ExitStack
 

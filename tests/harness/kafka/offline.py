@@ -1,7 +1,7 @@
 """
-Consumers whose broker takes connections and never answers.
+Consumers whose broker accepts connections and never answers.
 
-Calls that need no answer can be tested on them in milliseconds.
+Calls that need no answer are tried on them in milliseconds.
 """
 
 import socket
@@ -13,8 +13,8 @@ def silent_broker():
     """
     Listen, so that connecting succeeds, and answer nothing.
 
-    A closed port would do as well, but upstream forgets to close the sockets of
-    failed attempts, and warnings are errors here.
+    A closed port would not do: upstream does not close the sockets of failed attempts,
+    and warnings are errors here.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"

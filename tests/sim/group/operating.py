@@ -63,8 +63,10 @@ class Operator:
 
     def _publish(self, wanted):
         writer = clients.producer(self.lab.settings(), 10.0)
-        publish(lambda: writer, "ops", wanted, 10.0)
-        writer.close()
+        try:
+            publish(lambda: writer, "ops", wanted, 10.0)
+        finally:
+            writer.close()
 
     def write(self, *records):
         """Write keys and values as no version of ours does."""

@@ -268,7 +268,7 @@ def test_a_time_that_no_leader_looks_up_is_no_target(team):
     """The end of the log was taken for it: the group passed over all that waits."""
     assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
     error = _codes.error_code("KAFKA_STORAGE_ERROR")
-    OfTimes(api="ListOffsets", error=error).begin(team.broker.lab.cluster)
+    OfTimes(api="ListOffsets", error=error).begin(team.broker.lab.cluster.faults)
     ended = reset(team, team.topic, "--to", "2000-01-01")
     assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")
     assert resets(team) == []
@@ -277,12 +277,12 @@ def test_a_time_that_no_leader_looks_up_is_no_target(team):
 class Producing(Fault):
     """Appends records to the team's topic whenever offsets of a log are asked for."""
 
-    topic = None
+    cluster = topic = None
 
     def takes(self, connection, message):
         if super().takes(connection, message):
             for number in range(4):
-                self._cluster.append(self.topic, number, [b"x"])
+                self.cluster.append(self.topic, number, [b"x"])
         return False
 
 
@@ -292,8 +292,8 @@ def test_the_end_of_a_log_that_grows_is_no_target_outside_of_it(team, to):
     """It was refused, since the end was asked for before the target."""
     assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
     producing = Producing(api="ListOffsets")
-    producing.topic = team.topic
-    producing.begin(team.broker.lab.cluster)
+    producing.cluster, producing.topic = team.broker.lab.cluster, team.topic
+    producing.begin(team.broker.lab.cluster.faults)
     ended = reset(team, team.topic, "--to", to)
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
     assert min(one["offset"] for one in resets(team)) > 5

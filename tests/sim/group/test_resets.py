@@ -18,7 +18,7 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.events import PartitionReset, WorkDropped
 from safeconsumer.group import topics
 from safeconsumer.holds.ledger import PauseLedger
-from tests.harness.audit.telling import check, read
+from tests.harness.audit.journals import check, read
 from tests.sim.group.operating import (
     CONTROL,
     QUICK,

@@ -13,10 +13,9 @@ from safeconsumer.audit.results import CHECKS
 from safeconsumer.cli import cluster
 from safeconsumer.group import described_topics
 from safeconsumer.group.topics import Facts
-from tests.harness.audit import bad
-from tests.harness.audit.bad import TP
 from tests.harness.audit.command import history_of, rows_of, run, written
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.fleets import FLEETS, TP
+from tests.harness.audit.journals import MemberJournal
 from tests.harness.listing import short
 
 CLEAN, LEAKED, LOST = "held_and_let_go", "a1", "a2"
@@ -25,7 +24,7 @@ CLEAN, LEAKED, LOST = "held_and_let_go", "a1", "a2"
 @pytest.fixture
 def clean(tmp_path):
     """Return a folder with the journal of a fleet that broke no promise."""
-    return written(tmp_path / "fleet", bad.FLEETS[CLEAN]())
+    return written(tmp_path / "fleet", FLEETS[CLEAN]())
 
 
 # ---------------------------------------------------------------- verdicts
@@ -44,14 +43,14 @@ def test_clean_fleet_has_status_0_and_a_row_for_each_check(tmp_path, clean):
     ("fleet", "status", "lines"),
     [
         pytest.param(
-            bad.FLEETS[LEAKED](),
+            FLEETS[LEAKED](),
             1,
             ["A1  orders:0 of g  1 x, first by a: entry 5", "was held by alice"],
             id="violation with its evidence",
         ),
         pytest.param([], 2, ["there is no journal in"], id="no journal"),
         pytest.param(
-            [Telling("a").then("call", op="poll", id=1)],
+            [MemberJournal("a").then("call", op="poll", id=1)],
             2,
             [
                 "could not tell: 1 journal, 0 partitions\n",
@@ -60,15 +59,15 @@ def test_clean_fleet_has_status_0_and_a_row_for_each_check(tmp_path, clean):
             id="no partition was ever assigned",
         ),
         pytest.param(
-            [Telling("p", group="").then("acked", tp=TP, first=0, last=99)],
+            [MemberJournal("p", group="").then("acked", tp=TP, first=0, last=99)],
             2,
             ["A2  orders:0  could not be"],
             id="only a producer wrote one",
         ),
         pytest.param(
             [
-                Telling("worker").assigned(TP).poll(TP, 0, 9).commit(TP, 9),
-                Telling("worker", at=2000).poll().poll(TP, 9, 12),
+                MemberJournal("worker").assigned(TP).poll(TP, 0, 9).commit(TP, 9),
+                MemberJournal("worker", at=2000).poll().poll(TP, 9, 12),
             ],
             2,
             ["another journal of a process with the name worker"],
@@ -119,8 +118,8 @@ def test_lost_record_is_no_violation_if_an_unread_journal_may_have_it(
     tmp_path, journal, reason
 ):
     """A record that was delivered while held stays one."""
-    lost = written(tmp_path / "lost", bad.FLEETS[LOST]())
-    leaked = written(tmp_path / "leaked", bad.FLEETS[LEAKED]())
+    lost = written(tmp_path / "lost", FLEETS[LOST]())
+    leaked = written(tmp_path / "leaked", FLEETS[LEAKED]())
     assert (run(lost).exit_code, run(leaked).exit_code) == (1, 1)
     for folder in (lost, leaked):
         (folder / "x.journal").write_text(json.dumps(journal) + "\n")
@@ -133,7 +132,7 @@ def test_lost_record_is_no_violation_if_an_unread_journal_may_have_it(
 
 
 def test_check_that_could_not_be_judged_is_named_and_can_be_left_out(tmp_path):
-    folder = written(tmp_path / "fleet", [Telling().assigned(TP).commit(TP, 5)])
+    folder = written(tmp_path / "fleet", [MemberJournal().assigned(TP).commit(TP, 5)])
     report = tmp_path / "report"
     done = run(folder, "--report", report)
     line = "A5  orders:0 of g  could not be judged: a committed 5, but its position"
@@ -173,7 +172,7 @@ def test_folder_without_journals_has_status_2(tmp_path, clean):
 def test_journals_in_folders_of_a_folder_are_read_once(clean):
     deeper = clean / "host" / "day"
     deeper.mkdir(parents=True)
-    (deeper / "p.journal").write_text(Telling("p").assigned(TP).text())
+    (deeper / "p.journal").write_text(MemberJournal("p").assigned(TP).text())
     alone = run(deeper, clean / "0.journal").output
     assert "2 journals" in alone
     for given in ((clean,), (clean, deeper), (deeper / "p.journal", clean)):
@@ -193,7 +192,7 @@ def test_journals_behind_links_are_read_once(tmp_path, clean):
 def test_folder_that_may_not_be_listed_is_named_and_has_status_2(
     tmp_path, clean, monkeypatch, inside
 ):
-    theirs = written((clean if inside else tmp_path) / "theirs", bad.FLEETS[LEAKED]())
+    theirs = written((clean if inside else tmp_path) / "theirs", FLEETS[LEAKED]())
     listed = os.scandir
 
     def refused(path):
@@ -218,7 +217,7 @@ def test_allowance_must_be_a_finite_number_of_seconds(tmp_path, option, seconds)
 
 
 def test_allowance_may_be_a_duration(tmp_path):
-    written(tmp_path, bad.FLEETS[LEAKED]())
+    written(tmp_path, FLEETS[LEAKED]())
     seconds, durations = (
         run(tmp_path, "--patience", patience, "--clock-skew", skew).output
         for patience, skew in (("5", "60.0"), ("5s", "1m"))
@@ -232,7 +231,9 @@ def test_allowance_may_be_a_duration(tmp_path):
 
 def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
     """Members read of a hold; when it was in force no journal says."""
-    journal = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    journal = (
+        MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    )
     journal.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
     folder = written(tmp_path / "fleet", [journal])
     done = run(folder)
@@ -250,7 +251,9 @@ def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
 def test_start_of_a_worker_under_a_hold_is_judged_by_the_control_topics(
     tmp_path, began_at, status
 ):
-    journal = Telling().then("working", order="partition").assigned(TP).poll(TP, 0, 1)
+    journal = (
+        MemberJournal().then("working", order="partition").assigned(TP).poll(TP, 0, 1)
+    )
     journal.until(began_at).handle(TP, 0).until(1060)
     journal.then("hold", scope="orders", owner="operator:eve", written=1059.9)
     folder, report = written(tmp_path / "fleet", [journal]), tmp_path / "report"
@@ -282,7 +285,9 @@ def test_offsets_without_records_are_judged_by_the_settings_of_their_topic(
         "safeconsumer.cli.audit.uncompacted", lambda _, topics: topics & plain
     )
     monkeypatch.setattr("safeconsumer.cli.connection._check_login", lambda _: None)
-    journal = Telling().assigned(TP).poll(TP, 0, 20).poll(TP, 20, 30, first=27, count=3)
+    journal = (
+        MemberJournal().assigned(TP).poll(TP, 0, 20).poll(TP, 20, 30, first=27, count=3)
+    )
     done = run(written(tmp_path, [journal]), *options)
     line = "A2  orders:0 of g  could not be judged: offsets 20 to 26 had no record"
     if is_judged:
@@ -312,7 +317,7 @@ def test_topic_counts_as_compacted_unless_the_broker_says_otherwise(monkeypatch)
 @pytest.mark.parametrize("option", ["--report", "--perfetto"])
 def test_file_that_cannot_be_written_hides_no_violation(tmp_path, clean, option):
     """The verdict is printed first; status 1 is for violations alone."""
-    leaked = written(tmp_path / "leaked", bad.FLEETS[LEAKED]())
+    leaked = written(tmp_path / "leaked", FLEETS[LEAKED]())
     nowhere = tmp_path / "no" / "x"
     done = run(clean, option, nowhere)
     assert (done.exit_code, "clean:" in done.stdout) == (2, True), done.output
@@ -330,8 +335,8 @@ def test_report_says_whether_every_journal_was_read(tmp_path, clean):
 
 
 def test_trace_has_the_partitions_that_were_asked_for(tmp_path):
-    folder = written(tmp_path / "fleet", bad.FLEETS[LEAKED]())
-    (folder / "b.journal").write_text(Telling("b").assigned("orders:1").text())
+    folder = written(tmp_path / "fleet", FLEETS[LEAKED]())
+    (folder / "b.journal").write_text(MemberJournal("b").assigned("orders:1").text())
     trace = tmp_path / "trace.json"
 
     def places():
@@ -369,7 +374,7 @@ def test_partition_of_no_journal_has_status_2(tmp_path):
 
 
 def test_topic_selects_all_its_partitions(tmp_path):
-    journal = Telling().assigned(TP, "orders:1", "returns:0").pause("orders")
+    journal = MemberJournal().assigned(TP, "orders:1", "returns:0").pause("orders")
     folder = written(tmp_path, [journal.poll(TP, 0, 2).poll("orders:1", 0, 2)])
     done = run(folder, "--partition", "orders")
     lines = done.stdout.splitlines()
@@ -379,11 +384,25 @@ def test_topic_selects_all_its_partitions(tmp_path):
     assert lines[-1] == "violations: 1 journal, 2 partitions"
 
 
+def test_cause_of_several_checks_and_partitions_is_printed_once(tmp_path):
+    """A reset without --control: four checks of three partitions have one cause."""
+    tps = [f"orders:{number}" for number in range(3)]
+    journal = MemberJournal().assigned(*tps)
+    for tp in tps:
+        journal.then("reset", tp=tp, offset=2, owner="operator:eve").poll(tp, 2, 5)
+    cause, verdict = run(written(tmp_path, [journal])).stdout.splitlines()
+    assert cause.startswith("A2, A4, A5, A6  orders:0 of g and 2 more  could not be")
+    assert "judged: members say that operator:eve moved it; only the control" in cause
+    assert verdict == "could not tell: 1 journal, 3 partitions"
+
+
 def test_many_partitions_have_ten_lines_and_one_for_the_others(tmp_path):
     """So have those that could not be judged, behind the violations; a report has all."""
     tps = [f"orders:{number}" for number in range(1000)]
     held = [f"held:{number}" for number in range(1200)]
-    journal = Telling().assigned(*tps, "audit:0").pause("audit:0").poll("audit:0", 0, 2)
+    journal = (
+        MemberJournal().assigned(*tps, "audit:0").pause("audit:0").poll("audit:0", 0, 2)
+    )
     journal.assigned(*held).pause("held")
     for name in held:
         journal.poll(name, 0, 5).poll(name, 5, 7)

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tests.harness.audit import bad
 from tests.harness.audit.command import history_of, rows_of, run, written
+from tests.harness.audit.fleets import FLEETS
 from tests.unit.audit.test_checkpoint import log, orders
 
 MOVED = log((1000.0, orders(10)), (2000.0, orders(20)), start=orders(0))
@@ -59,7 +59,7 @@ def test_stream_that_obeyed_has_status_0(audited, tmp_path):
 
 
 def test_members_and_a_stream_have_one_status(audited, tmp_path):
-    fleet = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
+    fleet = written(tmp_path / "fleet", FLEETS["held_and_let_go"]())
     done = audited(KEPT, fleet)
     assert done.exit_code == 0
     assert done.stdout.endswith("clean: 1 journal, 1 stream, 1 partition\n")

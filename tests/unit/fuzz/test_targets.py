@@ -10,7 +10,7 @@ from kafka import TopicPartition
 
 from safeconsumer._kafka import handover
 from safeconsumer.group import report_wire as reports
-from tests.harness.audit import bad
+from tests.harness.audit.fleets import BAD, GOOD
 from tests.harness.drawing import draw, examples
 from tests.harness.listing import short
 from tests.unit.fuzz import readers
@@ -26,7 +26,7 @@ class Target:
 
 
 def _journal_seeds():
-    fleets = [make() for make in (*bad.BAD, *bad.GOOD)]
+    fleets = [make() for make in (*BAD, *GOOD)]
     whole = [told.text().encode() for fleet in fleets for told in fleet]
     more = (
         b'"e":"fault","id":1,"kind":"freeze","targets":["m1"],"seconds":2.5',

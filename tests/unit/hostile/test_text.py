@@ -8,7 +8,7 @@ from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import patterns
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import printable
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.journals import MemberJournal
 from tests.harness.listing import short
 
 CLEAR = "\x1b[2J"
@@ -47,8 +47,8 @@ def test_control_characters_are_shown_escaped(text, shown):
 
 
 def test_journals_cannot_steer_a_terminal(tmp_path):
-    """By names in them or in their file names; no line is forged."""
-    member = Telling(f"m{CLEAR}\nclean: 9 journals").assigned("orders:0")
+    """Neither by the names in them nor by those of their files; no line is forged."""
+    member = MemberJournal(f"m{CLEAR}\nclean: 9 journals").assigned("orders:0")
     member.pause("orders", owner=f"{CLEAR}eve\n").poll("orders:0", 0, 2)
     (tmp_path / "a.journal").write_text(member.text())
     (tmp_path / f"b{CLEAR}\n.journal").write_text("{")

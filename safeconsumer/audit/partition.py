@@ -1,5 +1,5 @@
 """
-Follows one process on one partition, and tells where it stands, as facts.
+Follows one process on one partition, and reports its position as facts.
 
 A position is known from a ``begins`` entry, a seek, a reset, or the records of the last
 poll. A poll that was under way when a seek returned may have read before it or after it:
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from attrs import define
 
 from safeconsumer.audit import entries, facts
-from safeconsumer.audit.causes import gives_back
-from safeconsumer.audit.facts import Came, Committed, Fact
-from safeconsumer.audit.handlers import Handlers
-from safeconsumer.audit.holding import Holds, Placed
+from safeconsumer.audit.facts import Committed, Delivered, Fact
+from safeconsumer.audit.hold_ends import gives_back
+from safeconsumer.audit.holding import Holds
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.spans import Spans, merged, uncovered
-from safeconsumer.audit.under import WhileHeld
+from safeconsumer.audit.while_held import WhileHeld
+from safeconsumer.audit.worker_records import WorkerRecords
 from safeconsumer.journal.format import tp_text
 
 Take = Callable[[Fact], object]
@@ -42,9 +42,9 @@ class _Seek:
     is_racing: bool = False
 
 
-class Place:
+class Partition:
     """
-    Where one process stands on one partition.
+    One process on one partition.
 
     Args:
         tp: the partition.
@@ -56,6 +56,9 @@ class Place:
 
     Attributes:
         tp: the partition.
+        position: the offset that is read next; None if that is not known.
+        while_held: what the process did while the partition was held.
+        worker_records: what handlers did with the records.
     """
 
     def __init__(
@@ -66,15 +69,15 @@ class Place:
         self._holds = holds
         self._take = take
         self._is_each = is_each
-        self._under = WhileHeld(tp, holds)
-        self._handlers = Handlers(take, is_each=is_each)
+        self.while_held = WhileHeld(tp, holds)
+        self.worker_records = WorkerRecords(take, is_each=is_each)
         self._is_working = False
         self._last_at: float | None = None
-        # The fact about deliveries that is not told yet, and the same if the next
+        # The fact about deliveries that is not passed on yet, and the same if the next
         # delivery may continue it.
-        self._open: Came | None = None
-        self._run: Came | None = None
-        self._came_last = 0  # the entry of the last delivery
+        self._open: Delivered | None = None
+        self._run: Delivered | None = None
+        self._last_delivery = 0  # the entry of the last delivery
         # The ownership: its entry, and its number; of the last one how it ended.
         self._own: int | None = None
         self._is_owned = False
@@ -95,36 +98,36 @@ class Place:
         self._most = (
             -1
         )  # where it may stand at most, while a seek has made that unknown
-        self._aim = -1.0  # of the last seek in this ownership
-        # What the broker answered, whose commit that is, and the entry.
+        self._sought_to = -1.0  # of the last seek in this ownership
+        # The broker's answer, whose commit that is, and the entry.
         self._answered: tuple[int, str, int] | None = None
         # Commits.
         self._asked: dict[object, _Asked] = {}
         self._seeks = 0
         self._floor = -1
-        # What a worker gave up, by ownership.
-        self._passed: dict[int, Spans] = {}
+        # The records that a worker gave up, by ownership.
+        self._given_up: dict[int, Spans] = {}
 
     # ------------------------------------------------------------ telling
 
     def _flush(self) -> None:
         # The next delivery starts a fact of its own.
-        run, end, came = self._run, self.position, self._open
+        run, end, delivered = self._run, self.position, self._open
         if run is not None and end is not None:
             run.next = self._end = self._reached = end
-            run.last, run.until = end - 1, self._last_at or run.at
+            run.last = end - 1
             run.count = end - run.first
         self._run = self._open = None
-        if came is not None:
-            self._take(came)
+        if delivered is not None:
+            self._take(delivered)
 
-    def mark(self, what: str, n: int, at: float) -> None:
-        """Tell that something holds from here on."""
-        if what == "working":  # a worker's handlers get the records
+    def mark(self, entry: Fact) -> None:
+        """Tell that something holds from an entry on."""
+        if isinstance(entry, entries.Working):
             self._is_working = True
             self._keep_what_runs()
-            self._handlers.works()
-        self._take(facts.Mark(n=n, at=at, what=what))
+            self.worker_records.works()
+        self._take(entry)
 
     def end(self, n: int, at: float) -> None:
         """Tell what only the end of the journal shows."""
@@ -132,14 +135,14 @@ class Place:
         for asked in self._asked.values():
             self._take(asked.fact)
         if any(one.is_racing for one in self._seeking.values()):
-            self.mark("seeking", n, at)
-        for fact in (*self._under.facts(), *self._handlers.facts(n, at)):
+            self._take(facts.OpenSeek(n=n, at=at))
+        for fact in (*self.while_held.facts(), *self.worker_records.facts(n, at)):
             self._take(fact)
         self._keep_what_runs()
-        for own, spans in self._passed.items():
+        for own, spans in self._given_up.items():
             for start, end in spans:
-                self._take(facts.Passed(n=n, at=at, own=own, start=start, end=end))
-        self._take(facts.End(n=n, at=at, last_at=self._last_at))
+                self._take(facts.GivenUp(n=n, at=at, own=own, start=start, end=end))
+        self._take(facts.JournalEnd(n=n, at=at, last_at=self._last_at))
 
     # ------------------------------------------------------------ ownership
 
@@ -149,11 +152,11 @@ class Place:
             return
         self._flush()
         is_back = self._is_given_back(entry.generation)
-        self._handlers.gained(is_given_back=is_back)
+        self.worker_records.gained(is_given_back=is_back)
         self._kept = -1 if self.position is None or not is_back else self.position
-        floor, aim = (self._floor, self._aim) if is_back else (-1, -1.0)
+        floor, aim = (self._floor, self._sought_to) if is_back else (-1, -1.0)
         self._begin(entry.n)
-        self._floor, self._aim, self._generation = floor, aim, entry.generation
+        self._floor, self._sought_to, self._generation = floor, aim, entry.generation
         self._take(
             facts.Owned(
                 n=entry.n,
@@ -170,7 +173,7 @@ class Place:
         self._count += 1
         self._has_begun = self._is_sought = False
         self._reached = self._peeked = self._floor = self._most = -1
-        self._aim = -1.0
+        self._sought_to = -1.0
         self._seeks, self._answered = 0, None
         self._leave(None)
 
@@ -187,7 +190,7 @@ class Place:
         self._departed_in = None if is_lost else entry.generation
         self._is_owned, self._was_lost = False, is_lost
         self._take(
-            facts.Left(
+            facts.Released(
                 n=entry.n, at=entry.at, generation=entry.generation, is_lost=is_lost
             )
         )
@@ -214,7 +217,7 @@ class Place:
         if how not in {"seek", "reset"}:  # the log may end before what was committed
             self._floor = min(self._floor, position)
         self._take(
-            facts.Began(
+            facts.Positioned(
                 n=n,
                 at=at,
                 offset=position,
@@ -222,7 +225,6 @@ class Place:
                 answered=answered,
                 by=by,
                 asked=asked,
-                kept=self._kept,
             )
         )
 
@@ -265,8 +267,8 @@ class Place:
         self._is_sought = True
         self._seeks += 1
         self._floor = -1
-        self._handlers.sought(offset)
-        self._aim = math.inf if offset is None else offset
+        self.worker_records.sought(offset)
+        self._sought_to = math.inf if offset is None else offset
         self._leave(self._left_at if self.position is None else self.position)
         if offset is not None:
             self._stand_at(offset, n, at, how)
@@ -282,11 +284,11 @@ class Place:
             return
         self._flush()
         before, offset = self.position, entry.offset
-        self._aim = min(self._aim, offset)
+        self._sought_to = min(self._sought_to, offset)
         if before is not None and offset != before:
             has_come = self._reached >= 0 and self._end == before
             is_sought = self._is_sought and not has_come
-            jump = facts.Jumped(
+            jump = facts.AutoReset(
                 n=entry.n, at=entry.at, start=before, end=offset, is_sought=is_sought
             )
             self._take(jump)
@@ -298,14 +300,13 @@ class Place:
 
     def log_starts(self, entry: entries.LogStart) -> None:
         """Tell where the log begins, as a broker answered after a jump."""
-        self._take(facts.Kept(n=entry.n, at=entry.at, first=entry.first))
+        self._take(entry)
 
     def reset(self, entry: entries.Reset) -> None:
         """Follow an ownership that begins where an operator moves the partition."""
         if self._is_owned:
-            n, at, offset = entry.n, entry.at, entry.offset
-            self._take(facts.Reset(n=n, at=at, offset=offset, owner=entry.owner))
-            self._go_to(offset, n, at, "reset")
+            self._take(entry)
+            self._go_to(entry.offset, entry.n, entry.at, "reset")
 
     def moved(self, entry: entries.Moved) -> None:
         """Follow a position that moves over offsets without a record."""
@@ -313,9 +314,7 @@ class Place:
             self._flush()
             if self.position is None:
                 self._stand_at(entry.start, entry.n, entry.at, "records")
-            self._take(
-                facts.Moved(n=entry.n, at=entry.at, start=entry.start, next=entry.next)
-            )
+            self._take(entry)
             self._go_on(entry.next)
 
     def _go_on(self, end: int) -> None:
@@ -340,23 +339,23 @@ class Place:
             self._deliver(entry)
         else:
             self.position = end
-        self._came_last, self._last_at = entry.n, entry.at
+        self._last_delivery, self._last_at = entry.n, entry.at
 
     def _deliver(self, entry: entries.Deliver) -> None:
         self._flush()
-        came = self._came(entry)
+        delivered = self._delivered(entry)
         if not self._is_owned:
             self._begin(entry.n)
             self._generation, self._has_begun = None, True
         after = entry.after
-        called = entry.n if after is None else max(after, self._came_last) + 1
-        self._under.delivered(entry, called)
+        called = entry.n if after is None else max(after, self._last_delivery) + 1
+        self.while_held.delivered(entry, called)
         since = entry.n - 1 if after is None else after
         is_racing = bool(self._seeking) or since < self._sought_at
         if entry.peek:  # it will come again, whatever is committed until then
             self._peeked = max(self._peeked, entry.next)
         elif is_racing:
-            came.stood = None
+            delivered.stood = None
             self._reached = max(self._reached, entry.next)
             for seek in self._seeking.values():
                 seek.is_racing = True
@@ -365,20 +364,20 @@ class Place:
             if self.position is None:
                 self._stand_at(entry.start, entry.n, entry.at, "records")
             self._go_on(entry.next)
-        self._open = came
+        self._open = delivered
         if self._is_working:
-            self._work(came)
-        if not came.is_owned:  # other facts are about the ownership that it begins
+            self._work(delivered)
+        if not delivered.is_owned:  # other facts are about the ownership that it begins
             self._flush()
         elif not (self._is_working or self._is_each or entry.peek or is_racing):
-            self._run = came if self._goes_straight(came) else None
+            self._run = delivered if self._goes_straight(delivered) else None
 
     @staticmethod
-    def _goes_straight(came: Came) -> bool:
-        return not came.gaps and came.last + 1 == came.next
+    def _goes_straight(delivered: Delivered) -> bool:
+        return not delivered.gaps and delivered.last + 1 == delivered.next
 
-    def _came(self, entry: entries.Deliver) -> Came:
-        return Came(
+    def _delivered(self, entry: entries.Deliver) -> Delivered:
+        return Delivered(
             n=entry.n,
             at=entry.at,
             start=entry.start,
@@ -386,7 +385,6 @@ class Place:
             last=entry.last,
             next=entry.next,
             count=entry.count,
-            until=entry.at,
             gaps=entry.gaps or (),
             stood=self.position if self._is_owned else None,
             is_owned=self._is_owned,
@@ -396,11 +394,13 @@ class Place:
             created=entry.created,
         )
 
-    def _work(self, came: Came) -> None:
-        self._handlers.delivered(came)
-        passed = self._passed.get(self._count)
-        if passed and came.start < passed.ends[-1]:  # else all of it is behind
-            self._passed[self._count] = merged(uncovered(passed, merged(came.spans)))
+    def _work(self, delivered: Delivered) -> None:
+        self.worker_records.delivered(delivered)
+        given_up = self._given_up.get(self._count)
+        if given_up and delivered.start < given_up.ends[-1]:  # else all of it is behind
+            self._given_up[self._count] = merged(
+                uncovered(given_up, merged(delivered.spans))
+            )
 
     # ------------------------------------------------------------ commits
 
@@ -411,7 +411,7 @@ class Place:
         if self._is_working:  # it commits what is complete, wherever a seek stands now
             reached = self._reached_now if self._is_owned else -1
             known = None if self.position is None else max(self.position, self._peeked)
-            for beyond in self._handlers.committing(call, offset, known):
+            for beyond in self.worker_records.committing(call, offset, known):
                 self._take(beyond)
         is_before = stood is not None and stood < offset <= reached
         fact = Committed(
@@ -428,7 +428,6 @@ class Place:
             is_first=not self._seeks,
             departed_in=self._departed_in,
             own=self._own,
-            came=self._reached_now,
         )
         self._asked[call.id] = _Asked(fact, -1 if is_before else self._seeks)
 
@@ -464,7 +463,6 @@ class Place:
                 stood=offset,
                 is_first=False,
                 own=self._own,
-                came=self._reached_now,
             )
             self._take(fact)
             return
@@ -476,45 +474,29 @@ class Place:
         fact.departed_in = self._departed_in
         self._take(fact)
 
-    # ------------------------------------------------------------ holds and handlers
+    # ------------------------------------------------------------ handlers
 
-    def placed(self, hold: Placed) -> None:
-        """Note that a hold over the partition was placed."""
-        self._under.placed(hold, self._handlers.at_work())
-
-    def lifted(self, entry: entries.Lift) -> None:
-        """Follow the end of a hold that no call lifted."""
-        self._under.lifted(entry)
-
-    def handles(self, entry: entries.Handle) -> None:
+    def handler_began(self, entry: entries.Handle) -> None:
         """Follow the start of a handler."""
         self._last_at = entry.at
-        self._under.began(entry)
-        self._handlers.began(entry)
-
-    def handled(self, entry: entries.Handled) -> None:
-        """Follow the end of a handler."""
-        self._handlers.ended(entry)
-
-    def completed(self, entry: entries.Completed) -> None:
-        """Follow a record that is complete although its handler failed."""
-        self._handlers.completed(entry)
+        self.while_held.began(entry)
+        self.worker_records.began(entry)
 
     def dropped(self, entry: entries.Dropped) -> None:
         """
         Follow a worker that gives up records.
 
-        It is right to where its program sought past them: what a reset goes back over
-        is the worker's to do.
+        The worker may do so up to the target of its program's seek: records that a reset
+        goes back over are still to be handled.
         """
-        end = min(max(self._aim, *self._targets, -1.0), entry.before)
-        gone = ((one, one + 1) for one in self._handlers.dropped(end))
+        end = min(max(self._sought_to, *self._targets, -1.0), entry.before)
+        gone = ((one, one + 1) for one in self.worker_records.dropped(end))
         if self._own is not None:
-            own = self._passed.get(self._count, ())
-            self._passed[self._count] = merged([*own, *gone])
+            own = self._given_up.get(self._count, ())
+            self._given_up[self._count] = merged([*own, *gone])
 
     def _keep_what_runs(self) -> None:
-        # What a handler has is not passed over, unless it comes to an end.
-        runs = merged((one, one + 1) for one in self._handlers.at_work())
-        for own, spans in self._passed.items():
-            self._passed[own] = merged(uncovered(spans, runs))
+        # A record that a handler has is not given up, unless it comes to an end.
+        runs = merged((one, one + 1) for one in self.worker_records.at_work())
+        for own, spans in self._given_up.items():
+            self._given_up[own] = merged(uncovered(spans, runs))

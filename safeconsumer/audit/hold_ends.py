@@ -64,8 +64,8 @@ def gives_back(before: int | None, now: int | None) -> bool:
     """
     Return whether a generation gives back what an earlier one had, so that nobody else can.
 
-    That is the very next one, or the same: a follower that joins again may be answered
-    with the one that it knows.
+    The very next one does, and the same: the answer to a follower that joins again may
+    have the generation that it knows.
     """
     if before is None or now is None:
         return False
@@ -100,9 +100,9 @@ class Departure:
 
 
 @define
-class _Partition:
+class _PauseEnds:
     """
-    What a pause of one partition depends on, by the numbers of entries.
+    The state on which the end of a partition's pause depends, by numbers of entries.
 
     Attributes:
         is_owned: whether the member has it.
@@ -119,11 +119,11 @@ class _Partition:
     perhaps: int = -1
 
 
-class Causes:
+class HoldEnds:
     """Follows what may end the holds of one member."""
 
     def __init__(self) -> None:
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[TopicPartition, _PauseEnds] = {}
         self._joins = 0
         self._ending: set[object] = set()  # calls under way that end what is away
         self._freed, self._freed_at = -1, -1.0  # the last of them that returned
@@ -136,13 +136,13 @@ class Causes:
     def gained(self, entry: Assigned) -> None:
         """Note that ownerships begin."""
         for tp in map(tp_of, entry.partitions):
-            one = self._partitions.setdefault(tp, _Partition())
+            one = self._partitions.setdefault(tp, _PauseEnds())
             if not one.is_owned:
                 self._come_back(one, entry)
             one.is_owned, one.generation = True, entry.generation
         self._joins += 1
 
-    def _come_back(self, one: _Partition, entry: Assigned) -> None:
+    def _come_back(self, one: _PauseEnds, entry: Assigned) -> None:
         left = -1 if one.departure is None else one.departure.number
         back = Answer.NO
         if one.departure is not None:
@@ -160,7 +160,7 @@ class Causes:
         """Note that ownerships end."""
         is_lost = isinstance(entry, Lost)
         for tp in map(tp_of, entry.partitions):
-            one = self._partitions.setdefault(tp, _Partition())
+            one = self._partitions.setdefault(tp, _PauseEnds())
             one.departure = Departure(
                 number=entry.n,
                 at=entry.at,
@@ -217,9 +217,9 @@ class Causes:
         """
         Return when a whole pause ends by itself; ``inf`` if it does not.
 
-        It ends with the first of the pauses that make it, and begins a little after
-        their calls. An end that no call has named does not count: the next one does
-        that was named.
+        The first of the pauses that make it ends it, and it begins a little after their
+        calls. An end that no call has named does not count; the next one that a call has
+        named does.
         """
         if entry.until is None:
             return math.inf

@@ -11,20 +11,20 @@ from safeconsumer.audit.stream import Joined, Part
 from safeconsumer.journal.format import NOTE
 
 
-class Telling:
-    """What one process did; each step takes a tenth of a second."""
+class MemberJournal:
+    """Writes the journal of one process; each step takes a tenth of a second."""
 
     def __init__(self, member="a", group="g", at=1000.0):
         self.at = at
-        self.ahead = 0.0  # the broker's clock, as it is measured in the end
+        self.ahead = 0.0  # seconds of the broker's clock, measured at the end
         head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
-        self.written_ahead = 0.0  # the same when records came, where that is below 0
+        self.written_ahead = 0.0  # seconds of the broker's clock when records came
         self._calls = 0
         self._polling = None
 
     def until(self, at):
-        """Do nothing until this moment."""
+        """Let time pass until this moment."""
         self.at = at
         return self
 
@@ -54,7 +54,7 @@ class Telling:
         """
         Write the commit with which the broker answered; None: there is none.
 
-        It names a journal and an entry, as ``a#3``, or has metadata of a program's own.
+        Its note names a journal and an entry, as ``a#3``; metadata are a program's own.
         """
         found = f"{NOTE}{note}" if note else metadata
         return self.then("committed", offsets={tp: offset}, notes={tp: found})
@@ -63,7 +63,7 @@ class Telling:
         return self.then("revoked", partitions=tps, generation=generation)
 
     def polls(self):
-        """Begin a poll, of which the next delivery is; a poll itself is not written."""
+        """Begin the poll that returns the next delivery; a poll itself is not written."""
         self._polling = len(self.lines) - 1, self.at
         return self
 
@@ -74,9 +74,9 @@ class Telling:
 
     def deliver(self, tp, start, end, **more):
         """
-        Deliver the offsets from start to before end; others if that is said.
+        Deliver the offsets from start to before end, unless ``more`` names others.
 
-        The broker has appended the first of them just now, if nothing else is said.
+        The broker appended the first of them just now, unless ``written`` says when.
         """
         if self._polling is None:
             self.polls()
@@ -89,8 +89,7 @@ class Telling:
 
     def begin(self, tp, offset, lane="", **more):
         """Have a handler begin; its id is the number of the record."""
-        said = {"tp": tp, "offset": offset, "id": offset, "lane": lane, **more}
-        return self.then("handle", **said)
+        return self.then("handle", tp=tp, offset=offset, id=offset, lane=lane, **more)
 
     def begin_all(self, tp, *offsets):
         """Have a handler begin with these records of a lane together."""
@@ -128,17 +127,22 @@ class Telling:
         return "\n".join([*self.lines, *last, ""])
 
 
-class Operator(Telling):
+class Operator(MemberJournal):
     """Holds the group g; its journal is empty, since operators keep none."""
 
     def __init__(self):
         super().__init__("operator", group="")
-        self.spans, self.targets = [], {}
+        self.spans, self.targets, self.facts = [], {}, {}
 
     def held(self, start, end=math.inf, scope="orders", owner="alice"):
         """Hold a scope from one time to another, by the broker's clock."""
         named = {"group": "g", "holder": f"operator:{owner}", "scope": scope}
         self.spans.append(Span(start=start, end=end, **named))
+        return self
+
+    def topics(self, **facts):
+        """Say more of the holds topics, as fields of ``Control``."""
+        self.facts |= facts
         return self
 
     def resets(self, tp, offset, owner="alice", start=-math.inf, end=math.inf):
@@ -156,6 +160,7 @@ def control_in(fleet):
     return Control(
         spans=tuple(span for one in operators for span in one.spans),
         targets={k: v for one in operators for k, v in one.targets.items()},
+        **{k: v for one in operators for k, v in one.facts.items()},
     )
 
 
@@ -202,23 +207,60 @@ def check(journals, settings=None):
     return judge.results()
 
 
-def verdict_on(*fleet, **assumed):
-    """Judge a fleet with one partition, by its operators if nothing else is assumed."""
+def judged(fleet, **assumed):
+    """Judge a fleet by its operators and these assumptions; return all results."""
     settings = Settings(**{"control": control_in(fleet), **assumed})
-    (verdict,) = check([one.journal() for one in fleet], settings).values()
-    return verdict
+    return [*check([one.journal() for one in fleet], settings).values()]
+
+
+def verdict_on(*fleet, **assumed):
+    """Return the only result on a fleet with one partition."""
+    (result,) = judged(fleet, **assumed)
+    return result
+
+
+def failed(fleet, **assumed):
+    """Return the checks that a fleet fails."""
+    return {one.check for result in judged(fleet, **assumed) for one in result.findings}
+
+
+def unjudged(fleet, **assumed):
+    """Return the checks that are not judged for a fleet, each with its reason."""
+    results = judged(fleet, **assumed)
+    return {check: why for one in results for check, why in one.unjudged.items()}
 
 
 def outcome(fleet, **assumed):
-    """Say which checks a fleet fails and, with a question mark, which are not judged."""
-    settings = Settings(control=control_in(fleet), **assumed)
-    verdicts = check([one.journal() for one in fleet], settings).values()
-    failed = {found.check for one in verdicts for found in one.findings}
-    unjudged = {f"{check}?" for one in verdicts for check in one.unjudged}
-    return " ".join([*sorted(failed), *sorted(unjudged)]) or "clean"
+    """Return the checks that a fleet fails and, with a question mark, those not judged."""
+    doubtful = (f"{check}?" for check in unjudged(fleet, **assumed))
+    return " ".join([*sorted(failed(fleet, **assumed)), *sorted(doubtful)]) or "clean"
 
 
 def findings_of(results):
     """Return what was found, about any group and partition, of which there are some."""
     assert results
     return [one for result in results.values() for one in result.findings]
+
+
+def journals_in(folder):
+    """Return the journals that members have written into a folder."""
+    return [read(path) for path in folder.glob("*.journal")]
+
+
+def entries_in(folder, *events):
+    """Return the entries of these events in the journals of a folder."""
+    lines = (one for journal in journals_in(folder) for one in journal.lines)
+    return [one for one in lines if one.event in events]
+
+
+def verdict_in(folder, **assumed):
+    """Return the faults in the journals of a folder, and the checks that are not judged."""
+    results = check(journals_in(folder), Settings(**assumed)).values()
+    assert results
+    found = [(one.check, one.evidence) for result in results for one in result.findings]
+    return found, {k: v for result in results for k, v in result.unjudged.items()}
+
+
+def faults_in(folder, **assumed):
+    """Return each check that the journals of a folder fail, with the evidence."""
+    return verdict_in(folder, **assumed)[0]

@@ -18,7 +18,7 @@ from safeconsumer.audit.entries import (
     Handle,
     Handled,
 )
-from safeconsumer.audit.facts import Came, Done, Fact, Handles, Open
+from safeconsumer.audit.facts import Delivered, Done, EarlyCommit, Fact, HandlerBegan
 from safeconsumer.audit.spans import Spans, merged
 
 _SPANS = 1024
@@ -40,17 +40,17 @@ class _Step:
     is_dropped: bool = False
 
 
-class Handlers:
+class WorkerRecords:
     """
     Follows the handlers of one partition.
 
     Args:
-        tell: takes facts about starts.
+        take: takes facts about starts.
         is_each: whether every start is one, or only those that are out of order.
     """
 
-    def __init__(self, tell: Callable[[Fact], object], *, is_each: bool) -> None:
-        self._tell = tell
+    def __init__(self, take: Callable[[Fact], object], *, is_each: bool) -> None:
+        self._take = take
         self._is_each = is_each
         self._open: set[int] = set()  # delivered in this ownership and not complete
         self._left: set[int] = set()  # before a seek: it may be worked on, or dropped
@@ -103,7 +103,7 @@ class Handlers:
         }
         return {one for one in self._left if one < end}
 
-    def delivered(self, run: Came) -> None:
+    def delivered(self, run: Delivered) -> None:
         """Expect the records of a run to be handled."""
         if self._next is not None and run.start < self._next:
             self._goes_back(run.start)
@@ -125,9 +125,9 @@ class Handlers:
         return (one for step in self._running.values() for one in step.offsets)
 
     def began(self, entry: Handle) -> None:
-        """Tell a start, and what is out of order with it."""
+        """Report a start, and what is out of order with it."""
         offsets, lane, epoch = offsets_of(entry), entry.lane, entry.epoch
-        fact = Handles(n=entry.n, at=entry.at, offset=offsets[0], last=offsets[-1])
+        fact = HandlerBegan(n=entry.n, at=entry.at, offset=offsets[0], last=offsets[-1])
         if lane is not None:
             steps = self._running.values()
             fact.busy = [one.offsets[0] for one in steps if one.lane == lane]
@@ -144,7 +144,7 @@ class Handlers:
                 fact.after, fact.over = self._follow(offsets, lane)
         is_odd = fact.busy or fact.unknown or fact.after is not None
         if self._is_each or is_odd or fact.over is not None:
-            self._tell(fact)
+            self._take(fact)
 
     def _is_over(self, epoch: int | None) -> bool:
         return epoch is not None and (epoch < self._newest or epoch <= self._over)
@@ -179,7 +179,7 @@ class Handlers:
         """
         Note a record that is complete although its handler failed.
 
-        Of a record that a poll returned it counts after the end of a call that failed.
+        A record that a poll returned is complete so only after a failed call.
         """
         offset = entry.offset
         was_delivered = offset in self._open or offset in self._left
@@ -202,7 +202,7 @@ class Handlers:
 
     def committing(
         self, entry: Call, offset: int, position: int | None
-    ) -> Iterator[Open]:
+    ) -> Iterator[EarlyCommit]:
         """
         Yield a commit beyond a record that is not complete, when it is asked for.
 
@@ -213,8 +213,8 @@ class Handlers:
             open_ = self._open | self._left
         first = min((one for one in open_ if one < offset), default=None)
         if first is not None:
-            yield Open(n=entry.n, at=entry.at, offset=offset, first=first)
-        # Nothing can overtake what began before all records that are open.
+            yield EarlyCommit(n=entry.n, at=entry.at, offset=offset, first=first)
+        # No record can overtake a step that began before all open records.
         low = min(self._open, default=offset)
         if low > self._low:
             self._low = low

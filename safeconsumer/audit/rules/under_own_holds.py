@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from safeconsumer.audit.case import Case
-from safeconsumer.audit.facts import Under
+from safeconsumer.audit.facts import UnderHold
 from safeconsumer.audit.findings import Finding
 from safeconsumer.audit.rules.rule import Unjudged
 
@@ -21,9 +21,9 @@ def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
                 yield found
 
 
-def _finding(member: str, fact: Under) -> Finding:
-    said = f"{fact.what} while {fact.scope} was held by {fact.owner}"
-    found = Finding.of_entry(fact.check, member, fact, fact.offset, said)
+def _finding(member: str, fact: UnderHold) -> Finding:
+    evidence = f"{fact.what} while {fact.scope} was held by {fact.owner}"
+    found = Finding.of_entry(fact.check, member, fact, fact.offset, evidence)
     for at, number in fact.again:
         found.more.add(at, number)
     return found

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator
 from attrs import define, evolve, field
 
 from safeconsumer.audit.entries import Deliver, Handle, Lift
-from safeconsumer.audit.facts import Under
-from safeconsumer.audit.handlers import offsets_of
+from safeconsumer.audit.facts import UnderHold
 from safeconsumer.audit.holding import Holds, Key, Placed
 from safeconsumer.audit.moments import Moments
 from safeconsumer.audit.reading import TopicPartition
+from safeconsumer.audit.worker_records import offsets_of
 from safeconsumer.journal.format import tp_text
 
 # Holds with which a worker limits its input; its handlers go on (W9).
@@ -133,13 +133,13 @@ class WhileHeld:
         ]
         self._last.clear()
 
-    def facts(self) -> Iterator[Under]:
+    def facts(self) -> Iterator[UnderHold]:
         """Yield what was not withdrawn, once the journal has ended."""
         for one in self._doubts:
             hold = next((hold for hold in one.holds if not hold.doubt), one.holds[0])
             first, more = one.when.split(1)
             ((at, number),) = first
-            yield Under(
+            yield UnderHold(
                 n=number,
                 at=at,
                 check=one.check,

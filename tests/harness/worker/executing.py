@@ -1,4 +1,4 @@
-"""An executor with a queue before it, and neither a consumer nor a broker."""
+"""An executor with a queue, without a consumer and without a broker."""
 
 import math
 import multiprocessing
@@ -13,7 +13,7 @@ from safeconsumer.worker import Retry, health
 from safeconsumer.worker.calls import Calls
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import choose
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 from safeconsumer.worker.queue import QUANTUM
 from tests.harness.holds.lab import assign_to
 from tests.harness.waiting import wait_for
@@ -26,7 +26,29 @@ EXECUTORS = ("thread", "asyncio", "process")
 multiprocessing.set_forkserver_preload([__name__])
 
 
-class TellingDecisions(Decisions):
+class TwoArgumentsError(Exception):
+    """An exception that can be pickled and not made again."""
+
+    def __init__(self, one, _two):
+        super().__init__(one)
+
+
+class Awaiting:
+    """A coroutine function that does what a handler does."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    async def __call__(self, *given):
+        return self.handle(*given)
+
+
+def fitting(executor, handle):
+    """Return a handler of the kind that the executor calls."""
+    return Awaiting(handle) if executor == "asyncio" else handle
+
+
+class CountingDecisions(Decisions):
     """
     Decisions that know how many results are being taken over.
 
@@ -50,7 +72,7 @@ class TellingDecisions(Decisions):
                 self.under_way -= 1
 
 
-class Bench(Desk):
+class ExecutorFixture(Desk):
     """
     A desk beside which handlers run as in a worker; somebody has to turn it.
 
@@ -58,7 +80,7 @@ class Bench(Desk):
         runner: what runs them.
     """
 
-    make_decisions = TellingDecisions
+    make_decisions = CountingDecisions
 
     def __init__(self, order, **policy):
         super().__init__(order, clock=time.monotonic, **policy)
@@ -70,7 +92,7 @@ class Bench(Desk):
         self.regain()
         return super().admit(count)
 
-    def wait(self, is_so, what):
+    def wait(self, condition, what):
         """
         Turn until it is so, and until all events of it are there.
 
@@ -81,7 +103,7 @@ class Bench(Desk):
         def turned():
             self.decisions.turn()
             fatal = self.decisions.fatal  # first: it may be what is waited for
-            if is_so():
+            if condition():
                 return not self.decisions.under_way
             if fatal is not None:
                 raise fatal
@@ -103,14 +125,14 @@ class Bench(Desk):
             kept=self.kept,
             polled_at=math.inf,
             poll_timeout=0.0,
-            why_nothing=None,
-            brakes=SimpleNamespace(stands_since=lambda: None),
+            idle_reason=None,
+            brakes=SimpleNamespace(stalled_since=lambda: None),
         )
         return health.examine(engine, self.runner.slots, 60.0).reasons
 
 
 @contextmanager
-def bench(  # noqa: PLR0913 - what a worker takes
+def executing(  # noqa: PLR0913 - what a worker takes
     executor,
     handle,
     *,
@@ -135,7 +157,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
         **policy,
     }
     usual = Order.KEY if batch is None else Order.PARTITION
-    made = Bench(order or usual, **settings)
+    made = ExecutorFixture(order or usual, **settings)
     calls = Calls(
         handle=handle,
         deadline=lambda: None,
