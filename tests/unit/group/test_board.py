@@ -17,8 +17,8 @@ from safeconsumer.group.survey import Survey
 from safeconsumer.group.topic_reader import RecreatedTopic
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey
+from tests.harness.group.views import facts, report
 from tests.harness.listing import short
-from tests.unit.group.test_view import facts, report
 
 SETTINGS = Control(holds_topic="ops", status_topic="status")
 ALL = Readable(ends={}, reports_are_read=True)

@@ -17,7 +17,7 @@ from safeconsumer.group.reports import unmoved_lines
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.resets import Resets
-from tests.unit.group.test_view import ONE, ZERO, facts, report, viewed
+from tests.harness.group.views import ONE, ZERO, facts, report, viewed
 
 pytestmark = pytest.mark.contract("G10")
 

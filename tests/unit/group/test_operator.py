@@ -18,10 +18,10 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.holds.scope import Everything
+from tests.harness.group.views import report
 from tests.harness.signals import Interrupts
 from tests.harness.waiting import LIMIT
 from tests.unit.group.test_board import Record
-from tests.unit.group.test_view import report
 
 SETTINGS = Control(trust_topic=True)
 

@@ -33,8 +33,8 @@ from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from safeconsumer.holds.scope import Partition
+from tests.harness.group.views import ENDS, PLAIN, facts, report, viewed
 from tests.harness.listing import short
-from tests.unit.group.test_view import ENDS, PLAIN, facts, report, viewed
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
 ODERS = TopicPartition("oders", 0)
