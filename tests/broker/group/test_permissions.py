@@ -135,7 +135,7 @@ def test_a_member_that_may_not_describe_warns(story):
         story.grant(allow("watcher", ResourceType.TOPIC, name, read))
     story.grant(allow("watcher", ResourceType.GROUP, team.group, read))
     consumer = team.ready(**team.broker.client_of("watcher"))
-    emitted = team.told[id(consumer)].of(control_events.ControlUnchecked)
+    emitted = team.emitted(consumer).of(control_events.ControlUnchecked)
     assert ["DescribeConfigs" in one.reason for one in emitted] == [True]
 
 
@@ -156,6 +156,6 @@ def test_a_member_whose_rights_are_taken_away_stays_quiet(story):
     )
     with KafkaAdminClient(**team.broker.client_config) as admin:
         admin.delete_acls([every])
-    emitted = team.told[id(consumer)]
+    emitted = team.emitted(consumer)
     poll_until(consumer, lambda: bool(emitted.of(control_events.ControlUnavailable)))
     assert team.is_quiet(consumer)()

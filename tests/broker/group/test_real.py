@@ -41,7 +41,7 @@ def create(team, name, settings):
 def test_a_topic_that_becomes_unfit_is_an_alarm_and_keeps_its_holds(team):
     """Once its policy is right, it is read again."""
     consumer = team.ready(control=team.with_settings(check_interval=0.2))
-    emitted, name = team.told[id(consumer)], team.settings.holds_topic
+    emitted, name = team.emitted(consumer), team.settings.holds_topic
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
     assert consumer.paused() == set()  # the program's own
@@ -70,7 +70,7 @@ def test_a_missing_topic_gates_partitions_until_it_is_made(team):
     """The alarm has the command; asking for the topic does not create it."""
     name = f"later-{team.group}"
     consumer = team.subscribed(control=team.with_settings(holds_topic=name))
-    emitted = team.told[id(consumer)]
+    emitted = team.emitted(consumer)
     poll_until(consumer, lambda: emitted.of(control_events.ControlUnavailable))
     assert poll_until(consumer, team.has_all(consumer)) == {}
     assert "control init" in emitted.of(control_events.ControlUnavailable)[0].reason
@@ -85,7 +85,7 @@ def test_a_missing_topic_gates_partitions_until_it_is_made(team):
 def test_a_recreated_topic_lifts_no_hold(team):
     """A tombstone on the new topic does."""
     consumer = team.ready()
-    emitted, name = team.told[id(consumer)], team.settings.holds_topic
+    emitted, name = team.emitted(consumer), team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
     poll_until(consumer, lambda: len(consumer.quiet()) == 2)
     delete(team, name)
@@ -191,7 +191,7 @@ def test_a_hold_in_a_flood_of_garbage_is_obeyed(team):
     flood = threading.Thread(target=pour, args=(team, over))
     flood.start()
     try:
-        emitted = team.told[id(consumer)]
+        emitted = team.emitted(consumer)
         poll_until(consumer, lambda: emitted.of(control_events.ControlRecordsSkipped))
         team.operator_holds("@all")
         poll_until(consumer, team.is_quiet(consumer))
