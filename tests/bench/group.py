@@ -39,7 +39,7 @@ def member(team, **options):
     }
     command = module("tests.bench.arms.group_member", json.dumps(given))
     with Process(command, read=json.loads) as process:
-        yield process.said
+        yield process.lines
 
 
 def _until(condition):

@@ -1,17 +1,18 @@
-"""Lets something happen in the middle of a poll: while one of its records is deserialized."""
+"""Acts in the middle of a poll: while one of its records is deserialized."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 from attrs import evolve
 from kafka import KafkaConsumer
 from kafka.serializer import Deserializer
 
-from safeconsumer import SafeConsumer
 from safeconsumer._kafka.decoding import decoders
 from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.pausing.steps import Steps
-from tests.sim.reading import Reader
+from tests.sim.reading import Watching
 
 both_decoders = pytest.mark.parametrize("decoder", ["python", "compiled"])
 
@@ -25,7 +26,7 @@ def both_steps(request, monkeypatch):
 
 
 def elsewhere(act):
-    """Call something on another thread, to its end; what it raises ends the test."""
+    """Call a function on another thread, and wait for its end."""
     thread = threading.Thread(target=act)
     thread.start()
     thread.join()
@@ -43,7 +44,7 @@ def trace(patch):
 
 class Meddler(Deserializer):
     """
-    A deserializer that calls what it was given at the n-th record that it sees.
+    A deserializer that calls given functions, each at the n-th record that it sees.
 
     Attributes:
         seen: the values so far, as numbers.
@@ -54,11 +55,11 @@ class Meddler(Deserializer):
         self._acts = {}
 
     def at(self, count, act):
-        """Call something on another thread at the n-th record, before it goes on."""
+        """Have a function called on another thread at the n-th record."""
         self._acts[count] = lambda: elsewhere(act)
 
     def raise_at(self, count, error):
-        """Raise at the n-th record, once."""
+        """Have an error raised at the n-th record, once."""
 
         def act():
             raise error
@@ -74,9 +75,31 @@ class Meddler(Deserializer):
         return data
 
 
-class Meddled(Reader):
+class Value:
+    """A deserialized value."""
+
+
+class Making(Deserializer):
+    """Makes values, and counts those that are referenced; may raise at the n-th, once."""
+
+    def __init__(self, fails_at=None):
+        self.fails_at, self.made = fails_at, []
+
+    def deserialize(self, _topic, _headers, _data):
+        value = Value()
+        self.made.append(weakref.ref(value))
+        if len(self.made) == self.fails_at:
+            raise KeyboardInterrupt
+        return value
+
+    def alive(self):
+        gc.collect()
+        return sum(one() is not None for one in self.made)
+
+
+class Meddled(Watching):
     """
-    Reads ``t-0`` and ``t-1``, which have ten records each, or as many as is said.
+    Reads ``t-0`` and ``t-1``, which have the given number of records each.
 
     Attributes:
         meddler: decides what happens in the middle of its polls.
@@ -89,11 +112,11 @@ class Meddled(Reader):
         lab.append(self.tps[0], records)
         lab.append(self.tps[1], records, first=1000)
         more = {"value_deserializer": self.meddler, **settings}
-        super().__init__(lab, SafeConsumer, tps=self.tps, **more)
+        super().__init__(lab, tps=self.tps, **more)
 
     @property
     def in_order(self):
-        """The two partitions; the one whose records were looked at first is the first."""
+        """The two partitions; the one whose records were deserialized first is the first."""
         is_second = self.meddler.seen[:1] >= [1000]
         return self.tps[:: -1 if is_second else 1]
 

@@ -1,6 +1,7 @@
-"""A consumer that the test polls itself, and what a test asks about it."""
+"""A consumer that a test polls itself, and marks and listeners around it."""
 
 import pytest
+from attrs import evolve
 from kafka import (
     AsyncConsumerRebalanceListener,
     ConsumerRebalanceListener,
@@ -25,9 +26,9 @@ both_protocols = pytest.mark.parametrize(
 
 def known(reason):
     """
-    Mark what kafka-python's own consumer fails.
+    Mark a test that kafka-python's own consumer fails.
 
-    If it no longer does, what works around that can go: see its table in design/.
+    If it passes one day, our workaround can go: see the table in design/.
     """
     return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
 
@@ -42,7 +43,7 @@ def stock_fails(reason):
 
 
 def at(offset):
-    """Return what is committed for an offset."""
+    """Return an offset as ``commit`` takes it."""
     return OffsetAndMetadata(offset, "", -1)
 
 
@@ -64,7 +65,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 class Awaiting(AsyncConsumerRebalanceListener):
-    """Awaits what a function returns, before the member rejoins."""
+    """Awaits the result of a function before the member joins again."""
 
     def __init__(self, revoked):
         self._revoked = revoked
@@ -80,13 +81,13 @@ class Awaiting(AsyncConsumerRebalanceListener):
 
 class Reader:
     """
-    Polls a consumer in the test's own thread, and keeps all that it gave.
+    Polls a consumer in the test's own thread, and keeps all its records.
 
     Args:
-        lab: where.
+        lab: the lab.
         kind: a class of consumers.
-        topics: what it subscribes to.
-        tps: what is assigned to it by hand instead.
+        topics: the topics to subscribe to.
+        tps: the partitions to assign by hand instead.
         how: "poll" or "iterate".
         assignor: how its group shares partitions.
         settings: Kafka's own.
@@ -113,7 +114,7 @@ class Reader:
             self.consumer.assign(list(tps))
 
     def poll(self, seconds=0.1, limit=500):
-        """Read once; return what came."""
+        """Read once; return the records."""
         if self.how == "poll":
             batches = self.consumer.poll(seconds * 1000, max_records=limit)
             taken = [one for batch in batches.values() for one in batch]
@@ -190,6 +191,46 @@ class Reader:
 
     def offsets(self, tp, since=0):
         return [one.offset for one in self.log[since:] if _tp(one) == tp]
+
+
+def corrupt(lab, tp, records=1):
+    """Append a batch to a partition, and change its last byte."""
+    lab.append(tp, records)
+    batches = lab.cluster.log(*tp).batches
+    last = batches.pop()
+    batches.append(evolve(last, data=last.data[:-1] + bytes([last.data[-1] ^ 0xFF])))
+
+
+def fetched_offsets(message, tp):
+    """Return the offsets of a partition that a request of a client fetches from."""
+    if message.api != "Fetch":
+        return []
+    return [
+        one.fetch_offset
+        for topic in message.body.topics
+        for one in topic.partitions
+        if (topic.topic, one.partition) == tp
+    ]
+
+
+class Watching(Reader):
+    """
+    Reads with a consumer of ours, and keeps its events.
+
+    Attributes:
+        events: the events of its consumer, in order.
+    """
+
+    def __init__(self, lab, *topics, **settings):
+        self.events = []
+        more = {"hooks": [self.events.append], **settings}
+        super().__init__(lab, SafeConsumer, *topics, **more)
+
+    def events_of(self, kind):
+        return [one for one in self.events if isinstance(one, kind)]
+
+    def values(self, since=0):
+        return [int(one.value) for one in self.log[since:]]
 
 
 def _tp(record):

@@ -3,7 +3,7 @@
 import pytest
 
 from safeconsumer.holds.table import Table
-from tests.sim.churn.planted import commits_take_in_what_is_not_delivered
+from tests.sim.churn.planted import commits_include_a_record_that_is_not_delivered
 from tests.sim.histories import History
 from tests.sim.lab import play
 from tests.sim.playing import simulated
@@ -12,14 +12,14 @@ pytestmark = pytest.mark.contract("P1", "P3", "P8", "P10")
 
 
 @simulated(seeds=3, nightly=100)
-def test_one_broker(lab):
+def test_random_history_of_a_consumer_on_one_broker(lab):
     """Polls, iteration, pauses, seeks, commits, transactions, cut logs, lost requests."""
     History(lab).play(steps=120)
 
 
 @simulated(seeds=3, nightly=100, nodes=3)
-def test_three_brokers(lab):
-    """Besides, leaders move, and brokers are away."""
+def test_random_history_of_a_consumer_on_three_brokers(lab):
+    """Leaders move, too, and brokers are away."""
     History(lab).play(steps=120)
 
 
@@ -37,12 +37,11 @@ def pauses_end_with_each_join(patch):
     ("plant", "promise"),
     [
         (nothing_is_quiet, "P1"),
-        (commits_take_in_what_is_not_delivered, "P8"),
+        (commits_include_a_record_that_is_not_delivered, "P8"),
         (pauses_end_with_each_join, "P1"),
     ],
 )
-def test_a_planted_fault_is_found(plant, promise, monkeypatch):
-    """Within a hundred histories."""
+def test_planted_fault_is_found_within_a_hundred_histories(plant, promise, monkeypatch):
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=promise):
         play_many(100)

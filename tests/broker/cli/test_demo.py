@@ -58,7 +58,7 @@ def interrupted(monkeypatch):
 
 
 @pytest.mark.usefixtures("interrupted")
-def test_what_was_made_is_removed_after_ctrl_c():
+def test_ctrl_c_removes_the_demos_topics():
     with EmbeddedBroker(brokers=3) as broker:
         ended = run(broker)
         assert ended.exit_code == Status.INTERRUPTED
@@ -67,7 +67,7 @@ def test_what_was_made_is_removed_after_ctrl_c():
 
 
 @pytest.mark.usefixtures("interrupted")
-def test_what_may_not_be_removed_is_named():
+def test_topics_that_may_not_be_removed_are_named():
     with EmbeddedBroker() as broker:
         broker.fail("DeleteTopics", error=TOPIC_AUTHORIZATION_FAILED)
         ended = run(broker)
@@ -86,7 +86,7 @@ def test_a_cluster_in_which_it_may_create_nothing_is_one_line(error):
     assert ended.stderr.count("\n") == 1
 
 
-def test_nobody_at_the_address_is_one_line(monkeypatch):
+def test_an_unreachable_cluster_is_one_line(monkeypatch):
     assert cluster._BOOTSTRAP_MS < 5000
     monkeypatch.setattr(cluster, "_BOOTSTRAP_MS", 200)
     arguments = ["demo", "--bootstrap", "127.0.0.1:1"]

@@ -91,7 +91,7 @@ def test_members_of_both_versions_obey_operators(team, earlier):
     assert run(team, *held, "--future", scope).exit_code == Status.DONE
     got = {}
     with old_member(team, earlier) as old:
-        wait_for(lambda: counted(old.said) == {1: 5, 2: 5}, "what it may read")
+        wait_for(lambda: counted(old.lines) == {1: 5, 2: 5}, "what it may read")
         named = run(team, "doctor", *group).stdout
         assert f"holds_group has a hold of {team.topic}:3" in named
         assert f"--owner app --reason 'its own' --future -- {team.topic}:3" in named
@@ -114,7 +114,7 @@ def test_members_of_both_versions_obey_operators(team, earlier):
     held_now = {(str(one.scope), one.owner) for one in new.holds()}
     assert held_now == {(one, "operator:alice") for one in (scope, f"{team.topic}:1")}
     assert team.partitions[0] not in got
-    assert counted(old.said).keys() == {1, 2}
+    assert counted(old.lines).keys() == {1, 2}
 
 
 @pytest.mark.contract("G1", "G10")
@@ -124,7 +124,7 @@ def test_a_member_of_the_earlier_version_is_held_and_moves_nothing(team, earlier
     moved = ("reset-offsets", f"{team.topic}:1", "--to", "2", *group)
     why = "old moves nothing: its client, settings or version cannot"
     with old_member(team, earlier) as old:
-        wait_for(lambda: counted(old.said).get(1) == 5, "what it may read")
+        wait_for(lambda: counted(old.lines).get(1) == 5, "what it may read")
         held = run(team, "pause", team.topic, *group, "--reason", "x", "--wait", "30s")
         assert (held.exit_code, held.stderr) == (Status.DONE, "")
         refused = run(team, *moved)

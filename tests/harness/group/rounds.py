@@ -165,7 +165,7 @@ class Rounds:
 
     def came(self):
         """Return how often each record came, by partition and offset."""
-        said = (line for one in self._all() for line in one.said)
+        said = (line for one in self._all() for line in one.lines)
         return Counter(
             (TopicPartition(topic, partition), offset)
             for topic, partition, offset in (

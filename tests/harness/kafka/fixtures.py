@@ -1,18 +1,18 @@
-"""Consumers that reach no broker, and what their hooks were told."""
+"""Consumers that reach no broker, and a hook that keeps their events."""
 
 from contextlib import ExitStack
 
 import pytest
 
 from safeconsumer import SafeConsumer
-from tests.harness.holds.lab import Told
+from tests.harness.holds.lab import EventLog
 from tests.harness.kafka.offline import offline
 
 
 @pytest.fixture
 def told():
-    """Make a hook that remembers."""
-    return Told()
+    """Make a hook that keeps events."""
+    return EventLog()
 
 
 @pytest.fixture

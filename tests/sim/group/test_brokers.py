@@ -122,7 +122,7 @@ def known_all(seen):
 
 @in_both
 @simulated(seeds=3, nightly=8, nodes=3)
-def test_what_any_broker_can_answer_is_asked_of_a_live_one(lab, *, is_frozen):
+def test_a_question_for_any_broker_goes_to_a_live_one(lab, *, is_frozen):
     """Also before the dead one is fenced."""
     operator = groups(lab)
     lose(lab, is_frozen=is_frozen)

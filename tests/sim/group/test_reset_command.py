@@ -247,7 +247,7 @@ class OfTimes(Fault):
 def test_a_reset_ends_if_no_leader_looks_up_its_time(team):
     """The end of the log would pass over all records that wait."""
     error = _codes.error_code("KAFKA_STORAGE_ERROR")
-    OfTimes(api="ListOffsets", error=error).begin(team.broker.lab.cluster)
+    OfTimes(api="ListOffsets", error=error).begin(team.broker.lab.cluster.faults)
     reset(team, team.topic, "--to", "2000-01-01", status=Status.UNREACHABLE)
     assert resets(team) == []
 
@@ -255,12 +255,12 @@ def test_a_reset_ends_if_no_leader_looks_up_its_time(team):
 class Producing(Fault):
     """Appends records to the team's topic for each question about offsets."""
 
-    topic = None
+    cluster = topic = None
 
     def takes(self, connection, message):
         if super().takes(connection, message):
             for number in range(4):
-                self._cluster.append(self.topic, number, [b"x"])
+                self.cluster.append(self.topic, number, [b"x"])
         return False
 
 
@@ -268,8 +268,8 @@ class Producing(Fault):
 @played(held)
 def test_the_end_of_a_growing_log_is_a_target_within_it(team, to):
     producing = Producing(api="ListOffsets")
-    producing.topic = team.topic
-    producing.begin(team.broker.lab.cluster)
+    producing.cluster, producing.topic = team.broker.lab.cluster, team.topic
+    producing.begin(team.broker.lab.cluster.faults)
     reset(team, team.topic, "--to", to)
     assert min(one["offset"] for one in resets(team)) > 5
 

@@ -88,7 +88,7 @@ def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
     team = story.team
     with ExitStack() as closing:
         frozen = closing.enter_context(MemberProcess(story, "a", protocol))
-        wait_for(lambda: len(frozen.said) >= 20, "the first records")
+        wait_for(lambda: len(frozen.lines) >= 20, "the first records")
         over = threading.Event()
         thread = threading.Thread(target=producing, args=(story, over))
         thread.start()
@@ -98,7 +98,7 @@ def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
             "pause", f"{team.topic}:0", *OWNER, "--reason", "x", "--wait", WAIT
         )
         assert held.exit_code == 0, held.output
-        before = [one for one in frozen.said if one[0] == 0]
+        before = [one for one in frozen.lines if one[0] == 0]
         frozen.freeze()
         second = ConfluentMember(
             team,
@@ -119,21 +119,21 @@ def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
         )
         frozen.thaw()
         wait_for(lambda: len(second.assignment) == 2, "a share for the first")
-        printed = len(frozen.said)
+        printed = len(frozen.lines)
         wait_for(
-            lambda: len(second.assignment) == 2 and len(frozen.said) > printed + 10,
+            lambda: len(second.assignment) == 2 and len(frozen.lines) > printed + 10,
             "records of both",
         )
         assert all(committed(story)[p] >= n for p, n in ahead.items())
-        assert [one for one in frozen.said if one[0] == 0] == before
+        assert [one for one in frozen.lines if one[0] == 0] == before
         assert 0 not in {p for p, _ in second.came}
         lifted = story.alice("resume", f"{team.topic}:0", *OWNER)
         assert lifted.exit_code == 0, lifted.output
         follows = (0, len(before))
         wait_for(
-            lambda: follows in [*frozen.said, *second.came], "the first that was held"
+            lambda: follows in [*frozen.lines, *second.came], "the first that was held"
         )
-        zero = [one for one in [*frozen.said, *second.came] if one[0] == 0]
+        zero = [one for one in [*frozen.lines, *second.came] if one[0] == 0]
     assert len(zero) == len(set(zero))
 
 

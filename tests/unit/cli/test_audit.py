@@ -15,9 +15,8 @@ from safeconsumer.cli import cluster
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.group import described_topics
 from safeconsumer.group.topics import Facts
-from tests.harness.audit import bad
-from tests.harness.audit.bad import TP
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.fleets import FLEETS, TP
+from tests.harness.audit.journals import MemberJournal
 from tests.harness.listing import short
 
 
@@ -35,7 +34,7 @@ def run(*arguments):
 def test_a_clean_fleet(tmp_path):
     """Status 0, and one row per check and partition in the report."""
     report = tmp_path / "report"
-    folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
+    folder = written(tmp_path / "fleet", FLEETS["held_and_let_go"]())
     done = run(folder, "--report", report)
     assert (done.exit_code, done.output) == (0, "clean: 1 journal, 1 partition\n")
     rows = [json.loads(line) for line in report.read_text().splitlines()]
@@ -47,14 +46,14 @@ def test_a_clean_fleet(tmp_path):
     ("fleet", "status", "said"),
     [
         pytest.param(
-            bad.FLEETS["a1"](),
+            FLEETS["a1"](),
             1,
             ["A1  orders:0 of g  1 x, first by a: entry 5", "was held by alice"],
             id="a violation has its evidence",
         ),
         pytest.param([], 2, ["there is no journal in"], id="no journal"),
         pytest.param(
-            [Telling("a").then("call", op="poll", id=1)],
+            [MemberJournal("a").then("call", op="poll", id=1)],
             2,
             [
                 "could not tell: 1 journal, 0 partitions\n",
@@ -63,15 +62,15 @@ def test_a_clean_fleet(tmp_path):
             id="no partition was ever assigned",
         ),
         pytest.param(
-            [Telling("p", group="").then("acked", tp=TP, first=0, last=99)],
+            [MemberJournal("p", group="").then("acked", tp=TP, first=0, last=99)],
             2,
             ["A2  orders:0  could not be"],
             id="only a producer wrote one",
         ),
         pytest.param(
             [
-                Telling("worker").assigned(TP).poll(TP, 0, 9).commit(TP, 9),
-                Telling("worker", at=2000).poll().poll(TP, 9, 12),
+                MemberJournal("worker").assigned(TP).poll(TP, 0, 9).commit(TP, 9),
+                MemberJournal("worker", at=2000).poll().poll(TP, 9, 12),
             ],
             2,
             ["another journal of a process with the name worker"],
@@ -98,7 +97,7 @@ def test_a_verdict_and_its_reason(tmp_path, fleet, status, said):
 )
 def test_a_journal_that_cannot_be_read(tmp_path, text, said):
     """Status 2: what is not seen proves nothing, however clean the rest."""
-    folder = written(tmp_path, bad.FLEETS["held_and_let_go"]())
+    folder = written(tmp_path, FLEETS["held_and_let_go"]())
     (folder / "x.journal").write_text(text)
     done = run(folder)
     assert done.exit_code == 2
@@ -109,7 +108,7 @@ def test_a_journal_that_cannot_be_read(tmp_path, text, said):
 @pytest.mark.contract("S5")
 def test_a_journal_of_an_earlier_version_excuses_what_it_may_have(tmp_path):
     """After a rolling restart both lie side by side; A2 might be in the other one."""
-    folder = written(tmp_path, bad.FLEETS["a2"]())
+    folder = written(tmp_path, FLEETS["a2"]())
     assert run(folder).exit_code == 1
     (folder / "old.journal").write_text('{"journal": 4, "member": "x", "at": 1}\n')
     done = run(folder)
@@ -134,7 +133,7 @@ def test_a_folder_that_is_missing_is_no_verdict(tmp_path, monkeypatch, name):
 
 def test_a_folder_without_journals_is_no_proof(tmp_path):
     """Status 2: they may lie on another host."""
-    folder = written(tmp_path / "one", bad.FLEETS["held_and_let_go"]())
+    folder = written(tmp_path / "one", FLEETS["held_and_let_go"]())
     written(tmp_path / "two", []).joinpath("deeper").mkdir()
     done = run(folder, tmp_path / "two")
     assert done.exit_code == 2
@@ -144,10 +143,10 @@ def test_a_folder_without_journals_is_no_proof(tmp_path):
 
 def test_journals_in_folders_of_a_folder_are_read(tmp_path):
     """However deep they lie, and once, though their folder is given beside it."""
-    folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
+    folder = written(tmp_path / "fleet", FLEETS["held_and_let_go"]())
     deeper = folder / "host" / "day"
     deeper.mkdir(parents=True)
-    (deeper / "p.journal").write_text(Telling("p").assigned(TP).text())
+    (deeper / "p.journal").write_text(MemberJournal("p").assigned(TP).text())
     alone = run(deeper, folder / "0.journal").output
     assert "2 journals" in alone
     for given in ((folder,), (folder, deeper), (deeper / "p.journal", folder)):
@@ -156,7 +155,7 @@ def test_journals_in_folders_of_a_folder_are_read(tmp_path):
 
 def test_journals_behind_links_are_read(tmp_path):
     """The folder of the links was given; where the files really are does not matter."""
-    real = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
+    real = written(tmp_path / "fleet", FLEETS["held_and_let_go"]())
     given = tmp_path / "logs"
     given.mkdir()
     for one in real.iterdir():
@@ -171,7 +170,7 @@ def test_journals_behind_links_are_read(tmp_path):
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
 def test_an_allowance_is_a_number_of_seconds(tmp_path, seconds):
     """Neither below zero nor without end: with those everything is clean, or wrong."""
-    written(tmp_path, bad.FLEETS["a1"]())
+    written(tmp_path, FLEETS["a1"]())
     for option in ("--clock-skew", "--patience"):
         done = run(tmp_path, option, seconds)
         assert (done.exit_code, "0 or more" in done.output) == (2, True)
@@ -179,7 +178,7 @@ def test_an_allowance_is_a_number_of_seconds(tmp_path, seconds):
 
 def test_an_allowance_may_be_a_duration(tmp_path):
     """Every other option of time takes one; a number of seconds as before."""
-    written(tmp_path, bad.FLEETS["a1"]())
+    written(tmp_path, FLEETS["a1"]())
     same = [
         run(tmp_path, "--patience", patience, "--clock-skew", skew).output
         for patience, skew in (("5", "60.0"), ("5s", "1m"))
@@ -190,7 +189,7 @@ def test_an_allowance_may_be_a_duration(tmp_path):
 
 def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path):
     """Status 2; leaving the check out is said as well."""
-    folder = written(tmp_path / "fleet", [Telling().assigned(TP).commit(TP, 5)])
+    folder = written(tmp_path / "fleet", [MemberJournal().assigned(TP).commit(TP, 5)])
     done = run(folder, "--report", tmp_path / "report")
     assert done.exit_code == 2
     assert (
@@ -206,7 +205,9 @@ def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path):
 
 def test_an_operators_hold_needs_the_control_topics(tmp_path):
     """Members read of a hold; when it was in force no journal says."""
-    told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    told = (
+        MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    )
     told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
     folder = written(tmp_path / "fleet", [told])
     done = run(folder)
@@ -223,7 +224,9 @@ def test_an_operators_hold_needs_the_control_topics(tmp_path):
 @pytest.mark.parametrize(("began_at", "status"), [(1000.5, 0), (1050.0, 1)])
 def test_a_workers_start_under_a_hold_that_it_reads_late(tmp_path, began_at, status):
     """W10: it is acquitted, or convicted, by the control topics alone."""
-    told = Telling().then("working", order="partition").assigned(TP).poll(TP, 0, 1)
+    told = (
+        MemberJournal().then("working", order="partition").assigned(TP).poll(TP, 0, 1)
+    )
     told.until(began_at).handle(TP, 0).until(1060)
     told.then("hold", scope="orders", owner="operator:eve", written=1059.9)
     folder, report = written(tmp_path / "fleet", [told]), tmp_path / "report"
@@ -257,7 +260,9 @@ def test_a_hole_of_records_is_judged_by_the_topics_settings(
     monkeypatch.setattr(
         "safeconsumer.cli.audit.uncompacted", lambda _, topics: topics & plain
     )
-    told = Telling().assigned(TP).poll(TP, 0, 20).poll(TP, 20, 30, first=27, count=3)
+    told = (
+        MemberJournal().assigned(TP).poll(TP, 0, 20).poll(TP, 20, 30, first=27, count=3)
+    )
     monkeypatch.setattr("safeconsumer.cli.connection._check_login", lambda _: None)
     done = run(written(tmp_path, [told]), *options)
     said = "A2  orders:0 of g  7 offsets had no record: compaction and transactions"
@@ -298,13 +303,13 @@ def history_of(scope, start, end):
 
 def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path):
     """Status 2: who delivered what is missing may have written it there."""
-    folder = written(tmp_path, bad.FLEETS["a2"]())
+    folder = written(tmp_path, FLEETS["a2"]())
     assert run(folder).exit_code == 1
     (folder / "x.journal").write_text('{"journal": 9}\n')
     done = run(folder)
     assert (done.exit_code, "A2  orders:0" in done.output) == (2, True)
     assert "could not tell" in done.output
-    folder = written(tmp_path / "proven", bad.FLEETS["a1"]())
+    folder = written(tmp_path / "proven", FLEETS["a1"]())
     (folder / "x.journal").write_text('{"journal": 9}\n')
     assert run(folder).exit_code == 1
 
@@ -312,8 +317,8 @@ def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path):
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_folder_that_may_not_be_listed_is_not_empty(tmp_path, monkeypatch, *, inside):
     """Status 2, and it is named, given or inside one that is; another user's, or gone."""
-    good = written(tmp_path / "mine", bad.FLEETS["held_and_let_go"]())
-    theirs = written((good if inside else tmp_path) / "theirs", bad.FLEETS["a1"]())
+    good = written(tmp_path / "mine", FLEETS["held_and_let_go"]())
+    theirs = written((good if inside else tmp_path) / "theirs", FLEETS["a1"]())
     listed = os.scandir
 
     def refused(path):
@@ -329,8 +334,8 @@ def test_a_folder_that_may_not_be_listed_is_not_empty(tmp_path, monkeypatch, *, 
 
 def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path):
     """The verdict comes first; 1 is for violations alone."""
-    good = written(tmp_path / "good", bad.FLEETS["held_and_let_go"]())
-    wrong = written(tmp_path / "wrong", bad.FLEETS["a1"]())
+    good = written(tmp_path / "good", FLEETS["held_and_let_go"]())
+    wrong = written(tmp_path / "wrong", FLEETS["a1"]())
     (tmp_path / "file").write_text("")
     nowhere = tmp_path / "no" / "x"
     for more in (
@@ -348,7 +353,7 @@ def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path):
 
 def test_a_report_says_whether_all_was_read(tmp_path):
     """Whoever reads the rows alone must not take them for clean."""
-    folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
+    folder = written(tmp_path / "fleet", FLEETS["held_and_let_go"]())
     for is_complete in (True, False):
         run(folder, "--report", tmp_path / "report")
         lines = (tmp_path / "report").read_text().splitlines()
@@ -358,8 +363,8 @@ def test_a_report_says_whether_all_was_read(tmp_path):
 
 def test_a_trace_is_written_of_what_is_judged(tmp_path):
     """Of the partition that was asked for; the verdict is the same."""
-    folder = written(tmp_path / "fleet", bad.FLEETS["a1"]())
-    (folder / "b.journal").write_text(Telling("b").assigned("orders:1").text())
+    folder = written(tmp_path / "fleet", FLEETS["a1"]())
+    (folder / "b.journal").write_text(MemberJournal("b").assigned("orders:1").text())
     trace = tmp_path / "trace.json"
     done = run(folder, "--perfetto", trace)
     assert (done.exit_code, done.output) == (1, run(folder).output)
@@ -379,7 +384,7 @@ def places(trace):
 
 def test_a_partition_that_is_nowhere_is_said(tmp_path):
     """Status 2 with the reason; and which there are."""
-    folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
+    folder = written(tmp_path / "fleet", FLEETS["held_and_let_go"]())
     done = run(folder, "--partition", "nowhere:7")
     assert done.exit_code == 2
     assert "no journal names nowhere:7; they name orders:0" in done.stderr
@@ -391,7 +396,7 @@ def test_a_partition_that_is_nowhere_is_said(tmp_path):
 
 
 def test_a_topic_is_all_its_partitions(tmp_path):
-    told = Telling().assigned(TP, "orders:1", "returns:0").pause("orders")
+    told = MemberJournal().assigned(TP, "orders:1", "returns:0").pause("orders")
     folder = written(tmp_path, [told.poll(TP, 0, 2).poll("orders:1", 0, 2)])
     done = run(folder, "--partition", "orders")
     lines = done.stdout.splitlines()
@@ -404,6 +409,18 @@ def test_a_topic_is_all_its_partitions(tmp_path):
     assert done.exit_code == 2
 
 
+def test_a_reason_of_several_checks_and_partitions_is_printed_once(tmp_path):
+    """A reset without --control: four checks of three partitions have one cause."""
+    tps = [f"orders:{number}" for number in range(3)]
+    told = MemberJournal().assigned(*tps)
+    for tp in tps:
+        told.then("reset", tp=tp, offset=2, owner="operator:eve").poll(tp, 2, 5)
+    cause, verdict = run(written(tmp_path, [told])).stdout.splitlines()
+    assert cause.startswith("A2, A4, A5, A6  orders:0 of g and 2 more  could not be")
+    assert "judged: members say that operator:eve moved it; only the control" in cause
+    assert verdict == "could not tell: 1 journal, 3 partitions"
+
+
 def test_a_reason_of_many_partitions_is_said_once(tmp_path):
     """
     Behind the violations, which it must not hide; the report has every row.
@@ -412,7 +429,9 @@ def test_a_reason_of_many_partitions_is_said_once(tmp_path):
     """
     tps = [f"orders:{number}" for number in range(1000)]
     held = [f"held:{number}" for number in range(1200)]
-    told = Telling().assigned(*tps, "audit:0").pause("audit:0").poll("audit:0", 0, 2)
+    told = (
+        MemberJournal().assigned(*tps, "audit:0").pause("audit:0").poll("audit:0", 0, 2)
+    )
     told.assigned(*held).pause("held")
     for name in held:
         told.poll(name, 0, 5).poll(name, 5, 7)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.harness.audit import bad
+from tests.harness.audit.fleets import FLEETS
 from tests.unit.audit.test_checkpoint import log, orders
 from tests.unit.cli.test_audit import history_of, run, written
 
@@ -64,7 +64,7 @@ def test_a_stream_that_obeyed(audited, tmp_path):
 
 def test_members_and_a_stream_together(audited, tmp_path):
     """One status for all."""
-    fleet = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
+    fleet = written(tmp_path / "fleet", FLEETS["held_and_let_go"]())
     done = audited(KEPT, fleet)
     assert done.exit_code == 0
     assert done.stdout.endswith("clean: 1 journal, 1 stream, 1 partition\n")

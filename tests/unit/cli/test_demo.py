@@ -93,7 +93,7 @@ def cut_after_a_leak(situation):
         (cut_before_the_end, Status.FAILED),
     ],
 )
-def test_the_exit_status_says_how_it_ended(played, status, monkeypatch):
+def test_the_exit_status_is_that_of_the_worst_result(played, status, monkeypatch):
     """The worst result decides; a play cut short says why, below the table."""
     ended = ended_as(monkeypatch, played)
 
@@ -114,7 +114,7 @@ def ended_as(monkeypatch, played, *arguments):
     return run(*arguments)
 
 
-def test_only_what_kafka_python_has_a_call_for_is_counted(monkeypatch):
+def test_situations_without_a_call_in_kafka_python_are_not_counted(monkeypatch):
     """A thread pool is the program's, and there is no pause of a group."""
     ended = ended_as(monkeypatch, as_known)
 

@@ -33,7 +33,7 @@ from safeconsumer.spark import options
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import Commit, Drain
 from safeconsumer.worker.watermarks import Limits
-from tests.harness.audit.telling import Read
+from tests.harness.audit.journals import Read
 from tests.harness.group.lab import ControlLab, control_record
 
 

@@ -155,7 +155,7 @@ def test_run_opens_gates_after_its_time_with_an_alarm():
     lab.clock.now += 2
     lab.barrier.open_overdue()
     assert lab.quiet() == set()
-    emitted = lab.told.only(control_events.GatesOpenedUnread)
+    emitted = lab.log.only(control_events.GatesOpenedUnread)
     assert emitted.partitions == (A,)
 
 

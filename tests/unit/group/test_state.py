@@ -94,11 +94,11 @@ def test_garbage_is_counted_and_skipped():
     lab.hear(*(RawRecord(b"x", b"x", n, 0) for n in range(10, 1000)))
     assert lab.held() == {("orders", "operator:alice")}
     assert lab.state.skipped == 4 + 990
-    emitted = lab.told.of(control_events.ControlRecordsSkipped)
+    emitted = lab.log.of(control_events.ControlRecordsSkipped)
     assert [(one.topic, one.records) for one in emitted] == [(HOLDS, 4)]
     lab.clock.now += 11
     lab.hear(RawRecord(b"x", b"x", 1001, 0))
-    emitted = lab.told.of(control_events.ControlRecordsSkipped)
+    emitted = lab.log.of(control_events.ControlRecordsSkipped)
     assert [one.records for one in emitted] == [4, 991]
 
 
@@ -111,7 +111,7 @@ def test_a_scope_of_a_later_version_holds_everything():
     assert lab.quiet() == {A, C}
     lab.hear(RawRecord(b"2\0g\0alice\0some:new:kind", None, 2, 0))
     assert lab.quiet() == set()
-    assert len(lab.told.of(control_events.ControlNotUnderstood)) == 1
+    assert len(lab.log.of(control_events.ControlNotUnderstood)) == 1
 
 
 @pytest.mark.parametrize("key", [b"2\0g\0alice\0orders:0", b"1\0g\0alice\0orders:00"])
@@ -144,7 +144,7 @@ def test_a_pattern_that_cannot_be_compiled_holds_everything(text):
     lab.assign(A, C)
     lab.hear(control_record(text, 0))
     assert lab.quiet() == {A, C}
-    assert len(lab.told.of(control_events.ControlNotUnderstood)) == 1
+    assert len(lab.log.of(control_events.ControlNotUnderstood)) == 1
     lab.hear(control_record(text, 1, held=False))
     assert lab.quiet() == set()
 
@@ -157,7 +157,7 @@ def test_without_google_re2_a_pattern_holds_everything(monkeypatch):
     lab.hear(control_record("re:ord.*", 0))
     patterns.read.cache_clear()
     assert lab.quiet() == {A, C}
-    emitted = lab.told.only(control_events.ControlNotUnderstood)
+    emitted = lab.log.only(control_events.ControlNotUnderstood)
     assert "pip install 'safeconsumer[group]'" in emitted.why
 
 
