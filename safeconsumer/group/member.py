@@ -127,7 +127,7 @@ class GroupControl:
         return Reporter(
             topic=topic,
             interval=self._settings.status_interval,
-            reports=made.reports,
+            report=made.report,
             clock=self._clock,
         )
 

@@ -125,7 +125,7 @@ class Reporter:
         topic: writes the status topic; if that is missing, its client is closed, since it
             would ask for the topic ten times a second.
         interval: seconds between reports while there are no changes.
-        reports: returns the reports; called with ``stopped`` at the end, otherwise None.
+        report: makes a report; called with ``stopped`` at the end, otherwise with None.
         clock: gets the times that the broker puts into reports.
     """
 
@@ -134,12 +134,12 @@ class Reporter:
         *,
         topic: StatusTopic,
         interval: float,
-        reports: Callable[[str | None], Iterable[Report]],
+        report: Callable[[str | None], Report],
         clock: BrokerClock,
     ) -> None:
         self._topic = topic
         self._interval = interval
-        self._reports = reports
+        self._make = report
         self._soon = min(interval, _RETRY)
         self._clock = clock
         # Unlike an Event's set(), put() may interrupt itself: signal handlers pause, too.
@@ -200,8 +200,7 @@ class Reporter:
         if self._is_given_up:  # the program may be gone that busy() asks
             return
         try:
-            for report in self._reports(state):
-                self._send(report)
+            self._send(self._make(state))
             self._is_missing = False
         except Exception as error:
             log.debug("a report could not be sent", exc_info=True)
@@ -261,10 +260,6 @@ class MemberReports:
         self._client = client
         self._skew = skew
         self._has_failed = False
-
-    def reports(self, state: str | None = None) -> tuple[Report, ...]:
-        """Return the reports of now, as a reporter sends them."""
-        return (self.report(state),)
 
     def report(self, state: str | None = None) -> Report:
         """Return the report of now; with a state, it names no partitions."""

@@ -7,13 +7,13 @@ from attrs import frozen
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import report_wire, wire
 
-# Milliseconds; a member that was away for a day should still read tombstones.
-_LEAST_KEPT_MS = 24 * 3600 * 1000
+_DAY_MS = 24 * 3600 * 1000
+# A member that was away for a day should still read tombstones.
+_LEAST_KEPT_MS = _DAY_MS
 # Bytes: the longest record that is ever written, and what a batch adds.
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 _LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
-_DAY_MS = 24 * 3600 * 1000
 # The holds topic is the journal of what operators did.
 HISTORY_DAYS = 30
 

@@ -9,6 +9,7 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 
 from safeconsumer.errors.base import ControlTopicError
+from safeconsumer.group.topics import ACLS
 
 
 class Kind(Enum):
@@ -90,7 +91,6 @@ _MISSING = (
 _TLS = "[SSL"
 _CLIENT_TIMEOUT = "Request timed out after"
 _NETWORK = (ConnectionError, TimeoutError, socket.gaierror)
-_ACLS = "safeconsumer control acls prints the ACLs that are needed"
 _NO_TLS = _Judgement(
     Kind.REFUSED,
     "no secure connection to the broker",
@@ -112,7 +112,7 @@ _TABLE: Mapping[tuple[type[BaseException], ...], _Judgement] = {
         "safeconsumer control init",
     ),
     (kafka_errors.AuthorizationError,): _Judgement(
-        Kind.REFUSED, "the broker refuses", _ACLS
+        Kind.REFUSED, "the broker refuses", ACLS
     ),
     _LOGIN: _Judgement(
         Kind.REFUSED,

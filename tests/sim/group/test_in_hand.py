@@ -152,7 +152,7 @@ def pump_answered_later(program):
     ids=short,
 )
 @operated(nightly=10)
-def test_nothing_is_written_once_the_group_is_quiet(lab, operator, kind):
+def test_a_quiet_group_is_written_nothing_more(lab, operator, kind):
     """Each kind of program reports that within two seconds."""
     lab.topic("t", records=8)
     program = Program(lab, kind)

@@ -126,16 +126,16 @@ def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
     lab, operator, name
 ):
     """Partitions of a newcomer, and those gained when it stops or dies, are gated."""
-    told = []
+    emitted = []
     zero, one = lab.topic("t", 2, records=5)
     control = evolve(CONTROL, check_interval=1.0)
-    a = operator.member("a", hooks=[told.append], control=control, **QUICK)
+    a = operator.member("a", hooks=[emitted.append], control=control, **QUICK)
     lab.until(lambda: read(a) == 10)
     operator.hold("t:0")
     lab.until(lambda: a.consumer.quiet() == {zero})
     generation = lab.generation()
     WRONG[name](lab)
-    lab.until(lambda: "control_unavailable" in {event.name for event in told})
+    lab.until(lambda: "control_unavailable" in {event.name for event in emitted})
     for tp in (zero, one):
         lab.append(tp, 5, first=5)
     lab.until(lambda: read(a) == 15)
@@ -158,17 +158,17 @@ def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
 def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
     lab, operator, unavailable
 ):
-    told = []
+    emitted = []
     zero, one = lab.topic("t", 2, records=5)
     operator.hold("t:0")
     away = lab.cluster.fail("Fetch", is_held=True, client_id="a-control")
     control = evolve(CONTROL, unavailable=unavailable, run_after=2.0)
-    a = operator.member("a", hooks=[told.append], control=control, **QUICK)
+    a = operator.member("a", hooks=[emitted.append], control=control, **QUICK)
     a.owns(2)
     lab.sleep(4)
     is_open = unavailable == "run"
     assert read(a) == (10 if is_open else 0)
-    names = [event.name for event in told]
+    names = [event.name for event in emitted]
     assert names.count("gates_opened_unread") == int(is_open)
     away.end()
     lab.until(lambda: a.consumer.quiet() == {zero})
@@ -179,14 +179,14 @@ def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
 
 @operated()
 def test_a_broker_that_flaps_is_reported_once_a_minute(lab, operator):
-    told = []
+    emitted = []
     lab.topic("t", 1)
-    a = operator.member("a", hooks=[told.append])
+    a = operator.member("a", hooks=[emitted.append])
     a.owns(1)
 
     def names():
         wanted = {"control_unavailable", "control_ready"}
-        return [one.name for one in told if one.name in wanted]
+        return [one.name for one in emitted if one.name in wanted]
 
     for _ in range(15):
         lab.cluster.fail(

@@ -1,14 +1,19 @@
 """Holds of a group reach every member, and those that come later."""
 
 import itertools
+import sys
 from collections import Counter
 
 import pytest
 
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import topics
+from safeconsumer.group import events as control_events
+from safeconsumer.group import topics, verdicts
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.wire import ControlKey, encode_key
+from tests.harness.polling import poll_until
+from tests.harness.waiting import wait_for
 from tests.sim.group.operating import (
     CONTROL,
     cut_off,
@@ -17,6 +22,7 @@ from tests.sim.group.operating import (
     quiet,
     read,
 )
+from tests.sim.group.teams import played
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 
@@ -265,6 +271,43 @@ def test_a_restarted_static_member_is_quiet_when_it_has_reported(lab, operator):
         while lab.now < began + 70:
             assert looking.look(GROUP).verdict.words == "quiet"
             lab.sleep(5)
+
+
+@pytest.mark.contract("G2")
+@played()
+def test_partitions_assigned_by_hand_wait_for_the_control_topics(team):
+    team.operator_holds(f"{team.topic}:0")
+    consumer = team.member()
+    consumer.assign(team.partitions[:2])
+    got = {}
+    poll_until(consumer, lambda: len(got.get(team.partitions[1], ())) == 5, got=got)
+    assert team.partitions[0] not in got
+
+
+@played()
+def test_a_hook_that_exits_does_not_end_the_reader(team):
+    asked = []
+
+    def leave(event):
+        if isinstance(event, control_events.ControlReady) and not asked:
+            asked.append(event)
+            sys.exit(1)
+
+    consumer = team.ready(hooks=(leave,))
+    assert asked
+    team.operator_holds("@all")
+    poll_until(consumer, team.is_quiet(consumer))
+
+
+@played()
+def test_a_closed_static_member_has_stopped(team):
+    """Kafka lists it until its session ends."""
+    consumer = team.ready("a", control=team.quick, group_instance_id="one")
+    consumer.close()
+    with Operator(team.broker.client_config, team.quick) as operator:
+        wait_for(lambda: not operator.look(team.group).reports, "its last report")
+        (found,) = operator.look(team.group).members
+    assert found.verdict == verdicts.STOPPED
 
 
 # ---------------------------------------------------------------- a program's own pauses

@@ -98,4 +98,4 @@ def test_status_names_a_recreated_topic(team):
             lambda: line not in run(team, "status", *group).stdout,
             "a report of what was read",
         )
-    assert team.told[id(consumer)].of(TopicRecreated)
+    assert team.emitted(consumer).of(TopicRecreated)

@@ -140,7 +140,7 @@ class Round:
 
 @both_protocols
 @operated(6, nightly=60)
-def test_each_partition_is_moved_once_whoever_dies(lab, operator, assignor):
+def test_each_partition_is_moved_once_if_a_member_dies(lab, operator, assignor):
     """Nothing comes before the lift, and each record from the target on once after it."""
     one = Round(lab, operator, assignor)
     targets = one.play()
@@ -206,7 +206,7 @@ def test_a_frozen_member_in_a_join_does_not_prevent_a_reset(lab, operator):
 
 
 @operated(nightly=4)
-def test_it_waits_until_the_program_has_nothing_in_hand(lab, operator):
+def test_a_reset_waits_for_the_records_in_hand(lab, operator):
     one = at_work(lab, operator)
     lab.append(T, 1, first=10)
     one.nap = 30.0
@@ -582,7 +582,7 @@ def test_a_holds_topic_made_again_keeps_the_hold_and_moves_nothing(lab, operator
 
 
 @operated(nightly=4)
-def test_of_two_owners_the_later_reset_counts_whoever_lifts(lab, operator):
+def test_of_two_owners_the_later_reset_counts_after_either_lift(lab, operator):
     one = at_work(lab, operator)
     operator.reset({T: 4})
     lab.until(lambda: lab.committed(T) == 4)

@@ -18,7 +18,7 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from safeconsumer.holds.scope import Partition
-from tests.unit.group.test_view import facts, viewed
+from tests.harness.group.views import facts, viewed
 
 
 class Clock:

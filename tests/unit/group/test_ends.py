@@ -1,4 +1,4 @@
-"""Whether a hold has ended: no operator's clock hides, shortens or replaces one."""
+"""The ends of holds: no operator's clock hides, shortens or replaces one."""
 
 import pytest
 from hypothesis import given
@@ -67,10 +67,9 @@ def test_no_clock_hides_a_hold_that_members_obey(ahead, lasting, part, *, is_rep
 @pytest.mark.parametrize("is_reported", [True, False])
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 @pytest.mark.parametrize("asked", [1.5 * HOUR, 2.5 * HOUR, 3.5 * HOUR])
-def test_no_extension_shortens_a_hold_that_has_the_time_of_its_host(
+def test_no_extension_shortens_a_hold_with_the_time_of_its_host(
     ahead, asked, is_reported
 ):
-    """It counts from the time of the host that writes it, which may be behind."""
     topics = Topics(ahead)
     topics.by_hosts.add("ops")
     topics.hold("t", ttl_ms=int(2 * HOUR * 1000))
@@ -138,10 +137,9 @@ def test_no_clock_replaces_a_hold_that_members_obey(
         pytest.param(0.0, 1810, True, "t ended at ", id="a report proves it"),
     ],
 )
-def test_extend_renews_no_hold_that_has_ended_or_may_have(
+def test_extend_refuses_a_hold_that_has_ended_or_may_have(
     ahead, after, said, *, is_reported
 ):
-    """Members that still obey it lift it soon, unless it is placed again."""
     seen = held(ahead, 1800, after, is_reported=is_reported, skew=30.0).view()
     assert len(seen.holds) == 1
     needs = longer(seen, HOUR).needs

@@ -1,4 +1,4 @@
-"""What control records mean for the ledger."""
+"""Control records become holds of the ledger."""
 
 import sys
 
@@ -23,8 +23,7 @@ def test_a_record_holds_and_a_tombstone_lifts():
     assert (lab.held(), lab.quiet()) == (set(), set())
 
 
-def test_a_partition_of_a_topic_that_is_called_re():
-    """It is no pattern; a record that names one means what it always meant."""
+def test_a_record_may_name_a_partition_of_a_topic_called_re():
     lab = ControlLab()
     mine, three = ("re", 3), ("3", 0)
     lab.assign(mine, three, ("re", 4))
@@ -34,7 +33,7 @@ def test_a_partition_of_a_topic_that_is_called_re():
     assert (lab.held(), lab.quiet()) == ({("re:3", "operator:alice")}, {three})
 
 
-def test_an_extended_hold_was_placed_when_it_was_placed():
+def test_an_extended_hold_keeps_its_time_of_placing():
     lab = ControlLab()
     lab.hear(control_record("orders", 0, ttl=600.0, at=1.0))
     lab.hear(control_record("orders", 1, ttl=600.0, at=301.0, since=1.0))
@@ -43,7 +42,7 @@ def test_an_extended_hold_was_placed_when_it_was_placed():
     assert hold.record == (301.0, 1)
 
 
-def test_other_groups_are_not_ours():
+def test_holds_of_other_groups_are_ignored():
     lab = ControlLab()
     lab.hear(
         control_record("@all", 0, group="other"),
@@ -53,7 +52,7 @@ def test_other_groups_are_not_ours():
 
 
 @pytest.mark.contract("P2")
-def test_owners_do_not_touch_each_other():
+def test_a_lift_leaves_the_holds_of_other_owners():
     lab = ControlLab()
     lab.hear(control_record("orders", 0), control_record("orders", 1, owner="bob"))
     lab.hear(control_record("orders", 2, held=False))
@@ -64,8 +63,8 @@ def test_owners_do_not_touch_each_other():
 @pytest.mark.parametrize(
     ("at_ms", "skip"), [(1000, 0.0), (-2000, 3.0), (NO_TIME_MS, 0.0)], ids=short
 )
-def test_it_expires_by_the_brokers_time_and_late_by_the_skew(at_ms, skip):
-    """The wall clock stands at 1.0, where one without a time begins; the skew is 5 s."""
+def test_a_hold_expires_by_the_brokers_time_and_late_by_the_skew(at_ms, skip):
+    """A hold without a time begins at the wall clock's 1.0; the skew is 5 s."""
     lab = ControlLab()
     lab.assign(A)
     lab.hear(evolve(control_record("orders", 0, ttl=10.0), at_ms=at_ms))
@@ -75,7 +74,7 @@ def test_it_expires_by_the_brokers_time_and_late_by_the_skew(at_ms, skip):
     assert lab.quiet() == set()
 
 
-def test_an_expired_successor_lifts_what_it_replaced():
+def test_an_expired_successor_lifts_the_hold_that_it_replaced():
     lab = ControlLab()
     lab.hear(control_record("orders", 0))
     lab.hear(control_record("orders", 1, ttl=1.0, at=-100.0))
@@ -95,15 +94,15 @@ def test_garbage_is_counted_and_skipped():
     lab.hear(*(RawRecord(b"x", b"x", n, 0) for n in range(10, 1000)))
     assert lab.held() == {("orders", "operator:alice")}
     assert lab.state.skipped == 4 + 990
-    told = lab.log.of(control_events.ControlRecordsSkipped)
-    assert [(one.topic, one.records) for one in told] == [(HOLDS, 4)]
+    emitted = lab.log.of(control_events.ControlRecordsSkipped)
+    assert [(one.topic, one.records) for one in emitted] == [(HOLDS, 4)]
     lab.clock.now += 11
     lab.hear(RawRecord(b"x", b"x", 1001, 0))
-    told = lab.log.of(control_events.ControlRecordsSkipped)
-    assert [one.records for one in told] == [4, 991]
+    emitted = lab.log.of(control_events.ControlRecordsSkipped)
+    assert [one.records for one in emitted] == [4, 991]
 
 
-def test_a_scope_still_to_be_invented_holds_everything():
+def test_a_scope_of_a_later_version_holds_everything():
     lab = ControlLab()
     lab.assign(A, C)
     lab.hear(RawRecord(b"2\0g\0alice\0some:new:kind", b'{"v":2}', 0, 0))
@@ -116,8 +115,8 @@ def test_a_scope_still_to_be_invented_holds_everything():
 
 
 @pytest.mark.parametrize("key", [b"2\0g\0alice\0orders:0", b"1\0g\0alice\0orders:00"])
-def test_two_keys_are_two_holds_though_they_name_one_scope(key):
-    """As after a restart: what stands on the topic holds until its own tombstone."""
+def test_two_keys_of_one_scope_are_two_holds(key):
+    """Each holds until its own tombstone, as after a restart."""
     lab = ControlLab()
     lab.assign(A, C)
     lab.hear(RawRecord(key, b'{"v":2}', 0, 0))
@@ -158,13 +157,13 @@ def test_without_google_re2_a_pattern_holds_everything(monkeypatch):
     lab.hear(control_record("re:ord.*", 0))
     patterns.read.cache_clear()
     assert lab.quiet() == {A, C}
-    told = lab.log.only(control_events.ControlNotUnderstood)
-    assert "pip install 'safeconsumer[group]'" in told.why
+    emitted = lab.log.only(control_events.ControlNotUnderstood)
+    assert "pip install 'safeconsumer[group]'" in emitted.why
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_made_again_does_not_lift_anything():
-    """Its offsets start over; only what it says counts, not what it lacks."""
+def test_a_recreated_topic_lifts_no_hold():
+    """Only its records count, not the missing ones."""
     lab = ControlLab()
     lab.hear(control_record("orders", 900), control_record("audit", 901))
     lab.state.topic_recreated()
