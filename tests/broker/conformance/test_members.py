@@ -44,6 +44,11 @@ KNOWN = {
         "recreated-longer-while-paused": Verdict.DIFFERS,
     },
 }
+ADAPTERS = {
+    "kafka_python": "tests.harness.group.cases_on_kafka_python:Adapter",
+    "confluent": "tests.harness.group.confluent:Adapter",
+    "aiokafka": "tests.harness.group.aiokafka:Adapter",
+}
 LOG_CUT = "log-cut-while-away"
 """Nothing is paused in it, and it needs a broker that is stopped."""
 
@@ -89,7 +94,7 @@ def lab_of(kafka_broker, prefix, tmp_path_factory):
         def found(client):
             if client not in labs:
                 launch = Launch(
-                    adapter=f"tests.harness.group.cases_on_{client}:Adapter",
+                    adapter=ADAPTERS[client],
                     arguments=(prefix,),
                     path=tuple(sys.path),
                 )

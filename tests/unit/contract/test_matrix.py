@@ -91,9 +91,9 @@ def test_a_member_on_another_client_proves_what_the_table_says_it_keeps():
 
 
 KEPT = {
-    "on confluent-kafka": r"tests/broker/clients/test_confluent\.py"
+    "on confluent-kafka": r"tests/broker/clients/test_(members|confluent)\.py"
     r"|tests/system/group/test_other_clients\.py::\w+_on_confluent_kafka",
-    "on aiokafka": r"tests/broker/clients/test_aiokafka\.py"
+    "on aiokafka": r"tests/broker/clients/test_(members|aiokafka)\.py"
     r"|tests/system/group/test_other_clients\.py::\w+_on_aiokafka",
 }
 """By the table's column: its tests."""
