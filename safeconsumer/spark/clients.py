@@ -73,7 +73,7 @@ class StatusTopic(Protocol):
 
 class Cluster(Protocol):
     """
-    Answers a stream's questions about its topics, and commits its progress.
+    Answers a stream's questions about its topics.
 
     It connects at the first question; ``until`` is of the monotonic clock.
 
@@ -92,13 +92,32 @@ class Cluster(Protocol):
     def topic_ids(self, names: Collection[str], until: float) -> Mapping[str, str]:
         """Return the topics' ids."""
 
-    def group(
-        self, name: str, until: float
-    ) -> tuple[int, Mapping[TopicPartition, str]]:
-        """Return how many members a group has, and the metadata of what it committed."""
+    def close(self) -> None:
+        """Close the client; it may be called twice."""
 
-    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
-        """Commit offsets to a group without members, with this metadata."""
+
+class ProgressGroup(Protocol):
+    """
+    Commits a stream's progress to a consumer group without members.
+
+    It connects at the first call; ``until`` is of the monotonic clock.
+
+    Thread rules: any thread.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The exceptions with which it fails; others are defects."""
+
+    def state(self, until: float) -> tuple[int, Mapping[TopicPartition, str]]:
+        """Return how many members it has, and the metadata of its committed offsets."""
+
+    def commit(self, ends: Offsets, note: str, until: float) -> None:
+        """Commit offsets with this metadata."""
 
     def reason(self, error: BaseException) -> str:
         """Return for people why a method failed."""
@@ -126,6 +145,13 @@ class Clients(Protocol):
 
     def cluster(self) -> Cluster:
         """Return what answers questions about topics; it connects to nothing yet."""
+
+
+class MakesGroup(Protocol):
+    """Makes what commits a stream's progress, with properties of Java's clients."""
+
+    def __call__(self, properties: Mapping[str, str], name: str, /) -> ProgressGroup:
+        """Return the group of a name."""
 
 
 class MakesClients(Protocol):

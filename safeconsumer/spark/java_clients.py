@@ -366,8 +366,8 @@ class JavaStatusTopic:
                 self._clients.close(producer)
 
 
-class JavaCluster:
-    """A :class:`~safeconsumer.spark.clients.Cluster` with Java's admin client."""
+class _Admin:
+    # Java's admin client, which connects at the first question.
 
     def __init__(self, clients: JavaClients) -> None:
         self._clients = clients
@@ -378,6 +378,24 @@ class JavaCluster:
     def errors(self) -> tuple[type[Exception], ...]:
         """What a call into the JVM raises."""
         return errors(ClientPropertyError)
+
+    def close(self) -> None:
+        """Close the client, if there is one."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            with suppress(*errors()):
+                self._clients.close(made)
+
+    def _admin(self) -> Any:  # noqa: ANN401 - Java's
+        with self._lock:
+            if self._made is None:
+                self._made = self._clients.admin()
+            return self._made
+
+
+class JavaCluster(_Admin):
+    """A :class:`~safeconsumer.spark.clients.Cluster` with Java's admin client."""
 
     def firsts(
         self, partitions: Collection[TopicPartition], until: float
@@ -397,8 +415,27 @@ class JavaCluster:
         found = self._clients.result(asked, until)
         return {name: str(found[name].topicId()) for name in names}
 
-    def group(self, name: str, until: float) -> tuple[int, dict[TopicPartition, str]]:
-        """Return how many members a group has, and the metadata of what it committed."""
+
+class JavaGroup(_Admin):
+    """
+    A :class:`~safeconsumer.spark.clients.ProgressGroup` with Java's admin client.
+
+    Args:
+        jvm: the driver's JVM, by py4j.
+        properties: properties of Java's clients.
+        name: the group.
+
+    Attributes:
+        name: the same.
+    """
+
+    def __init__(self, jvm: Any, properties: Mapping[str, str], name: str) -> None:  # noqa: ANN401 - py4j is untyped
+        super().__init__(JavaClients(jvm, properties))
+        self.name = name
+
+    def state(self, until: float) -> tuple[int, dict[TopicPartition, str]]:
+        """Return how many members it has, and the metadata of its committed offsets."""
+        name = self.name
         asked = self._admin().describeConsumerGroups([name]).describedGroups()[name]
         try:
             members = int(self._clients.result(asked, until).members().size())
@@ -414,34 +451,20 @@ class JavaCluster:
             if one is not None
         }
 
-    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
-        """Commit offsets to a group without members, with this metadata."""
+    def commit(self, ends: Offsets, note: str, until: float) -> None:
+        """Commit offsets with this metadata."""
         kind = java_class(
             self._clients.jvm, f"{_KAFKA}.clients.consumer.OffsetAndMetadata"
         )
         wanted = self._clients.jvm.java.util.HashMap()
         for tp, end in ends.items():
             wanted.put(self._clients.partition(*tp), kind(end, note))
-        asked = self._admin().alterConsumerGroupOffsets(group, wanted)
+        asked = self._admin().alterConsumerGroupOffsets(self.name, wanted)
         self._clients.result(asked.all(), until)
 
     def reason(self, error: BaseException) -> str:
         """Return for people why a method failed."""
         return root_cause(error)[1]
-
-    def close(self) -> None:
-        """Close the client, if there is one."""
-        with self._lock:
-            made, self._made = self._made, None
-        if made is not None:
-            with suppress(*errors()):
-                self._clients.close(made)
-
-    def _admin(self) -> Any:  # noqa: ANN401 - Java's
-        with self._lock:
-            if self._made is None:
-                self._made = self._clients.admin()
-            return self._made
 
 
 def _partition(text: str) -> TopicPartition:

@@ -40,7 +40,7 @@ class Retention:
         self._made_again: frozenset[TopicPartition] = frozenset()
         self._settled: frozenset[TopicPartition] = frozenset()  # by a skip
 
-    def look(
+    def refresh(
         self,
         held: Collection[TopicPartition],
         skipped: Collection[TopicPartition] = (),

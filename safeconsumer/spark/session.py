@@ -17,6 +17,7 @@ from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.folders import CheckpointSkips
 from safeconsumer.spark.java_clients import (
     JavaClients,
+    JavaGroup,
     errors,
     java_class,
     root_cause,
@@ -66,10 +67,13 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     _forget_stopped()
     own = ledger(hooks)
     opening = Opening(
-        own, partial(JavaClients, gateway.jvm), partial(CheckpointSkips, spark)
+        own,
+        partial(JavaClients, gateway.jvm),
+        partial(CheckpointSkips, spark),
+        partial(JavaGroup, gateway.jvm),
     )
     controller = Controller(
-        opening.stream, own, SparkQueries(spark), wanted=opening.wanted
+        opening.stream, own, SparkQueries(spark), skip_requests=opening.skip_requests
     )
     decider = controller.bridge.decider
     line = _line(gateway, controller.bridge)

@@ -16,8 +16,6 @@ from safeconsumer.group.control_clients import Remade
 from safeconsumer.group.fold import Written
 from safeconsumer.group.topic_reader import TopicReader, written
 from safeconsumer.group.topics import Facts
-from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.python import settings
 from safeconsumer.spark.python.topics import Topics
 
@@ -62,11 +60,7 @@ class PythonClients:
 
 
 class PlannedCluster:
-    """
-    A :class:`~safeconsumer.spark.clients.Cluster` that knows what the planner has asked.
-
-    It has no part in ``commitGroup``, which the Python source refuses.
-    """
+    """A :class:`~safeconsumer.spark.clients.Cluster` with the planner's own answers."""
 
     errors = PythonClients.errors
 
@@ -86,20 +80,6 @@ class PlannedCluster:
         """Return the topics' ids."""
         known = self._topics.ids
         return {name: known[name] for name in names if name in known}
-
-    def group(
-        self, name: str, until: float
-    ) -> tuple[int, Mapping[TopicPartition, str]]:
-        """Raise: no group is asked for."""
-        raise NotImplementedError
-
-    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
-        """Raise: nothing is committed."""
-        raise NotImplementedError
-
-    def reason(self, error: BaseException) -> str:
-        """Return for people why a method failed."""
-        return str(error) or type(error).__name__
 
     def close(self) -> None:
         """Do nothing: the connections are the planner's."""

@@ -62,7 +62,7 @@ def test_versions_of_vendors_have_a_line(text, line, apache):
     assert Version.parse(text) == Version(text, line, apache)
 
 
-def test_what_is_no_version_is_refused():
+def test_a_text_that_is_not_a_version_is_refused():
     with pytest.raises(SparkSetupError, match="'client' is not a version of Spark"):
         Version.parse("client")
 
@@ -75,7 +75,7 @@ def test_a_spark_without_package_metadata(installed):
 
 
 def test_spark_home_comes_first(installed, monkeypatch):
-    """As in pyspark itself: that JVM is started, whatever pip has installed beside it."""
+    """Pyspark itself starts that JVM, whatever pip has installed beside it."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
     elsewhere = installed.jars("spark-core_2.13-3.5.7.jar", folder="opt/jars")
@@ -84,9 +84,7 @@ def test_spark_home_comes_first(installed, monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "scala"), [("3.5.7", "2.12"), ("4.0.2", "2.13")])
-def test_where_no_jars_are_found_the_scala_is_that_of_apaches_builds(
-    installed, text, scala
-):
+def test_without_jars_the_scala_is_that_of_apaches_builds(installed, text, scala):
     installed.version(text)
     assert platforms.scala() == scala
 
@@ -98,7 +96,7 @@ def test_without_pyspark_the_install_line_is_shown(monkeypatch):
 
 
 def test_the_connector_in_a_folder_is_of_the_same_scala(installed, tmp_path):
-    """One for Scala 2.13 beside Spark for 2.12 would fail far from here."""
+    """A connector for Scala 2.13 beside a Spark for 2.12 would fail at the first query."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
     (tmp_path / "spark-sql-kafka-0-10_2.13-3.5.7.jar").touch()
@@ -131,7 +129,7 @@ def test_a_connector_of_another_line_or_scala_is_refused(jar):
         ("spark-sql-kafka-0-10_2.13-4.2.1.jar", 1),
     ],
 )
-def test_what_differs_within_the_line_is_a_warning(jar, warnings, caplog):
+def test_a_connector_of_another_build_of_the_line_is_a_warning(jar, warnings, caplog):
     spark = Version.parse("4.2.0-amzn-0")
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_connector(jar, spark, "2.13")
@@ -147,13 +145,12 @@ def test_what_differs_within_the_line_is_a_warning(jar, warnings, caplog):
     ],
     ids=short,
 )
-def test_what_is_too_old_is_refused_in_words(spark, java, said):
-    """Not by UnsupportedClassVersionError."""
+def test_an_old_spark_or_java_is_refused_in_words(spark, java, said):
     with pytest.raises(SparkSetupError, match=said):
         platforms.check_runtime(Version.parse(spark), java)
 
 
-def test_a_spark_that_nobody_has_tried_is_a_warning(caplog):
+def test_an_untested_spark_is_a_warning(caplog):
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_runtime(Version.parse("3.5.0"), "17")
         assert not caplog.records
@@ -161,14 +158,14 @@ def test_a_spark_that_nobody_has_tried_is_a_warning(caplog):
     assert "4.3.0 is newer than 4.2" in caplog.text
 
 
-def test_spark_connect_has_no_way_back():
+def test_a_session_of_spark_connect_is_refused():
     """The server cannot call this client."""
     kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
     with pytest.raises(SparkSetupError, match="classic session"):
         register(kind())
 
 
-def test_what_is_no_session_is_refused():
+def test_an_object_that_is_not_a_session_is_refused():
     with pytest.raises(SparkSetupError, match="takes a SparkSession, not str"):
         register("local[*]")
 
@@ -216,7 +213,7 @@ def test_the_jar_is_of_the_sources_beside_it():
 
 
 def test_the_shim_stays_small():
-    """What it decides belongs into Python; what it may take for a decision is here."""
+    """Decisions belong into Python."""
     files = list(shim.SOURCES.rglob("*.java"))
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 386
 

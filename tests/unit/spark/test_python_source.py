@@ -28,7 +28,7 @@ def test_a_spark_before_4_2_is_refused_when_the_source_is_registered(
         SafeKafkaSource.name()
 
 
-def test_its_name_is_that_of_the_shim(monkeypatch):
+def test_the_source_has_the_name_of_the_shim(monkeypatch):
     found = platforms.Version.parse("4.2.0")
     monkeypatch.setattr(platforms, "spark_version", lambda: found)
     assert SafeKafkaSource.name() == "safekafka"
@@ -138,7 +138,7 @@ class Failing:
 
 @pytest.mark.parametrize("fails", ["assign", "seek", "topic ids"])
 def test_a_client_that_cannot_be_taken_is_closed(monkeypatch, fails):
-    """Its topics are looked up only if it was kept for another range."""
+    """Topic ids are asked for only if it was kept for another range."""
     consumer = Failing(fails)
 
     def ids(_consumer, names):

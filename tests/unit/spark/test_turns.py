@@ -18,7 +18,7 @@ def item(**since):
 def test_a_test_of_a_newer_spark_is_left_out_and_not_skipped(
     monkeypatch, installed, count
 ):
-    """It is not listed either: each listed test must have run somewhere."""
+    """Such a test is not listed either: each listed test must run somewhere."""
     monkeypatch.setattr(options, "find_spec", lambda _: True)
     monkeypatch.setattr(options.connector, "version", lambda: installed)
     left_out = []
