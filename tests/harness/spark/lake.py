@@ -52,6 +52,20 @@ class Lake:
         for topic in (self.orders, self.returns):
             self.produce(topic, count)
 
+    def adapted(self, example):
+        """Return a page's code, with this run's address, topics and folders."""
+        places = {
+            "localhost:9092": self.broker.bootstrap,
+            '"orders"': f'"{self.orders}"',
+            '"orders,returns"': f'"{self.orders},{self.returns}"',
+            "/lake/": f"{self.data.parent}/",
+            '"lake/': f'"{self.data.parent}/',
+        }
+        code = example.code
+        for old, new in places.items():
+            code = code.replace(old, new)
+        return code
+
     def stream(self, options, format_="safekafka"):
         """Return both topics as a streaming frame."""
         return (

@@ -117,6 +117,12 @@ class Planned:
             planner.close()
 
 
+def close(kept):
+    """Close the readers that are kept between tasks."""
+    while kept:
+        kept.popitem()[1].close()
+
+
 def dotted(options):
     """Return options by their own names, which have dots."""
     return {name.replace("_", "."): str(one) for name, one in options.items()}

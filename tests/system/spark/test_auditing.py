@@ -93,7 +93,7 @@ def test_spark_judges_as_one_process_does(tmp_path, spark):
 
 
 def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spark):
-    """What cannot be read is named, and what it leaves is judged."""
+    """Unreadable journals are named, and the rest is judged."""
     folder = tmp_path / "fleet"
     kept = JournalWriter(folder, member="a", group="g", part_bytes=1)
     for partition in range(5):
@@ -122,7 +122,7 @@ def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spa
     assert len(said) == 5
 
 
-def test_what_is_made_meanwhile_is_judged_with_the_journals(tmp_path, spark):
+def test_journals_of_the_driver_are_judged_with_the_others(tmp_path, spark):
     """A2: what the topic really has, which the driver has read."""
     one = Telling().assigned(TP).poll(TP, 0, 4).revoked(TP)
     one.assigned(TP, generation=2).poll(TP, 6, 10)
@@ -208,7 +208,7 @@ def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
 
 
 def test_new_parts_are_a_stream(tmp_path, spark):
-    """Each is read once, with the same columns and rows as all together."""
+    """Each part is read once, with the same columns and rows as all together."""
     folder = written(tmp_path / "fleet", bad.FLEETS["a1"]())
     stream = safe.journals(spark, str(folder), stream=True)
     writer = stream.writeStream.format("parquet").trigger(availableNow=True)
@@ -224,7 +224,7 @@ def test_new_parts_are_a_stream(tmp_path, spark):
     assert len(found) > 10
 
 
-def test_the_page_does_what_it_says(tmp_path, spark, capsys):
+def test_the_examples_of_the_page_print_its_output(tmp_path, spark, capsys):
     """Tables of journals, and a job that judges them each time when there are new parts."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked, job = (one.code for one in blocks(page) if one.language == "python")
@@ -247,7 +247,7 @@ def test_the_page_does_what_it_says(tmp_path, spark, capsys):
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
-    """As the page has it; one that leaves it to PATH's python3 is told what it lacks."""
+    """The page sets it; a program that leaves it to PATH's python3 learns what is missing."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked = next(one.code for one in blocks(page) if one.language == "python")
     asked = asked.replace("/lake", str(tmp_path))
@@ -289,7 +289,9 @@ def test_the_builder_has_executors_run_this_python(monkeypatch):
         ("hdfs://127.0.0.1:1/journals", "cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(tmp_path, spark, name, said):
+def test_a_path_that_cannot_be_read_is_reported_in_one_sentence(
+    tmp_path, spark, name, said
+):
     """Never a traceback of Java's."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("ipc.client.connect.max.retries", "0")  # it would try ten times
@@ -300,7 +302,6 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path, spark, name, said):
 
 
 def test_an_executor_without_something_is_one_sentence():
-    """Whatever stands around it."""
     text = (
         "Job aborted\n  File worker.py, line 1\nModuleNotFoundError: "
         "No module named 'safeconsumer'\n"
@@ -319,7 +320,7 @@ def test_an_executor_without_something_is_one_sentence():
     )
 
 
-def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path):
+def test_a_spark_that_does_not_start_is_reported_in_one_line(tmp_path):
     command = ("-m", "safeconsumer", "audit", tmp_path, "--master", "foo")
     done = ran_python(*command, timeout=120)
     assert done.returncode == 2, done.stderr[-3000:]
@@ -327,7 +328,7 @@ def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("make", [bad.FLEETS["a1"]])
-def test_the_command_says_what_it_says_without_spark(
+def test_the_command_prints_the_same_with_spark_and_without(
     tmp_path, spark, monkeypatch, make
 ):
     monkeypatch.setattr(sparking, "session", lambda *_: nullcontext(spark))

@@ -10,12 +10,11 @@ from kafka.errors import KafkaError
 
 from safeconsumer.group import topics
 from tests.harness.processes import Process, logged, module, ran
+from tests.harness.spark import sink
 from tests.harness.spark.connect import ConnectServer, KeptQueries
+from tests.harness.spark.driver import Pausing, Writing
 from tests.harness.spark.lake import LIMIT, Lake, progress, until
-from tests.harness.spark.operator import Operator
 from tests.harness.waiting import retried, wait_for
-from tests.system.spark.driver import Pausing
-from tests.system.spark.test_quiet import desk
 
 pytest.importorskip("grpc_status", reason="no pyspark[connect]")
 
@@ -35,13 +34,6 @@ def server(quick, tmp_path_factory):  # noqa: ARG001 - before its JVM
 
 
 @pytest.fixture
-def operator(kafka_broker):
-    made = Operator(kafka_broker)
-    with made.team:
-        yield made
-
-
-@pytest.fixture
 def far(server, kafka_broker, tmp_path):
     """Lend topics and a folder, which a client of the server uses."""
     made = Lake(server.session(), kafka_broker, tmp_path, partitions=2)
@@ -50,16 +42,15 @@ def far(server, kafka_broker, tmp_path):
         query.stop()
 
 
-def options(operator, **more):
+def options(given, **more):
     """Return options as the lake takes them."""
-    named = {**operator.options(), **more}
-    return {name.replace(".", "_"): one for name, one in named.items()}
+    return {name.replace(".", "_"): one for name, one in {**given, **more}.items()}
 
 
 @pytest.mark.contract("S9")
 def test_a_group_hold_stops_a_stream_of_a_client(far, operator):
     """A run ends by itself under a hold; the rows come after it is lifted, once."""
-    given = options(operator)
+    given = options(operator.options())
     far.produce_both(30)
     far.run(**given)
     assert far.rows() == far.produced()
@@ -72,6 +63,29 @@ def test_a_group_hold_stops_a_stream_of_a_client(far, operator):
     operator.lift(far.orders)
     far.run(**given, minRecordsPerTask="1000")
     assert far.rows() == far.produced()
+
+
+@pytest.mark.contract("S9")
+@pytest.mark.nightly
+def test_foreach_batch_gets_no_row_of_a_held_topic(far, operator):
+    """The function runs in a process of the server's, a batch at a time."""
+
+    def rows():
+        frame = far.stream(operator.options()).select("topic", "partition", "offset")
+        written = frame.writeStream.foreachBatch(Writing(far.data))
+        written = written.option("checkpointLocation", str(far.checkpoint))
+        query = written.trigger(availableNow=True).start()
+        assert query.awaitTermination(LIMIT)
+        return sink.folder_rows(far.data)
+
+    far.produce_both(10)
+    assert rows() == far.produced()
+    operator.hold(far.orders)
+    before = far.produced(far.orders)
+    far.produce_both(5)
+    assert rows() == before + far.produced(far.returns)
+    operator.lift(far.orders)
+    assert rows() == far.produced()
 
 
 @pytest.mark.contract("S9")
@@ -105,7 +119,7 @@ def test_a_checkpoint_goes_to_the_official_source_and_back(far, spark, controlle
 @pytest.mark.nightly
 def test_a_query_reports_what_it_obeys_and_that_it_stopped(far, operator):
     """Spark ends the process that plans by a signal, and calls nothing."""
-    given = options(operator, **operator.reports())
+    given = options(operator.reporting())
     far.produce_both(10)
     query = far.start(trigger=OFTEN, **given)
     until(lambda: far.rows() == far.produced(), query)
@@ -115,7 +129,7 @@ def test_a_query_reports_what_it_obeys_and_that_it_stopped(far, operator):
 
 
 @pytest.mark.contract("S9")
-def test_what_the_source_lacks_is_refused_where_the_stream_is_described(far):
+def test_an_unsupported_option_is_refused_as_the_stream_is_described(far):
     for given in ({"maxRecordsPerPartition": "5"}, {"kafka.group.id": "g"}):
         with pytest.raises(Exception, match=next(iter(given)).lower()):
             far.stream(given).schema  # noqa: B018 - the server is asked for it
@@ -152,14 +166,14 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
     """Spark commits the batch before once it has planned this one: no proof of its end."""
     (tmp_path / "go").touch()
     far.produce_both(10)
-    query = start_pausing(far, options(operator, **operator.reports()))
+    query = start_pausing(far, options(operator.reporting()))
     until(lambda: far.rows() == far.produced(), query)
     (tmp_path / "go").unlink()
     far.produce_both(10)
     until((tmp_path / "in-the-middle").exists, query)
     far.produce_both(5)  # behind the end of this batch
     command = pause(operator, far.orders, "10m")
-    with desk(operator) as look, Process(command) as pausing:
+    with operator.looking() as look, Process(command) as pausing:
         until(lambda: "a batch that was planned" in look(far.orders)[1], query)
         assert not pausing.is_over
         (tmp_path / "go").touch()
@@ -176,10 +190,10 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
 def test_the_end_of_a_batch_is_known_at_the_next_plan_only(far, operator):
     """``pause --wait`` is late, and safe: it says that the stream may still read."""
     far.produce_both(10)
-    given = options(operator, **operator.reports())
+    given = options(operator.reporting())
     query = far.start(trigger={"processingTime": "1 hour"}, **given)
     until(lambda: far.rows() == far.produced(), query)
-    with desk(operator) as look:
+    with operator.looking() as look:
         done = ran(*pause(operator, far.orders, "1s"))
         assert done.returncode == 1
         assert "a batch that was planned" in done.stdout + done.stderr
@@ -220,7 +234,7 @@ def test_a_query_outlives_its_client(server, far, operator, tmp_path):
 def test_a_killed_planner_fails_the_query_and_the_next_start_goes_on(
     server, far, operator
 ):
-    given = options(operator)
+    given = options(operator.options())
     far.produce_both(10)
     query = far.start(trigger=OFTEN, **given)
     until(lambda: far.rows() == far.produced(), query)
@@ -241,7 +255,7 @@ def test_a_killed_planner_fails_the_query_and_the_next_start_goes_on(
 @pytest.mark.nightly
 def test_control_topics_that_are_deleted_and_made_again_while_it_runs(far, operator):
     """All is held while they are gone; a hold of before stays until it is lifted."""
-    given = options(operator, holds_controlTimeoutMs="1000")
+    given = options(operator.options(), holds_controlTimeoutMs="1000")
     far.produce_both(10)
     query = far.start(trigger=OFTEN, **given)
     until(lambda: far.rows() == far.produced(), query)
@@ -316,7 +330,7 @@ def test_a_server_killed_until_20_batches_were_cut_off(
     server, kafka_broker, operator, tmp_path
 ):
     """Batches of the offset log come again in full, held or not: none lost, none twice."""
-    given = options(operator)
+    given = options(operator.options())
     client, rounds = server.session(), []
     folders = [tmp_path / str(number) for number in range(3)]
     lakes = [Lake(client, kafka_broker, one, partitions=2) for one in folders]

@@ -33,9 +33,7 @@ def away():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
-def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
-    lake, trigger
-):
+def test_a_run_with_another_source_or_with_once_fails_too(lake, trigger):
     """S4; Spark then tells no source that the run ends: it runs one batch."""
     lake.produce(lake.orders, 5)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -57,7 +55,7 @@ def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
 
 
 @pytest.mark.contract("S4")
-def test_control_topics_that_are_away_fail_the_run(lake):
+def test_missing_control_topics_fail_a_run_that_ends_by_itself(lake):
     """S4; also where nothing is there to be read, and the next run reads it all once."""
     for _ in range(2):
         why = failure(lake.start(**away()))

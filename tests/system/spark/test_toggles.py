@@ -1,4 +1,4 @@
-"""S1 by the dozen: no batch that is planned after a pause moves what is held."""
+"""S1 by the dozen: no batch that is planned after a pause moves held partitions."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(60
 
 @frozen
 class Planned:
-    """One plan: during which hold it began, and how far it moved what was held."""
+    """One plan: the hold during which it began, and how far it moved the held topic."""
 
     toggle: int | None
     moved: int
@@ -52,8 +52,8 @@ class Log:
 
     def ended(self, query):
         """How far the last batch went; with nothing held no end is asked here."""
-        told = progress(query)
-        end = told[-1]["sources"][0]["endOffset"] if told else None
+        batches = progress(query)
+        end = batches[-1]["sources"][0]["endOffset"] if batches else None
         return 0 if end is None else self._sum(json.dumps(end))
 
     def of(self, toggle):
@@ -61,7 +61,7 @@ class Log:
 
 
 @pytest.mark.contract("S1")
-def test_no_later_plan_moves_what_is_held(lake, controller, monkeypatch):
+def test_no_plan_after_a_hold_moves_the_held_topic(lake, controller, monkeypatch):
     """Under load, each time with records waiting; nothing is lost or twice in the end."""
     log = Log(lake.orders, monkeypatch)
     loading = threading.Event()
