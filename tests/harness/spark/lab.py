@@ -144,6 +144,12 @@ class DeciderLab:
         about = {"stream": "a stream", "ends": "no", "query": "q"}
         return asked(self.controller.bridge, question, **{**about, **facts})
 
+    def plan(self, limit="maximum", question="plan", **more):
+        """Ask for the end of a batch from START to LATEST, once."""
+        latest = offsets.render(LATEST)
+        facts = {"start": offsets.render(START), "end": latest, "latest": latest}
+        return self.ask(question, limit=limit, **{**facts, **more})
+
     def batch(self, start, latest, between=None, end=None, number=7):
         """
         Plan a batch; with an ``end`` there is a limit, by which the source found it.

@@ -1,20 +1,16 @@
 """S9: a source in pure Python, through a real Spark Connect server without any jar."""
 
-import json
 import os
 import signal
-from uuid import uuid4
 
 import pytest
-from kafka.errors import KafkaError
 
-from safeconsumer.group import topics
-from tests.harness.processes import Process, logged, module, ran
+from tests.harness.processes import Process, module
 from tests.harness.spark import sink
 from tests.harness.spark.connect import ConnectServer, KeptQueries
 from tests.harness.spark.driver import Pausing, Writing
-from tests.harness.spark.lake import LIMIT, Lake, progress, until
-from tests.harness.waiting import retried, wait_for
+from tests.harness.spark.lake import LIMIT, Lake, until
+from tests.harness.waiting import wait_for
 
 pytest.importorskip("grpc_status", reason="no pyspark[connect]")
 
@@ -186,47 +182,24 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
     query.stop()
 
 
-@pytest.mark.nightly
-def test_the_end_of_a_batch_is_known_at_the_next_plan_only(far, operator):
-    """``pause --wait`` is late, and safe: it says that the stream may still read."""
-    far.produce_both(10)
-    given = options(operator.reporting())
-    query = far.start(trigger={"processingTime": "1 hour"}, **given)
-    until(lambda: far.rows() == far.produced(), query)
-    with operator.looking() as look:
-        done = ran(*pause(operator, far.orders, "1s"))
-        assert done.returncode == 1
-        assert "a batch that was planned" in done.stdout + done.stderr
-        query.stop()
-        until(lambda: "no members" in look(far.orders)[1])
-
-
 @pytest.mark.contract("S9")
 @pytest.mark.nightly
-def test_a_query_outlives_its_client(server, far, operator, tmp_path):
-    """The client's process is killed; the query reads, and obeys holds."""
-    session, folder = str(uuid4()), far.data.parent
-    given = {
-        "kafka.bootstrap.servers": far.broker.bootstrap,
-        "startingOffsets": "earliest",
-        "subscribe": f"{far.orders},{far.returns}",
-        **operator.options(),
-    }
-    texts = [f"{name}={value}" for name, value in given.items()]
-    client = module("tests.harness.spark.far", server.remote(session), folder, *texts)
+def test_a_query_outlives_its_client(server, far, operator):
+    """It reads, and obeys holds, in the server; another client finds its session."""
     far.produce_both(10)
-    with logged([*map(str, client)], tmp_path / "client.log"):
-        until((folder / "started").exists)
-        until(lambda: far.rows() == far.produced())
+    query = far.start(trigger=OFTEN, **options(operator.options()))
+    until(lambda: far.rows() == far.produced(), query)
+    session = far.spark.session_id
+    far.spark.client.close()
+    far.spark = server.session(session)
+    (query,) = far.spark.streams.active
     operator.hold(far.orders)
     before = far.rows(far.orders)
     far.produce_both(10)
-    until(lambda: far.rows(far.returns) == far.produced(far.returns))
+    until(lambda: far.rows(far.returns) == far.produced(far.returns), query)
     assert far.rows(far.orders) == before
     operator.lift(far.orders)
-    until(lambda: far.rows() == far.produced())
-    (query,) = server.session(session).streams.active
-    query.stop()
+    until(lambda: far.rows() == far.produced(), query)
 
 
 @pytest.mark.contract("S9")
@@ -249,40 +222,6 @@ def test_a_killed_planner_fails_the_query_and_the_next_start_goes_on(
     operator.lift(far.orders)
     far.run(**given)
     assert far.rows() == far.produced()
-
-
-@pytest.mark.contract("S9", "S4")
-@pytest.mark.nightly
-def test_control_topics_that_are_deleted_and_made_again_while_it_runs(far, operator):
-    """All is held while they are gone; a hold of before stays until it is lifted."""
-    given = options(operator.options(), holds_controlTimeoutMs="1000")
-    far.produce_both(10)
-    query = far.start(trigger=OFTEN, **given)
-    until(lambda: far.rows() == far.produced(), query)
-    operator.hold(far.orders)
-    far.produce_both(10)
-    until(lambda: far.rows(far.returns) == far.produced(far.returns), query)
-    before = far.rows()
-    operator.team.broker.delete_topic(operator.topic)
-    far.produce_both(10)
-    until(lambda: knows(query, far.returns, 30), query)
-    assert far.rows() == before
-    retried(
-        lambda: operator.team.create(operator.topic, topics.HOLDS_SETTINGS),
-        KafkaError,
-        limit=60,
-    )
-    until(lambda: far.rows(far.returns) == far.produced(far.returns), query)
-    assert len(far.rows(far.orders)) == 2 * 10
-    operator.lift(far.orders)
-    until(lambda: far.rows() == far.produced(), query)
-    query.stop()
-
-
-def knows(query, topic, end):
-    """Return whether a plan has found that a topic ends there."""
-    found = progress(query)[-1]["sources"][0]["latestOffset"]
-    return found is not None and set(json.loads(found)[topic].values()) == {end}
 
 
 def batches(lake):

@@ -3,7 +3,7 @@
 import logging
 import sys
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -14,7 +14,7 @@ from safeconsumer.spark.platforms import Version
 from safeconsumer.spark.session import register
 from tests.harness.listing import short
 from tests.harness.processes import ran_python
-from tests.harness.spark import shim
+from tests.harness.spark import options, shim
 
 
 class Installed:
@@ -231,3 +231,25 @@ def test_importing_needs_no_pyspark():
         "import safeconsumer.spark, safeconsumer.spark.session"
     )
     ran_python("-c", code, check=True)
+
+
+def item(**since):
+    mark = pytest.mark.spark(**since).mark
+    return SimpleNamespace(get_closest_marker=lambda _: mark)
+
+
+@pytest.mark.parametrize(
+    ("installed", "count"), [("3.5.7", 1), ("4.1.2", 1), ("4.2.0", 2), ("4.10.0", 2)]
+)
+def test_a_test_of_a_newer_spark_is_left_out_and_not_skipped(
+    monkeypatch, installed, count
+):
+    """Such a test is not listed either: each listed test must run somewhere."""
+    monkeypatch.setattr(options, "find_spec", lambda _: True)
+    monkeypatch.setattr(options.connector, "version", lambda: installed)
+    left_out = []
+    hook = SimpleNamespace(pytest_deselected=lambda *, items: left_out.extend(items))
+    items = [item(since="4.2"), item()]
+    options._leave_out(SimpleNamespace(hook=hook), items)
+    assert len(items) == count
+    assert len(left_out) == 2 - count

@@ -63,9 +63,8 @@ def test_offsets_of_the_official_source_are_taken_over_and_handed_back(lab, held
     """The offset log has them as text, in any order."""
     if held:
         lab.controller.pause(held)
-    latest = offsets.render(LATEST)
-    facts = {"start": '{"returns":{"0":5},"orders":{"0":5}}', "latest": latest}
-    assert lab.ask("plan", end=latest, **facts)["end"] == end
+    answer = lab.plan("none", start='{"returns":{"0":5},"orders":{"0":5}}')
+    assert answer["end"] == end
 
 
 @pytest.mark.parametrize(
@@ -83,9 +82,7 @@ def test_a_plan_is_one_question_unless_the_limiter_has_to_be_asked_again(
 ):
     if held:
         lab.controller.pause(held)
-    latest = offsets.render(LATEST)
-    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
-    answer = lab.ask("plan", limit=limit, **facts)
+    answer = lab.plan(limit)
     assert ("end" in answer, "from" in answer) == (is_done, not is_done)
 
 
@@ -132,10 +129,7 @@ def test_a_resume_while_a_batch_is_planned_waits_for_the_next(lab):
 def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed(lab):
     """Holds of this process are read after those of the control topics."""
     lab.elsewhere.before_read = lambda: lab.controller.pause("orders")
-    latest = offsets.render(LATEST)
-    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
-    found = lab.ask("plan", limit="maximum", **facts)["from"]
-    assert offsets.parse(found) == {("orders", 0): 9, ("returns", 0): 5}
+    assert offsets.parse(lab.plan()["from"]) == {("orders", 0): 9, ("returns", 0): 5}
 
 
 def test_unreadable_holds_hold_everything_and_are_reported(lab):
@@ -191,8 +185,7 @@ def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made(lab):
     lab.controller.pause("orders")
     end = lab.batch(START, LATEST)["end"]
     assert lab.controller.lag() == {("orders", 0): 4}
-    facts = {"end": offsets.render(LATEST), "latest": offsets.render(LATEST)}
-    lab.ask("plan", start=end, limit="other", **facts)
+    lab.plan("other", start=end)
     assert lab.controller.lag() == {("orders", 0): 4}
 
 
@@ -245,22 +238,20 @@ def test_a_held_topic_that_is_gone_fails_the_query(lab):
     assert len(lab.named("spark_held_data_lost")) == 1
 
 
-def test_without_fail_on_data_loss_the_loss_is_reported_once():
+@pytest.mark.parametrize(
+    ("latest", "reason"),
+    [({}, "it is gone"), ({("orders", 0): 2}, "it ends at offset 2, before 5")],
+    ids=["gone", "cut"],
+)
+def test_without_fail_on_data_loss_the_loss_is_reported_once(latest, reason):
+    """A partition that was cut ends at its end of now."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
+    latest = {**latest, ("returns", 0): 8}
     for _ in range(2):
-        facts = lab.batch(START, {("returns", 0): 8})
-        assert offsets.parse(facts["end"]) == {("returns", 0): 8}
-    assert len(lab.named("spark_held_data_lost")) == 1
-
-
-def test_a_partition_that_was_cut_ends_at_its_end_of_now():
-    lab = DeciderLab(fails_on_loss=False)
-    lab.controller.pause("orders")
-    facts = lab.batch(START, {("orders", 0): 2, ("returns", 0): 8})
-    assert offsets.parse(facts["end"]) == {("orders", 0): 2, ("returns", 0): 8}
+        assert offsets.parse(lab.batch(START, latest)["end"]) == latest
     (event,) = lab.named("spark_held_data_lost")
-    assert "ends at offset 2, before 5" in str(event)
+    assert reason in str(event)
 
 
 def test_a_bad_option_is_refused_and_a_defect_decides_nothing(lab):
@@ -389,13 +380,11 @@ def test_ranges_are_targets_as_on_the_command_line(lab):
 @pytest.mark.parametrize("question", ["plan", "freeze"])
 def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(lab, question):
     """The run would end successfully without having read anything."""
-    latest = offsets.render(LATEST)
-    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
     if question == "freeze":
-        lab.ask("plan", ends="yes", limit="other", **facts)
+        lab.plan("other", ends="yes")
     lab.elsewhere.trouble = "no broker"
     with pytest.raises(Refused, match="would end as if there were nothing: no broker"):
-        lab.ask(question, ends="yes", **facts)
+        lab.plan("none", question, ends="yes")
 
 
 class Lent:
