@@ -54,7 +54,7 @@ class HoldsTopic(Protocol):
         """Return for people why a method failed."""
 
     def close(self) -> None:
-        """Close the clients; what was read stays known. It may be called twice."""
+        """Close the clients; read records stay known. It may be called twice."""
 
 
 class StatusTopic(Protocol):
@@ -138,17 +138,17 @@ class Clients(Protocol):
         """The exceptions with which its clients fail, OSError too; others are defects."""
 
     def holds_topic(self, name: str) -> HoldsTopic:
-        """Return what reads the holds topic; it connects to nothing yet."""
+        """Return a reader of the holds topic; it connects to nothing yet."""
 
     def status_topic(self, name: str) -> StatusTopic:
-        """Return what writes the status topic; it connects to nothing yet."""
+        """Return a writer of the status topic; it connects to nothing yet."""
 
     def cluster(self) -> Cluster:
-        """Return what answers questions about topics; it connects to nothing yet."""
+        """Return the cluster of the topics; it connects to nothing yet."""
 
 
 class MakesGroup(Protocol):
-    """Makes what commits a stream's progress, with properties of Java's clients."""
+    """Makes a group for a stream's progress, with properties of Java's clients."""
 
     def __call__(self, properties: Mapping[str, str], name: str, /) -> ProgressGroup:
         """Return the group of a name."""

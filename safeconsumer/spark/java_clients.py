@@ -61,7 +61,7 @@ _SILENT = (
 
 def errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
     """
-    Return what a call into the JVM raises, also if the JVM has ended, and more.
+    Return the exceptions of a call into the JVM, also if that has ended, and others.
 
     PySpark makes errors of its own of some of Java's, wherever they come from.
     """
@@ -79,7 +79,7 @@ def java_class(jvm: Any, name: str) -> Any:  # noqa: ANN401 - py4j is untyped
 
 
 def root_cause(error: BaseException) -> tuple[str, str]:
-    """Return the class of the first cause of an error of Java's, and what it says."""
+    """Return the class of the first cause of an error of Java's, and its message."""
     java = getattr(error, "java_exception", None)
     if java is None:
         return type(error).__name__, platforms.reason(error)
@@ -114,19 +114,19 @@ class JavaClients:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What a call into the JVM raises."""
+        """The exceptions that a call into the JVM raises."""
         return errors()
 
     def holds_topic(self, name: str) -> "JavaHoldsTopic":
-        """Return what reads the holds topic; it connects to nothing yet."""
+        """Return a reader of the holds topic; it connects to nothing yet."""
         return JavaHoldsTopic(self, name)
 
     def status_topic(self, name: str) -> "JavaStatusTopic":
-        """Return what writes the status topic; it connects to nothing yet."""
+        """Return a writer of the status topic; it connects to nothing yet."""
         return JavaStatusTopic(self, name)
 
     def cluster(self) -> "JavaCluster":
-        """Return what answers questions about topics; it connects to nothing yet."""
+        """Return the cluster of the topics; it connects to nothing yet."""
         return JavaCluster(self)
 
     def consumer(self) -> Any:  # noqa: ANN401 - Java's
@@ -182,7 +182,7 @@ class JavaClients:
         return self.jvm.java.time.Duration.ofMillis(int(seconds * 1000))
 
     def result(self, future: Any, until: float) -> Any:  # noqa: ANN401 - Java's
-        """Return what a future of Java's has by then, on the monotonic clock."""
+        """Return the result of a future of Java's, until a time of the monotonic clock."""
         left = max(_LEAST_MS, int((until - time.monotonic()) * 1000))
         return future.get(left, self._milliseconds)
 
@@ -191,7 +191,7 @@ class JavaClients:
         return self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS
 
     def close(self, client: Any) -> None:  # noqa: ANN401 - Java's
-        """Close one of them, within half a second."""
+        """Close a client, within half a second."""
         client.close(self.duration(_CLOSE_MS / 1000))
 
     def record(self, topic: str, at_ms: int, key: bytes, value: bytes) -> Any:  # noqa: ANN401 - Java's
@@ -200,7 +200,7 @@ class JavaClients:
         return kind(topic, 0, at_ms, key, value)
 
     def offsets_of(self, partitions: Iterable[Any], where: str = "latest") -> Any:  # noqa: ANN401 - Java's
-        """Return what an admin is asked for to learn where partitions end, or begin."""
+        """Return the question to an admin where partitions end, or begin."""
         spec = java_class(self.jvm, f"{_KAFKA}.clients.admin.OffsetSpec")
         wanted = self.jvm.java.util.HashMap()
         for one in partitions:
@@ -220,9 +220,9 @@ class JavaClients:
         try:
             return getattr(kind, make)(wanted) if make else kind(wanted)
         except errors() as error:
-            name, said = root_cause(error)
+            name, text = root_cause(error)
             if name == "ConfigException":
-                message = f"kafka.* or holds.control.kafka.*: {said}"
+                message = f"kafka.* or holds.control.kafka.*: {text}"
                 raise ClientPropertyError(message) from None
             raise
 
@@ -236,7 +236,9 @@ class JavaHoldsTopic:
         self._consumer: Any = None
         self._admin: Any = None
         self._partition: Any = None
-        self._to_end: Any = None  # what to ask for: made once, as each call costs
+        self._to_end: Any = (
+            None  # the question for its end: made once, as each call costs
+        )
         self._is_placed = False
         self._id = ""
         self._end = 0
@@ -301,15 +303,15 @@ class JavaHoldsTopic:
 
     def reason(self, error: BaseException) -> str:
         """Return why the topic could not be read."""
-        name, said = root_cause(error)
+        name, text = root_cause(error)
         if name == _MISSING:
             return topic_facts.absent(self._name)
         if name.endswith(_REFUSED):
-            return f"no right to read {self._name}: {topic_facts.ACLS} ({said})"
-        return _SILENT if name.startswith("Timeout") else said
+            return f"no right to read {self._name}: {topic_facts.ACLS} ({text})"
+        return _SILENT if name.startswith("Timeout") else text
 
     def close(self) -> None:
-        """Close the clients; what was read stays known."""
+        """Close the clients; the records that were read stay known."""
         clients = [one for one in (self._consumer, self._admin) if one is not None]
         self._consumer = self._admin = None
         for one in clients:
@@ -376,7 +378,7 @@ class _Admin:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What a call into the JVM raises."""
+        """The exceptions that a call into the JVM raises."""
         return errors(ClientPropertyError)
 
     def close(self) -> None:

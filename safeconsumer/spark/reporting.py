@@ -34,7 +34,7 @@ class StreamReport:
     """
     Makes the reports of one stream, which answers as a member's client does.
 
-    What is read first is confirmed by what is read last: a stream that obeys everything
+    ``applied`` is read first, and the activity last: a stream that obeys every hold
     below ``applied``, and has no batch under way on a held partition, will not read it,
     because the next plan reads the same holds.
 
@@ -103,12 +103,12 @@ class StreamReport:
 
     @property
     def ledger(self) -> "StreamReport":
-        """Shows what is held: this does."""
+        """The object with :meth:`view`."""
         return self
 
     def view(self) -> View:
         """Return what is held of the stream; nothing is quiet while a plan is made."""
-        # Holds are read first, then the activity: never the other way round.
+        # The holds are read before the activity, never the other way round.
         holds = self.follower.known_holds()
         held = {tp for tp in self._activity.now().partitions if self._covers(tp)}
         activity = self._activity.now()
@@ -128,7 +128,7 @@ class StreamReport:
         return self._activity.now().reading
 
     def busy_elsewhere(self) -> Collection[TopicPartition]:
-        """Return nothing: who reads a batch's rows is Spark's, until the batch has run."""
+        """Return nothing: Spark's tasks are busy until their batch has run."""
         return ()
 
     def membership(self) -> tuple[str, int]:
@@ -211,7 +211,7 @@ class StatusReporter:
             streams = self._streams
         try:
             self._send(leaving, "stopped")
-            # First what is known: to read the control topics may take seconds.
+            # Known changes go first: to read the control topics may take seconds.
             self._send([one for one in streams if is_due or one.has_changed()])
             for follower in {one.follower for one in streams}:
                 follower.refresh()

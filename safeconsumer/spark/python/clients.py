@@ -47,15 +47,15 @@ class PythonClients:
             raise ClientPropertyError(*error.args) from error
 
     def holds_topic(self, name: str) -> "PythonHoldsTopic":
-        """Return what reads the holds topic; it connects to nothing yet."""
+        """Return a reader of the holds topic; it connects to nothing yet."""
         return PythonHoldsTopic(self._base, name)
 
     def status_topic(self, name: str) -> "PythonStatusTopic":
-        """Return what writes the status topic; it connects to nothing yet."""
+        """Return a writer of the status topic; it connects to nothing yet."""
         return PythonStatusTopic(self._base, name)
 
     def cluster(self) -> "PlannedCluster":
-        """Return what answers questions about topics; it connects to nothing."""
+        """Return the cluster of the topics; it connects to nothing."""
         return PlannedCluster(self._topics)
 
 
@@ -138,7 +138,7 @@ class PythonHoldsTopic:
         return str(error) or type(error).__name__
 
     def close(self) -> None:
-        """Close the clients; what was read stays known."""
+        """Close the clients; the records that were read stay known."""
         asker, self._asker = self._asker, None
         admin, self._admin = self._admin, None
         self._reader.close()

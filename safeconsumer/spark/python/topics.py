@@ -16,8 +16,8 @@ from safeconsumer.spark.python.settings import Settings
 
 _ASK_TIMEOUT_MS = 20_000
 _CLOSE_MS = 200
-# As often, and so many seconds apart, a topic with an error is asked for again: its
-# leaders may just be chosen. Left out, its partitions would not be read, in silence.
+# A topic with an error is asked for so often, and so many seconds apart: its leaders may
+# just be chosen. If it were left out, its partitions would not be read, silently.
 _TRIES = 3
 _BETWEEN = 0.1
 _UNKNOWN = kafka_errors.UnknownTopicOrPartitionError.errno
@@ -149,7 +149,7 @@ class Topics:
         )
         self.ids.update(ids)
         if self.made_again:
-            self.close()  # what its clients know is of the earlier topics
+            self.close()  # its clients know the earlier topics
 
 
 def _plain(offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:

@@ -68,7 +68,7 @@ class Running:
 
 
 class Holding:
-    """What the public cases pause is held."""
+    """A member whose pauses by the public cases are holds."""
 
     def __init__(self, member):
         self._member, self._consumer = member, member.consumer

@@ -18,7 +18,7 @@ from safeconsumer.cli import sparking
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError, SparkSetupError
 from safeconsumer.journal.writer import JournalWriter
-from safeconsumer.spark.auditing import SparkJournals, _said
+from safeconsumer.spark.auditing import SparkJournals, _error_of
 from safeconsumer.spark.reading import SCHEMA
 from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP
@@ -306,14 +306,14 @@ def test_an_executor_without_something_is_one_sentence():
         "Job aborted\n  File worker.py, line 1\nModuleNotFoundError: "
         "No module named 'safeconsumer'\n"
     )
-    said = _said("x", text)
+    said = _error_of("x", text)
     assert isinstance(said, SparkSetupError)
     assert str(said).startswith("an executor has no safeconsumer: install it")
     text = (
         "Job aborted\nPySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker "
         "has different version: 3.12 than that in driver: 3.11, PySpark cannot run\n"
     )
-    said = _said("x", text)
+    said = _error_of("x", text)
     assert isinstance(said, SparkSetupError)
     assert str(said).startswith(
         "Python in worker has different version: 3.12 than that in driver: 3.11. "

@@ -1,4 +1,4 @@
-"""Nothing but an explicit answer moves anything; what is not of one version is refused."""
+"""Only an explicit answer moves a stream; another protocol, and bad uses, are refused."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""What members on other clients share: what is quiet, in hand, and reported as such."""
+"""Members on other clients: quiet partitions, records in hand, and reports of both."""
 
 from types import SimpleNamespace
 
