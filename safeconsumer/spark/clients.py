@@ -1,6 +1,6 @@
 """Describes the Kafka clients that streams need, of Java's library or another."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from safeconsumer.group.control_clients import Remade
@@ -147,15 +147,12 @@ class Clients(Protocol):
         """Return the cluster of the topics; it connects to nothing yet."""
 
 
-class MakesGroup(Protocol):
-    """Makes a group for a stream's progress, with properties of Java's clients."""
+MakesClients = Callable[[Mapping[str, str]], Clients]
+"""
+Makes the clients of a stream, with properties as Java's clients name them.
+"""
 
-    def __call__(self, properties: Mapping[str, str], name: str, /) -> ProgressGroup:
-        """Return the group of a name."""
-
-
-class MakesClients(Protocol):
-    """Makes the clients of a stream, with properties as Java's clients name them."""
-
-    def __call__(self, properties: Mapping[str, str], /) -> Clients:
-        """Return the clients."""
+MakesGroup = Callable[[Mapping[str, str], str], ProgressGroup]
+"""
+Makes the group of a name, with the same properties.
+"""

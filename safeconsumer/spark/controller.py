@@ -157,9 +157,9 @@ class Controller:
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is skipped.
-            SparkSetupError: the session was stopped; or no query is named, and several
-                of the session have read the partition, or others have and this one
-                nobody; or the named query reads other partitions.
+            SparkSetupError: the session was stopped; no query is named, and several of
+                the session have read the partition; or the queries that could be meant
+                read other partitions.
         """
         self._refuse_if_over()
         scope = _scopes((target,))

@@ -181,7 +181,7 @@ class Shared:
     """
     Lends objects: equal ones are shared, from the first user to the last.
 
-    Thread rules: any thread; making one connects to nothing, so nobody waits for it.
+    Thread rules: any thread; to make an object takes no time, as it connects later.
     """
 
     def __init__(self) -> None:

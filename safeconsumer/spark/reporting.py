@@ -19,7 +19,7 @@ from safeconsumer.spark.clients import Clients
 from safeconsumer.spark.control import ControlFollower
 
 # Seconds between two reports while nothing changes, and between two looks at the
-# control topics: a stream whose trigger is an hour away has to tell what it obeys.
+# control topics: a stream whose trigger is an hour away has to report, too.
 _INTERVAL = 3.0
 _READ_INTERVAL = 1.0
 _CLOSE_SECONDS = 1.0

@@ -8,22 +8,6 @@ from tests.harness.spark.driver import Driven
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
 
-@pytest.mark.nightly
-@pytest.mark.contract("S2")
-def test_restarts_under_holds_that_change(lake, controller):
-    """Three restarts from one checkpoint; each batch is planned under other holds."""
-    for held in (lake.orders, lake.returns, f"{lake.orders}:1", None):
-        lake.produce_both(25)
-        if held is not None:
-            controller.pause(held)
-        lake.run(maxOffsetsPerTrigger="60")
-        assert not lake.rows() - lake.produced()
-        assert max(lake.rows().values()) == 1
-        if held is not None:
-            controller.resume(held)
-    assert lake.rows() == lake.produced()
-
-
 @pytest.mark.contract("S2")
 @pytest.mark.parametrize(
     "kind",

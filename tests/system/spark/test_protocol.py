@@ -98,8 +98,8 @@ def test_only_an_explicit_answer_moves_anything(lake, controller, monkeypatch):
         asked.clear()
         assert asked.wait(LIMIT), name
         until(later(query), query)
-        said = metrics(progress(query))[-1]
-        assert (said["held"], bool(said["heldBecause"])) == ("@all", True), name
+        answer = metrics(progress(query))[-1]
+        assert (answer["held"], bool(answer["heldBecause"])) == ("@all", True), name
     assert lake.rows() == Counter()
     monkeypatch.setattr(Bridge, "apply", real)
     until(lambda: lake.rows() == lake.produced(), query)
@@ -117,7 +117,7 @@ def later(query):
 
 @pytest.mark.nightly
 def test_a_session_that_nobody_registered(lake):
-    """Another one of the same JVM does not decide for it; it is said without Java's trace."""
+    """Another session of the JVM does not decide for it; the refusal has no trace of Java."""
     from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  if installed
 
     beside = lake.spark.newSession()
@@ -205,8 +205,8 @@ def test_writing_is_refused_in_words(lake, controller, mode):
     frame = lake.spark.range(1).selectExpr("cast(id as string) as value")
     writer = frame.write.format("safekafka").option("topic", lake.orders)
     writer = writer.option("kafka.bootstrap.servers", lake.broker.bootstrap)
-    said = r'safekafka only reads; write with format\("kafka"\)'
-    with pytest.raises(Exception, match=said) as caught:
+    answer = r'safekafka only reads; write with format\("kafka"\)'
+    with pytest.raises(Exception, match=answer) as caught:
         writer.mode(mode).save()
     assert type(caught.value).__name__ == "UnsupportedOperationException"
     assert controller.bridge.streams() == ()
@@ -271,10 +271,10 @@ def test_a_stopped_session_leaves_no_stream_and_logs_once(lake):
         "not ended: 1",
         "its port is free: True",
     ], done.stderr
-    said = [line for line in done.stderr.splitlines() if "safekafka: " in line]
-    held = [line for line in said if "everything is held" in line]
-    assert len(held) == 2, said  # no decision in time; the earlier one not back yet
-    assert sum("there are decisions again" in line for line in said) == 1, said
+    answer = [line for line in done.stderr.splitlines() if "safekafka: " in line]
+    held = [line for line in answer if "everything is held" in line]
+    assert len(held) == 2, answer  # no decision in time; the earlier one not back yet
+    assert sum("there are decisions again" in line for line in answer) == 1, answer
 
 
 def java_threads(lake):

@@ -93,16 +93,6 @@ def test_a_stream_that_starts_is_waited_for_from_the_first_moment(
     assert controller.bridge.made() == ()
 
 
-@pytest.mark.nightly
-def test_a_query_that_reads_no_kafka_is_not_waited_for(lake, controller):
-    """It is waited for only while it starts."""
-    rows = lake.spark.readStream.format("rate").load()
-    query = rows.writeStream.format("noop").start()
-    controller.wait_quiet(timeout=LIMIT)
-    assert query.isActive
-    query.stop()
-
-
 def test_an_operator_waits_for_it_too(lake, operator):
     """G8: the stream is a seat of its own, and says when its batch has ended."""
     with operator.looking() as look:

@@ -66,9 +66,9 @@ def test_two_records_that_fail_a_batch_are_skipped_one_after_the_other(
     assert lake.rows() == skipped(lake, p0=5, p1=7)
     lake.produce(lake.orders, 5)
     controller.skip(f"{lake.orders}:2", to=12, reason="of another day")
-    said = metrics(failing(lake, *bad))
+    batches = metrics(failing(lake, *bad))
     line = f"{lake.orders}:2: offsets 10 to 11 are skipped, by app: of another day"
-    assert said[0]["skipped"] == line
+    assert batches[0]["skipped"] == line
     there = skipped(lake, p0=5, p1=7)
     assert lake.rows() == {
         row: 1 for row in there if row[1] != 2 or row[2] not in {10, 11}
@@ -180,22 +180,3 @@ def test_members_that_come_later_keep_their_offsets_and_no_batch_fails(lake, eve
     until(lambda: committed(lake, group)[lake.orders, 0] == 15, query)
     until(lambda: [one.reason for one in events if one.name == named][-1] == "", query)
     query.stop()
-
-
-@pytest.mark.nightly
-def test_commits_that_do_not_get_through_cost_a_stream_nothing(
-    lake, events, monkeypatch
-):
-    """The group's offsets are late, not the batches."""
-    from safeconsumer.spark.java_clients import JavaCluster  # noqa: PLC0415
-
-    def fail(*_):
-        message = "planted"
-        raise OSError(message)
-
-    monkeypatch.setattr(JavaCluster, "commit", fail)
-    lake.produce(lake.orders, 5)
-    lake.run(commitGroup="away", maxOffsetsPerTrigger="8")
-    assert lake.rows() == lake.produced()
-    (one,) = (one for one in events if one.name == "spark_progress_not_committed")
-    assert "planted" in one.reason

@@ -64,8 +64,8 @@ def take_callbacks_back(spark):
 
 def held_because(stream):
     progress = stream.lastProgress()
-    said = json.loads(progress.json())["sources"][0] if progress else {}
-    return str(said.get("metrics", {}).get("heldBecause"))
+    answer = json.loads(progress.json())["sources"][0] if progress else {}
+    return str(answer.get("metrics", {}).get("heldBecause"))
 
 
 def options(lake):
@@ -100,9 +100,9 @@ def test_a_second_process_neither_takes_over_nor_is_taken_over(
 
 @pytest.mark.nightly
 def test_a_session_that_another_process_decides_for_is_refused(guest):
-    said = guest.ask("register", is_new=False)
-    assert "another process decides for the streams of this session" in said
-    assert "spark.newSession()" in said
+    answer = guest.ask("register", is_new=False)
+    assert "another process decides for the streams of this session" in answer
+    assert "spark.newSession()" in answer
 
 
 @pytest.mark.nightly

@@ -137,7 +137,7 @@ def test_a_connector_of_another_build_of_the_line_is_a_warning(jar, warnings, ca
 
 
 @pytest.mark.parametrize(
-    ("spark", "java", "said"),
+    ("spark", "java", "refusal"),
     [
         ("3.5.7", "1.8", "runs on Java 8, and safekafka needs Java 17"),
         ("3.5.7", "11", "runs on Java 11, and safekafka needs Java 17"),
@@ -145,8 +145,8 @@ def test_a_connector_of_another_build_of_the_line_is_a_warning(jar, warnings, ca
     ],
     ids=short,
 )
-def test_an_old_spark_or_java_is_refused_in_words(spark, java, said):
-    with pytest.raises(SparkSetupError, match=said):
+def test_an_old_spark_or_java_is_refused_in_words(spark, java, refusal):
+    with pytest.raises(SparkSetupError, match=refusal):
         platforms.check_runtime(Version.parse(spark), java)
 
 

@@ -58,23 +58,23 @@ def test_a_skip_ends_the_partition_there_and_reads_nothing_of_it(lab, limit, hel
     if held:
         lab.controller.pause("orders", owner="ops")
     lab.controller.skip("orders:0", to=7, reason="poison", owner="alice")
-    said = lab.batch(START, LATEST, end=limit)
-    assert offsets.parse(said["end"]) == {ORDERS: 7, RETURNS: 8}
-    assert offsets.parse(said["start"]) == {ORDERS: 7, RETURNS: 5}
+    answer = lab.batch(START, LATEST, end=limit)
+    assert offsets.parse(answer["end"]) == {ORDERS: 7, RETURNS: 8}
+    assert offsets.parse(answer["start"]) == {ORDERS: 7, RETURNS: 5}
     line = "orders:0: offsets 5 to 6 are skipped, by alice: poison"
-    assert said["metric.skipped"] == line
+    assert answer["metric.skipped"] == line
     (event,) = lab.named("spark_offsets_skipped")
     assert event.skipped == (line,)
-    said = lab.batch(offsets.parse(said["end"]), LATEST, number=8)
-    assert offsets.parse(said["end"])[ORDERS] == (7 if held else 9)
-    assert "start" not in said
-    assert "metric.skipped" not in said
+    answer = lab.batch(offsets.parse(answer["end"]), LATEST, number=8)
+    assert offsets.parse(answer["end"])[ORDERS] == (7 if held else 9)
+    assert "start" not in answer
+    assert "metric.skipped" not in answer
 
 
 def test_a_limiter_gives_a_skipped_partition_no_share(lab):
     lab.controller.skip("orders:0", to=7, reason="poison")
-    said = lab.plan(batch="batch = 1")
-    assert offsets.parse(said["from"]) == {ORDERS: 9, RETURNS: 5}
+    answer = lab.plan(batch="batch = 1")
+    assert offsets.parse(answer["from"]) == {ORDERS: 9, RETURNS: 5}
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_a_skip_that_cannot_be_is_refused_and_dropped(to, latest, why):
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.skip("orders:0", to=to, reason="poison")
     found = {RETURNS: 8} if latest is None else {ORDERS: latest, RETURNS: 8}
-    said = lab.batch(START, found)
-    assert "start" not in said
-    assert said["metric.skipRefused"] == f"orders:0 cannot go on at {to}: {why}"
+    answer = lab.batch(START, found)
+    assert "start" not in answer
+    assert answer["metric.skipRefused"] == f"orders:0 cannot go on at {to}: {why}"
     assert len(lab.named("spark_skip_refused")) == 1
     assert "metric.skipRefused" not in lab.batch(START, found)
 
@@ -105,10 +105,10 @@ def test_a_topic_that_was_made_again_is_read_from_any_offset_that_it_has(lab):
     """The topic ends before the next offset; under a hold that fails no query."""
     lab.controller.pause("orders")
     lab.controller.skip("orders:0", to=0, reason="made again")
-    said = lab.batch(START, {ORDERS: 3, RETURNS: 8})
-    assert offsets.parse(said["end"])[ORDERS] == 0
+    answer = lab.batch(START, {ORDERS: 3, RETURNS: 8})
+    assert offsets.parse(answer["end"])[ORDERS] == 0
     assert (
-        "reading begins at 0 of a topic that was made again" in said["metric.skipped"]
+        "reading begins at 0 of a topic that was made again" in answer["metric.skipped"]
     )
     assert lab.controller.lag() == {ORDERS: 3}
 
@@ -122,13 +122,13 @@ def test_a_skip_of_a_batch_that_was_cut_off_is_made_again(lab, was_planned):
     new = restarted(lab)
     if was_planned:
         assert again(new, START, end) == {ORDERS: 7, RETURNS: 5}
-        said = new.batch(end, LATEST, number=8)
-        assert offsets.parse(said["end"]) == LATEST
-        assert "start" not in said
+        answer = new.batch(end, LATEST, number=8)
+        assert offsets.parse(answer["end"]) == LATEST
+        assert "start" not in answer
     else:
-        said = new.batch(START, LATEST)
-        assert offsets.parse(said["end"]) == end
-        assert offsets.parse(said["start"]) == {ORDERS: 7, RETURNS: 5}
+        answer = new.batch(START, LATEST)
+        assert offsets.parse(answer["end"]) == end
+        assert offsets.parse(answer["start"]) == {ORDERS: 7, RETURNS: 5}
 
 
 def test_a_skip_of_an_earlier_batch_with_the_same_number_does_not_count(lab):
@@ -149,8 +149,8 @@ def test_a_record_that_fails_a_planned_batch_is_skipped_when_it_runs_again(
     """A batch in Spark's log keeps its end; what is left is skipped by the next one."""
     lab.controller.skip("orders:0", to=to, reason="poison")
     assert again(lab, START, LATEST) == {ORDERS: first, RETURNS: 5}
-    said = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
-    assert offsets.parse(said["end"])[ORDERS] == (to if to > 9 else 12)
+    answer = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
+    assert offsets.parse(answer["end"])[ORDERS] == (to if to > 9 else 12)
     new = restarted(lab)
     assert again(new, START, LATEST) == {ORDERS: first, RETURNS: 5}
 
@@ -162,8 +162,8 @@ def test_a_batch_that_runs_again_and_does_not_read_the_partition_skips_nothing(l
     end = {ORDERS: 5, RETURNS: 8}
     assert again(lab, START, end) == START
     assert lab.named("spark_offsets_skipped") == []
-    said = lab.batch(end, LATEST, number=8)
-    assert "orders:0: offsets 5 to 7 are skipped" in said["metric.skipped"]
+    answer = lab.batch(end, LATEST, number=8)
+    assert "orders:0: offsets 5 to 7 are skipped" in answer["metric.skipped"]
 
 
 @pytest.mark.contract("S8")
@@ -181,8 +181,8 @@ def test_a_topic_that_was_made_again_is_read_from_0_after_the_batch_that_runs_ag
     lab.controller.skip("orders:0", to=0, reason="made again")
     end = {ORDERS: 5, RETURNS: 8}
     again(lab, START, end)
-    said = lab.batch(end, {ORDERS: 3, RETURNS: 8}, number=8)
-    assert offsets.parse(said["end"])[ORDERS] == 0
+    answer = lab.batch(end, {ORDERS: 3, RETURNS: 8}, number=8)
+    assert offsets.parse(answer["end"])[ORDERS] == 0
 
 
 def test_a_skip_of_a_checkpoint_that_the_partition_does_not_reach_is_refused(lab):
@@ -191,10 +191,10 @@ def test_a_skip_of_a_checkpoint_that_the_partition_does_not_reach_is_refused(lab
     lab.controller.skip("orders:0", to=8, reason="poison")
     lab.batch(START, LATEST)
     new = restarted(lab)
-    said = new.batch(START, {ORDERS: 6, RETURNS: 8})
-    assert offsets.parse(said["end"])[ORDERS] == 6
+    answer = new.batch(START, {ORDERS: 6, RETURNS: 8})
+    assert offsets.parse(answer["end"])[ORDERS] == 6
     why = "orders:0 cannot go on at 8: it ends at 6, and can be skipped up to there"
-    assert said["metric.skipRefused"] == why
+    assert answer["metric.skipRefused"] == why
 
 
 def test_a_skip_that_the_checkpoint_does_not_take_holds_everything_and_is_kept(lab):
@@ -213,8 +213,8 @@ def test_a_skip_that_the_checkpoint_does_not_take_holds_everything_and_is_kept(l
         again(lab, START, LATEST)
     lab.files.store = store
     assert again(lab, START, LATEST)[ORDERS] == 9
-    said = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
-    assert offsets.parse(said["end"])[ORDERS] == 11
+    answer = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
+    assert offsets.parse(answer["end"])[ORDERS] == 11
 
 
 def test_a_file_that_was_cut_off_has_no_skips(lab):
@@ -359,8 +359,8 @@ def test_a_topic_that_was_made_again_under_a_hold_is_reported_when_that_ends(lab
     lab.batch(START, LATEST)
     lab.cluster.ids["orders"] = "b"
     lab.controller.resume("orders")
-    said = lab.batch(START, LATEST)
-    assert said["metric.heldLost"] == (
+    answer = lab.batch(START, LATEST)
+    assert answer["metric.heldLost"] == (
         "orders:0: its topic was deleted and made again while it was held"
     )
 
