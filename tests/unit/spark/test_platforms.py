@@ -89,12 +89,6 @@ def test_without_jars_the_scala_is_that_of_apaches_builds(installed, text, scala
     assert platforms.scala() == scala
 
 
-def test_without_pyspark_the_install_line_is_shown(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(SparkSetupError, match=r"\[spark\].*platform's own"):
-        safe.packages()
-
-
 def test_the_connector_in_a_folder_is_of_the_same_scala(installed, tmp_path):
     """A connector for Scala 2.13 beside a Spark for 2.12 would fail at the first query."""
     installed.version("3.5.7")
@@ -218,10 +212,12 @@ def test_the_shim_stays_small():
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 386
 
 
-@pytest.mark.parametrize("make", [provision.jars, provision.builder])
-def test_without_pyspark_the_line_that_installs_it_is_said(monkeypatch, make):
+@pytest.mark.parametrize("make", [safe.packages, provision.jars, provision.builder])
+def test_without_pyspark_the_install_line_is_shown(monkeypatch, make):
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(SparkSetupError, match="pip install"):
+    with pytest.raises(
+        SparkSetupError, match=r"pip install.*\[spark\].*platform's own"
+    ):
         make()
 
 
