@@ -16,11 +16,8 @@ from pathlib import Path
 from tests.harness.processes import logged, module
 from tests.harness.spark import connector, sink
 from tests.harness.spark.fixtures import session_with
-from tests.harness.spark.lake import LIMIT
+from tests.harness.spark.lake import LIMIT, Pausing
 from tests.harness.waiting import looks
-
-# Some rows of the task have passed by then.
-_MIDDLE = 5
 
 
 def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
@@ -79,22 +76,6 @@ class Writing:
 
     def __call__(self, batch, number):
         batch.write.mode("overwrite").parquet(f"{self._folder}/batch-{number}")
-
-
-class Pausing:
-    """Passes offsets on; a task stops among its first ones until it is let go."""
-
-    def __init__(self, folder):
-        self._folder = str(folder)
-
-    def __call__(self, offset):
-        """Return the offset; a file says that a task is at work."""
-        folder = Path(self._folder)
-        if offset % 10 == _MIDDLE and not (folder / "go").exists():
-            (folder / "in-the-middle").touch()
-            while not (folder / "go").exists():
-                time.sleep(0.02)
-        return offset
 
 
 class Driven:

@@ -8,7 +8,7 @@ import pytest
 from tests.harness.processes import Process, module
 from tests.harness.spark import sink
 from tests.harness.spark.connect import ConnectServer, KeptQueries
-from tests.harness.spark.driver import Pausing, Writing
+from tests.harness.spark.driver import Writing
 from tests.harness.spark.lake import LIMIT, Lake, until
 from tests.harness.waiting import wait_for
 
@@ -38,15 +38,10 @@ def far(server, kafka_broker, tmp_path):
         query.stop()
 
 
-def options(given, **more):
-    """Return options as the lake takes them."""
-    return {name.replace(".", "_"): one for name, one in {**given, **more}.items()}
-
-
 @pytest.mark.contract("S9")
 def test_a_group_hold_stops_a_stream_of_a_client(far, operator):
     """A run ends by itself under a hold; the rows come after it is lifted, once."""
-    given = options(operator.options())
+    given = operator.options()
     far.produce_both(30)
     far.run(**given)
     assert far.rows() == far.produced()
@@ -115,7 +110,7 @@ def test_a_checkpoint_goes_to_the_official_source_and_back(far, spark, controlle
 @pytest.mark.nightly
 def test_a_query_reports_what_it_obeys_and_that_it_stopped(far, operator):
     """Spark ends the process that plans by a signal, and calls nothing."""
-    given = options(operator.reporting())
+    given = operator.reporting()
     far.produce_both(10)
     query = far.start(trigger=OFTEN, **given)
     until(lambda: far.rows() == far.produced(), query)
@@ -139,21 +134,6 @@ def pause(operator, scope, patience):
     return module("safeconsumer", "pause", scope, *about)
 
 
-def start_pausing(far, given):
-    """Start a query whose tasks stop in the middle while there is no file ``go``."""
-    from pyspark.sql import types  # noqa: PLC0415  if installed
-    from pyspark.sql.connect import functions  # noqa: PLC0415  if installed
-
-    pausing = Pausing(far.data.parent)
-    paused = functions.udf(pausing, types.LongType(), useArrow=False)
-    named = {name.replace("_", "."): one for name, one in given.items()}
-    frame = far.stream(named).select(
-        "topic", "partition", paused("offset").alias("offset")
-    )
-    written = frame.writeStream.format("parquet").trigger(**OFTEN)
-    return written.start(str(far.data), checkpointLocation=str(far.checkpoint))
-
-
 @pytest.mark.contract("S9", "S1")
 @pytest.mark.nightly
 def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
@@ -162,7 +142,9 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
     """Spark commits the batch before once it has planned this one: no proof of its end."""
     (tmp_path / "go").touch()
     far.produce_both(10)
-    query = start_pausing(far, options(operator.reporting()))
+    from pyspark.sql.connect import functions  # noqa: PLC0415  if installed
+
+    query = far.start_pausing(functions, OFTEN, **operator.reporting())
     until(lambda: far.rows() == far.produced(), query)
     (tmp_path / "go").unlink()
     far.produce_both(10)
@@ -187,7 +169,7 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
 def test_a_query_outlives_its_client(server, far, operator):
     """It reads, and obeys holds, in the server; another client finds its session."""
     far.produce_both(10)
-    query = far.start(trigger=OFTEN, **options(operator.options()))
+    query = far.start(trigger=OFTEN, **operator.options())
     until(lambda: far.rows() == far.produced(), query)
     session = far.spark.session_id
     far.spark.client.close()
@@ -207,7 +189,7 @@ def test_a_query_outlives_its_client(server, far, operator):
 def test_a_killed_planner_fails_the_query_and_the_next_start_goes_on(
     server, far, operator
 ):
-    given = options(operator.options())
+    given = operator.options()
     far.produce_both(10)
     query = far.start(trigger=OFTEN, **given)
     until(lambda: far.rows() == far.produced(), query)
@@ -269,7 +251,7 @@ def test_a_server_killed_until_20_batches_were_cut_off(
     server, kafka_broker, operator, tmp_path
 ):
     """Batches of the offset log come again in full, held or not: none lost, none twice."""
-    given = options(operator.options())
+    given = operator.options()
     client, rounds = server.session(), []
     folders = [tmp_path / str(number) for number in range(3)]
     lakes = [Lake(client, kafka_broker, one, partitions=2) for one in folders]

@@ -130,10 +130,10 @@ def test_control_topics_that_are_missing_hold_everything(lake, operator):
 def test_a_stream_is_judged_by_its_checkpoint(lake, operator, monkeypatch):
     """Batches of a held topic that the official source read are found."""
     lake.produce_both(5)
-    lake.run(**named(operator.options()))
+    lake.run(**operator.options())
     operator.hold(lake.orders)
     lake.produce_both(5)
-    lake.run(**named(operator.options()))
+    lake.run(**operator.options())
     rows = operator.judged(lake)
     assert len(rows) == 2 * lake.partitions
     assert not [row for row in rows if row.violations or row.unjudged]
@@ -151,10 +151,6 @@ def test_a_stream_is_judged_by_its_checkpoint(lake, operator, monkeypatch):
         CheckpointError, match=r"gone/offsets cannot be read: .*PATH_NOT"
     ):
         list(checkpoints._by_spark(f"{lake.checkpoint}/gone", "local[1]"))
-
-
-def named(options):
-    return {name.replace(".", "_"): value for name, value in options.items()}
 
 
 def operate(operator, *arguments):

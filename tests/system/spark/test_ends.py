@@ -40,16 +40,9 @@ def test_a_run_with_another_source_or_with_once_fails_too(lake, trigger):
         other = lake.spark.readStream.format("socket").options(
             host="127.0.0.1", port=server.getsockname()[1]
         )
-        named = {name.replace("_", "."): one for name, one in away().items()}
-        frame = lake.stream(named)
+        frame = lake.stream(away())
         rows = frame.selectExpr("cast(value as string) as value").union(other.load())
-        why = failure(
-            rows.writeStream.format("parquet")
-            .option("path", str(lake.data))
-            .option("checkpointLocation", str(lake.checkpoint))
-            .trigger(**trigger)
-            .start()
-        )
+        why = failure(lake.write(rows, trigger))
     assert "the holds cannot be read, so this run may not read" in why
     assert not lake.rows()
 

@@ -5,30 +5,17 @@ import threading
 import pytest
 
 from safeconsumer.errors import NotQuietError
-from tests.harness.spark.driver import Pausing
 from tests.harness.spark.lake import LIMIT, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
 def slow(lake, name, **options):
-    """Start a stream whose tasks stop in the middle until they are let go."""
+    """Start a stream whose tasks stop in the middle, and whose next plan is far away."""
     from pyspark.sql import functions  # noqa: PLC0415  if installed
 
-    folder = lake.data.parent
-    paused = functions.udf(Pausing(folder), "long", useArrow=False)
-    named = {key.replace("_", "."): one for key, one in options.items()}
-    frame = lake.stream(named).select(
-        "topic", "partition", paused("offset").alias("offset")
-    )
-    return (
-        frame.writeStream.format("parquet")
-        .queryName(name)
-        .option("path", str(lake.data))
-        .option("checkpointLocation", str(lake.checkpoint))
-        .trigger(processingTime="1 hour")  # the next plan does not come to help
-        .start()
-    )
+    seldom = {"processingTime": "1 hour"}
+    return lake.start_pausing(functions, seldom, name, **options)
 
 
 @pytest.mark.nightly

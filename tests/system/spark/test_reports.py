@@ -116,10 +116,7 @@ def test_spark_22956_a_union_is_restarted_while_one_side_has_nothing_new(
             lake.stream({"subscribe": one}).select("topic", "partition", "offset")
             for one in (lake.orders, lake.returns)
         ]
-        query = sides[0].union(sides[1]).writeStream.format("parquet")
-        query = query.option("checkpointLocation", str(lake.checkpoint))
-        query = query.option("path", str(lake.data)).trigger(availableNow=True)
-        query.start().awaitTermination(LIMIT)
+        lake.write(sides[0].union(sides[1])).awaitTermination(LIMIT)
 
     lake.produce_both(5)
     run()

@@ -26,9 +26,7 @@ def failing(lake, *bad, **options):
     offset = functions.expr(f"if({is_bad}, raise_error('poison'), offset)")
     frame = lake.stream({"subscribe": lake.orders, **options})
     frame = frame.select("topic", "partition", offset.cast("long").alias("offset"))
-    query = frame.writeStream.format("parquet").option("path", str(lake.data))
-    query = query.option("checkpointLocation", str(lake.checkpoint))
-    query = query.trigger(availableNow=True).start()
+    query = lake.write(frame)
     with suppress(StreamingQueryException):
         query.awaitTermination(LIMIT)
     error = query.exception()
