@@ -1,10 +1,9 @@
 """Makes kafka-python's clients for control topics, out of Java's properties."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import kafka.errors as kafka_errors
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient
 
@@ -37,7 +36,7 @@ class PythonClients:
         ClientPropertyError: a property is refused, or cannot be translated.
     """
 
-    errors: tuple[type[Exception], ...] = (OSError, kafka_errors.KafkaError)
+    errors = Topics.errors
 
     def __init__(self, topics: Topics, properties: Mapping[str, str]) -> None:
         self._topics = topics
@@ -54,35 +53,9 @@ class PythonClients:
         """Return a writer of the status topic; it connects to nothing yet."""
         return PythonStatusTopic(self._base, name)
 
-    def cluster(self) -> "PlannedCluster":
-        """Return the cluster of the topics; it connects to nothing."""
-        return PlannedCluster(self._topics)
-
-
-class PlannedCluster:
-    """A :class:`~safeconsumer.spark.clients.Cluster` with the planner's own answers."""
-
-    errors = PythonClients.errors
-
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-
-    def firsts(
-        self,
-        partitions: Collection[tuple[str, int]],
-        until: float,  # noqa: ARG002 - it does not ask
-    ) -> dict[tuple[str, int], int]:
-        """Return the first offsets that were there at the last plan."""
-        known = self._topics.firsts
-        return {tp: known[tp] for tp in partitions if tp in known}
-
-    def topic_ids(self, names: Collection[str], until: float) -> dict[str, str]:  # noqa: ARG002 - as above
-        """Return the topics' ids."""
-        known = self._topics.ids
-        return {name: known[name] for name in names if name in known}
-
-    def close(self) -> None:
-        """Do nothing: the connections are the planner's."""
+    def cluster(self) -> Topics:
+        """Return the topics, which answer with what the planner has asked."""
+        return self._topics
 
 
 class PythonHoldsTopic:

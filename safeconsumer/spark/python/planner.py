@@ -89,7 +89,7 @@ class Planner:
             HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
         """
         firsts, ends = self._bounds(start)
-        self._topics.firsts = firsts
+        self._topics.planned_firsts = firsts
         facts = {
             "ends": "no" if self._target is None else "yes",
             "start": offsets.render(start),

@@ -29,6 +29,9 @@ class Topics:
     """
     Asks about the topics of one stream, over connections that it keeps.
 
+    It is the :class:`~safeconsumer.spark.clients.Cluster` of its stream, whose questions
+    it answers as of the last plan.
+
     Thread rules: one thread.
 
     Args:
@@ -36,17 +39,19 @@ class Topics:
 
     Attributes:
         ids: the topics' ids by name, as far as brokers report them.
-        firsts: the first offsets that were there at the last plan.
+        planned_firsts: the first offsets that were there at the last plan.
         made_again: the topics that were deleted and made again before the last call of
             :meth:`partitions`, and after the one before.
     """
+
+    errors: tuple[type[Exception], ...] = (OSError, kafka_errors.KafkaError)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._asker: KafkaConsumer | None = None
         self._admin: KafkaAdminClient | None = None
         self.ids: dict[str, str] = {}
-        self.firsts: Offsets = {}
+        self.planned_firsts: Offsets = {}
         self.made_again: tuple[str, ...] = ()
 
     def partitions(self) -> list[tuple[str, int]]:
@@ -93,6 +98,19 @@ class Topics:
         firsts = self._asker.beginning_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
         ends = self._asker.end_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
         return _plain(firsts), _plain(ends)
+
+    def firsts(
+        self,
+        partitions: Collection[tuple[str, int]],
+        until: float,  # noqa: ARG002 - it does not ask
+    ) -> dict[tuple[str, int], int]:
+        """Return the first offsets that were there at the last plan."""
+        known = self.planned_firsts
+        return {tp: known[tp] for tp in partitions if tp in known}
+
+    def topic_ids(self, names: Collection[str], until: float) -> dict[str, str]:  # noqa: ARG002 - as above
+        """Return the topics' ids."""
+        return {name: self.ids[name] for name in names if name in self.ids}
 
     def close(self) -> None:
         """Close the connections; the next call makes others."""
