@@ -114,7 +114,7 @@ def test_a_holds_topic_that_is_deleted_and_made_again(planned, operator):
     planned.start(**operator.options(), **{"holds.controlTimeoutMs": "500"})
     operator.hold(f"{planned.topic}:0")
     planned.produce(10, 10)
-    assert counted(planned.batch()) == {1: 10}
+    wait_for(lambda: counted(planned.batch()) == {1: 10}, "the hold is read")
     operator.team.broker.delete_topic(operator.topic)
     planned.produce(5, 5)
     assert planned.batch() == []
@@ -124,7 +124,7 @@ def test_a_holds_topic_that_is_deleted_and_made_again(planned, operator):
     )
     wait_for(lambda: counted(planned.batch()) == {1: 5}, "the holds topic is read")
     operator.lift(f"{planned.topic}:0")
-    assert counted(planned.batch()) == {0: 15}
+    wait_for(lambda: counted(planned.batch()) == {0: 15}, "the lift is read")
 
 
 def read_all(planned):
