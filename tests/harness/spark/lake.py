@@ -86,7 +86,10 @@ class Lake:
 
     def start_pausing(self, functions, trigger, name="", **options):
         """Begin to write; tasks stop in the middle while there is no file ``go``."""
-        paused = functions.udf(Pausing(self.data.parent), "long", useArrow=False)
+        from pyspark.sql import types  # noqa: PLC0415  if installed
+
+        pausing = Pausing(self.data.parent)
+        paused = functions.udf(pausing, types.LongType(), useArrow=False)
         offset = paused("offset").alias("offset")
         frame = self.stream(options).select("topic", "partition", offset)
         return self.write(frame, trigger, name)
