@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.8.0"
 
-# What programs use every day; the rest is in ``errors``, ``holds`` and ``worker``.
+# The names that programs use every day; ``errors``, ``holds`` and ``worker`` have the rest.
 __all__ = [
     "ALL",
     "Batch",

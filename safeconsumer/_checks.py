@@ -1,4 +1,4 @@
-"""Validators of settings: each refuses an impossible value and names the allowed ones."""
+"""Validates settings: each validator refuses impossible values and names the allowed ones."""
 
 import sys
 
@@ -8,7 +8,7 @@ from safeconsumer.errors.base import WorkerSettingError
 
 
 def is_number(value: object) -> bool:
-    """Tell whether it is a finite number, as a float can hold it, and no bool."""
+    """Tell whether a value is a finite number that a float can hold, and no bool."""
     is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
     # Not isfinite(): it raises for whole numbers beyond every float. NaN is not below.
     return is_numeric and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # a number

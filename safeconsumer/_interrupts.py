@@ -1,9 +1,9 @@
 """
-Tells what a signal handler raised from a failure of what it interrupted.
+Distinguishes an exception of a signal handler from a failure of the interrupted code.
 
 A time limit by SIGALRM raises an ``Exception`` wherever the program is: also inside a
 deserializer, a hook or an expression, whose failures a poll survives or keeps for later.
-What a handler raises must come out of the call at once.
+An exception of a handler must come out of the call at once.
 """
 
 from inspect import CO_VARARGS
@@ -11,9 +11,9 @@ from itertools import pairwise
 from types import FrameType, TracebackType
 
 
-def is_of_handler(error: BaseException) -> bool:
+def is_from_handler(error: BaseException) -> bool:
     """
-    Tell whether a signal handler written in Python raised it, or something it called.
+    Tell whether a signal handler written in Python, or a function it called, raised it.
 
     Python gives a handler the very frame that it interrupted, which is the frame that
     calls it. No other function is given its caller's frame.

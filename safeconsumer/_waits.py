@@ -10,14 +10,14 @@ class InterruptibleEvent:
 
     ``threading.Event`` takes a lock in Python code. If a signal handler raises right
     after that, the lock stays taken, and the thread that sets the event waits for it for
-    ever; a handler that itself sets the event waits for its own thread. If it raises
-    where ``Condition.wait`` takes the lock again, ``RuntimeError`` comes out instead.
-    Here each wait has a lock of its own, which is waited for in C: the handler's
-    exception comes out while the wait does not have it.
+    ever; a handler that itself sets the event waits for its own thread. If the handler
+    raises while ``Condition.wait`` takes the lock again, ``RuntimeError`` comes out
+    instead. Here each wait has a lock of its own and waits for it in C: the handler's
+    exception comes out while the wait does not hold its lock.
 
-    1. :meth:`wait` registers its lock, and then looks whether the event is set.
-    2. :meth:`set` sets it, and then releases the locks that are registered. So one of
-       the two sees the other.
+    1. :meth:`wait` registers its lock, and then reads whether the event is set.
+    2. :meth:`set` sets the event, and then releases the registered locks. So one of the
+       two sees the other.
 
     Thread rules: any thread, and a signal handler.
     """
@@ -33,7 +33,7 @@ class InterruptibleEvent:
         self._is_set = False
 
     def set(self) -> None:
-        """Set it, and end all waits."""
+        """Set the event, and end all waits."""
         self._is_set = True
         for wait in tuple(self._waits):
             with contextlib.suppress(RuntimeError):  # it has ended already
@@ -41,10 +41,10 @@ class InterruptibleEvent:
 
     def wait(self, timeout: float | None = None) -> bool:
         """
-        Wait until it is set, or for a timeout in seconds; None waits without a limit.
+        Wait until the event is set, or for a timeout in seconds; None is no limit.
 
         Returns:
-            Whether it is set.
+            Whether the event is set.
         """
         wait = threading.Lock()
         wait.acquire()

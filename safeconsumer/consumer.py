@@ -36,7 +36,7 @@ from safeconsumer._kafka.pausing.listeners import (
 )
 from safeconsumer._kafka.polling import UPSTREAM_NEXT, Polling
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
-from safeconsumer.errors.faces import ConcurrentPollError
+from safeconsumer.errors.kafka_python import ConcurrentPollError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event, prepare
 from safeconsumer.holds.explain import explain_lines
@@ -101,7 +101,7 @@ class SafeConsumer(UpstreamConsumer):
     After an exception no thread is left running.
 
     Every call that waits for the network raises ``BlockingCallInListenerError`` in a
-    rebalance listener, where nothing would come of it, and ``ConsumerClosedError`` on a
+    rebalance listener, where it would wait for ever, and ``ConsumerClosedError`` on a
     closed consumer; ``poll`` raises its parent there, kafka-python's
     ``IllegalStateError``.
 
@@ -113,13 +113,15 @@ class SafeConsumer(UpstreamConsumer):
 
     busy: Callable[[], Iterable[TopicPartition]] | None = None
     """
-    Returns the partitions of whose records threads of the program's own have some.
+    Set it to a function that returns the partitions whose records the program's own
+    threads are working on.
 
-    With ``control=`` a held partition is not reported quiet while it is among them, one
-    that was taken away too, nor before the ``poll``, or step, after the one that
-    returned records of it. It is asked on another thread, with each report (at changes
-    and every ``status_interval`` seconds), until ``close``; if it raises, all assigned
-    ones count, with one ERROR in the log. A ``Worker`` and a ``Pump`` do without.
+    With ``control=`` a held partition is not reported quiet while the function returns
+    it, even after it was taken away, nor before the ``poll``, or step, after the one that
+    returned records of it. Another thread calls the function with each report (at
+    changes and every ``status_interval`` seconds), until ``close``; if it raises, all
+    assigned partitions count, with one ERROR in the log. A ``Worker`` and a ``Pump`` need
+    no such function.
     """
 
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
@@ -247,8 +249,8 @@ class SafeConsumer(UpstreamConsumer):
 
         Otherwise it behaves as kafka-python's. Partitions gained during a call that
         began with everything assigned quiet stay quiet until the call returns
-        (KAFKA-13463). After an exception, a signal handler's too, what the call had
-        taken comes with the next one, in order. :meth:`wakeup` ends its wait.
+        (KAFKA-13463). After an exception, a signal handler's too, the next call returns
+        the records that this one had taken, in order. :meth:`wakeup` ends its wait.
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
@@ -305,7 +307,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def wakeup(self) -> None:
         """
-        End a ``poll`` that waits: it returns at once with what there is, or nothing.
+        End a ``poll`` that waits: it returns at once, with the records it has, if any.
 
         If none is under way, the next one ends at once, whatever its timeout; several
         calls before it are one. An iteration yields what its last poll has taken, and
@@ -330,27 +332,30 @@ class SafeConsumer(UpstreamConsumer):
         """
         Hold the targets: once this has returned, none of their records is delivered.
 
-        A plain pause, of partitions by ``app`` without ``lifetime``, lasts until a
-        ``resume`` or until a join, or ``assign``, leaves its partition out; every other
-        hold lasts through rebalances, lost membership and changed subscriptions until
-        its owner resumes it. It returns nothing; after an exception nothing has
-        changed. Positions, commits and the holds of other owners stay as they are.
+        A hold lasts until its owner resumes it, through rebalances, lost membership and
+        changed subscriptions; only a plain pause (partitions, owner ``app``, no
+        ``lifetime``) ends earlier, when a join or ``assign`` leaves its partition out.
+        The call returns nothing, and after an exception nothing has changed. It does
+        not touch positions, commits and other holds: a partition that several holds
+        cover flows when all of them are lifted.
 
-        Targets need not be assigned yet. If they are all of a topic that one call of
-        :meth:`assignment` returned, what is gained of the topic is paused, too, until
-        the next ``resume`` of ``app``. A hold that is placed again takes its new
-        reason, lifetime and duration; a plain pause never shortens another hold. With
-        no targets, and on a closed consumer, nothing is held.
+        Targets need not be assigned yet. If they are all partitions of a topic that one
+        call of :meth:`assignment` returned, later gains of the topic are paused, too,
+        until the next ``resume`` of ``app``. A hold that is placed again takes its new
+        reason, lifetime and duration; a plain pause never shortens another hold.
+        Without targets, and on a closed consumer, nothing is held.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders``,
                 ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
                 holds, :data:`safeconsumer.ALL`.
-            owner: whose hold it is; only the same owner's ``resume`` lifts it.
+            owner: the name under which the hold is kept; only a ``resume`` with the
+                same owner lifts it.
             reason: text for people, up to 1,024 bytes; shown on one line.
-            for_: seconds, or a timedelta, until it ends by itself: never early, at the
-                latest when the consumer next checks, which ``poll`` does.
-            lifetime: when it ends by itself; the consumer's default if not given.
+            for_: seconds, or a timedelta, until the hold ends by itself: never early,
+                at the latest when the consumer next checks, which ``poll`` does.
+            lifetime: the event that ends the hold by itself; the consumer's default if
+                it is not given.
 
         Raises:
             TargetTypeError: a target is of another type.
@@ -368,18 +373,19 @@ class SafeConsumer(UpstreamConsumer):
         """
         Lift this owner's holds of exactly these targets.
 
-        A hold of a wider scope, or of another owner, stays. A ``resume`` of ``app``,
-        whatever it names, also ends pauses of all that is assigned, and plain pauses of
-        what is not assigned. Lifting what is not held is no error. Data kept for a
-        partition that flows now ends the wait of a ``poll`` on another thread.
+        A hold of a wider scope, or of another owner, stays in force. A ``resume`` of
+        ``app``, whatever it names, also ends pauses of everything that is assigned, and
+        plain pauses of partitions that are not assigned. A target that is not held is
+        no error. If a partition that flows now has kept data, a ``poll`` that waits on
+        another thread returns it.
 
         Args:
             targets: as :meth:`pause` takes them.
             owner: whose holds are lifted; not an operator's or a group's.
 
         Returns:
-            The holds that still cover the targets or parts of them; if it is empty they
-            flow, but for what waits at a gate (:meth:`explain`).
+            The holds that still cover the targets or parts of them. If there is none,
+            the targets flow, except partitions that wait at a gate (:meth:`explain`).
 
         Raises:
             TargetTypeError, ScopeSyntaxError, IllegalTargetError: as :meth:`pause`.
@@ -402,10 +408,10 @@ class SafeConsumer(UpstreamConsumer):
 
     def resume_all(self, owner: str = APP) -> tuple[Hold, ...]:
         """
-        Lift every hold of this owner: of partitions, topics, patterns and the whole.
+        Lift every hold of this owner: of partitions, topics, patterns and everything.
 
         Returns:
-            The holds of other owners. If it is empty, everything flows except
+            The holds of other owners. If there is none, everything flows except
             partitions that wait at a gate.
 
         Raises:
@@ -436,15 +442,15 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the assigned partitions that an owner has paused; as kafka-python's.
 
-        By default those are the application's own: by single partitions, topics,
-        patterns or as a whole, and those that a previous owner handed over. What only
-        others hold, or a gate, is in :meth:`quiet`. After ``resume(*paused())`` no plain
-        pause of the application is left that could take effect later. The partitions
-        are those of :meth:`assignment`, so a ``pause`` of all of a topic is one of the
-        topic.
+        The default owner is the application: its pauses by single partitions, topics,
+        patterns or as a whole, and those that a previous owner handed over.
+        :meth:`quiet` also has partitions that only other owners' holds or a gate keep
+        quiet. After ``resume(*paused())`` no plain pause of the application is left that
+        could take effect later. The partitions are the objects of :meth:`assignment`, so
+        a ``pause`` of all partitions of a topic is one of the topic.
 
         Args:
-            owner: whose pauses are asked for, any ``Hold.owner`` of :meth:`holds`.
+            owner: the owner, any ``Hold.owner`` of :meth:`holds`.
 
         Raises:
             HoldSettingError: the owner is not acceptable as a name.
@@ -455,9 +461,9 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the assigned partitions that a hold or a closed gate covers, and no others.
 
-        ``resume(*quiet())`` lifts what the application holds of them, and returns what
-        still covers them; :meth:`explain` has the reasons. The partitions are those of
-        :meth:`assignment`, as in :meth:`paused`.
+        ``resume(*quiet())`` lifts the application's holds of them, and returns the holds
+        that still cover them; :meth:`explain` has the reasons. The partitions are the
+        objects of :meth:`assignment`, as in :meth:`paused`.
         """
         return self._safe_hold_calls.quiet()
 
@@ -483,8 +489,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         Assign partitions by hand; as kafka-python's.
 
-        Holds stay, but for plain pauses of what it leaves out, and pauses of all that
-        was assigned.
+        Holds stay in force, except plain pauses of partitions that it leaves out, and
+        pauses of everything that was assigned.
 
         Raises:
             TargetTypeError: something among them is no ``TopicPartition`` of a text and
@@ -519,7 +525,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         Subscribe to topics or a pattern; as kafka-python's.
 
-        Holds stay, but for plain pauses of what the next join leaves out.
+        Holds stay in force, except plain pauses of partitions that the next join leaves
+        out.
 
         Raises:
             NotConsumedError: a hold was placed, before anything was subscribed or
@@ -541,7 +548,7 @@ class SafeConsumer(UpstreamConsumer):
     ) -> None:
         def change() -> None:
             UpstreamConsumer.subscribe(self, topics, pattern, listener)
-            self._safe_ledger.choose_anew()
+            self._safe_ledger.subscription_changed()
             self._iterator = None
 
         self._safe_iteration.ended_by(change)
@@ -578,7 +585,7 @@ class SafeConsumer(UpstreamConsumer):
         """
         Give up subscription and assignment; as kafka-python's.
 
-        Holds stay, but for plain pauses and those that end with the assignment.
+        Holds stay in force, except plain pauses and holds that end with the assignment.
 
         Raises:
             ConsumerInUseError: a ``Worker`` or ``Pump`` has the consumer.
@@ -591,7 +598,7 @@ class SafeConsumer(UpstreamConsumer):
         written = self._safe_written(lambda it: it.calling("unsubscribe", {}))
         with written, self._coordinator.reassigning():
             self._safe_iteration.ended_by(super().unsubscribe)
-            self._safe_ledger.choose_anew()
+            self._safe_ledger.subscription_changed()
 
     def assignment(self) -> set[TopicPartition]:
         """
@@ -708,7 +715,7 @@ class SafeConsumer(UpstreamConsumer):
         """
         Close the consumer; as kafka-python's. Buffered data is thrown away.
 
-        Its holds end, but for those of operators and of the group.
+        Its holds end, except those of operators and of the group.
 
         Raises:
             ForkedConsumerError: the consumer was made in another process.

@@ -13,7 +13,7 @@ from safeconsumer.errors.base import (
     TargetTypeError,
     TimestampError,
 )
-from safeconsumer.errors.faces import IllegalTargetError
+from safeconsumer.errors.kafka_python import IllegalTargetError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold

@@ -8,8 +8,8 @@ from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.structs import TopicPartition
 
-from safeconsumer._interrupts import is_of_handler
-from safeconsumer.errors.faces import NotConsumedError
+from safeconsumer._interrupts import is_from_handler
+from safeconsumer.errors.kafka_python import NotConsumedError
 from safeconsumer.holds.hold import HoldKey
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Partition, Scope, Topic
@@ -191,7 +191,7 @@ class RepeatedChange:
             change()
         except BaseException as error:
             self._interrupted = change  # first: another signal may come
-            if isinstance(error, Exception) and not is_of_handler(error):
+            if isinstance(error, Exception) and not is_from_handler(error):
                 self._interrupted = None  # it was refused
             raise
         self._interrupted = None

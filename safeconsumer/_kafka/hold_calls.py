@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka import KafkaConsumer
 
-from safeconsumer._interrupts import is_of_handler
+from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.arguments import scope_of
 from safeconsumer._kafka.consumed import Consumed, EarlyHolds
 from safeconsumer._kafka.structs import (
@@ -170,7 +170,7 @@ class HoldCalls:
                 *targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime
             )
         except BaseException as error:
-            if not isinstance(error, Exception) or is_of_handler(error):
+            if not isinstance(error, Exception) or is_from_handler(error):
                 block.is_interrupted = True
                 self._ended[block] = None  # it may be placed
                 self._lift_block(block)

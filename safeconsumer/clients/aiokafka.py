@@ -106,7 +106,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         # Weakly: a consumer that is never stopped can be collected; aiokafka warns then.
         refresh = weakref.WeakMethod(self._refresh)
         self._refresh_soon = partial(_call_soon, refresh, asyncio.get_running_loop())
-        self._member.ledger.lookers.append(self._refresh_soon)
+        self._member.ledger.observers.append(self._refresh_soon)
 
     # ------------------------------------------------------------ pausing
 

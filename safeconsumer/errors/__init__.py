@@ -47,7 +47,7 @@ from safeconsumer.errors.base import (
 )
 
 if TYPE_CHECKING:
-    from safeconsumer.errors.faces import (
+    from safeconsumer.errors.kafka_python import (
         BlockingCallInListenerError,
         CommitRefusedError,
         ConcurrentPollError,
@@ -113,7 +113,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
     if name in __all__:
         is_of_worker = name == "DeserializationError"  # it steers one, as Reject does
-        room = "worker.handlers" if is_of_worker else "errors.faces"
+        room = "worker.handlers" if is_of_worker else "errors.kafka_python"
         globals()[name] = value = getattr(import_module(f"safeconsumer.{room}"), name)
         return value
     message = f"module {__name__!r} has no attribute {name!r}"

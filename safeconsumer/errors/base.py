@@ -1,18 +1,23 @@
 """
 Defines the errors that need nothing else: no kafka-python, and no other module of ours.
 
-Modules of this package import them from here; users get them from ``safeconsumer.errors``.
+Modules of this package import them from here; users import them from
+``safeconsumer.errors``.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-# Where users import the errors from, so what tracebacks call them.
+# The module from which users import the errors, and which tracebacks name.
 _PUBLIC = "safeconsumer.errors"
 
 
 class SafeConsumerError(Exception):
-    """Parent of every error that this package raises by itself."""
+    """
+    Parent of every error that this package raises by itself.
+
+    Catch it to handle all of them; what went wrong, and what to do, is in the message.
+    """
 
     __module__ = _PUBLIC
 
@@ -21,7 +26,7 @@ class SafeConsumerError(Exception):
         return Exception.__str__(self)
 
     def __init_subclass__(cls) -> None:
-        if cls.__module__ in {__name__, f"{_PUBLIC}.faces"}:
+        if cls.__module__ in {__name__, f"{_PUBLIC}.kafka_python"}:
             cls.__module__ = _PUBLIC
 
 
@@ -29,36 +34,50 @@ class ScopeSyntaxError(SafeConsumerError, ValueError):
     """
     A scope, topic name, partition number or pattern is not a legal one.
 
-    The message names the text; nothing was applied.
+    Correct the text that the message quotes; nothing was applied. It is a child of
+    ``ValueError``, like every error of ours about a value.
     """
 
 
 class TargetTypeError(SafeConsumerError, TypeError):
-    """A target is neither a partition, nor a topic name, nor a compiled pattern."""
+    """
+    A target is neither a partition, nor text, nor a compiled pattern, nor a scope.
+
+    Pass a ``TopicPartition``, or text such as ``orders:3``; nothing was applied.
+    """
 
 
 class HookTypeError(SafeConsumerError, TypeError):
-    """A hook is not callable, or ``hooks`` is no sequence of hooks."""
+    """
+    A hook is not callable, or ``hooks`` is no sequence of hooks.
+
+    Pass a list of functions that each take one event. Nothing was started.
+    """
 
 
 class DecoderSettingError(SafeConsumerError, ValueError):
-    """The value of ``decoder`` is not one of ``auto``, ``python`` and ``compiled``."""
+    """
+    The value of ``decoder`` is unknown.
+
+    Use ``auto``, ``python`` or ``compiled``. Nothing was started.
+    """
 
 
 class HoldSettingError(SafeConsumerError, ValueError):
     """
     An owner, reason, duration or lifetime of a hold is not acceptable.
 
-    Nothing was applied.
+    Correct the value that the message names; nothing was applied.
     """
 
 
 class MissingExtraError(SafeConsumerError, ImportError):
     """
-    A feature needs what is not installed; the message says how to install it.
+    A feature needs a package that is not installed.
 
-    Packages that only an extra installs, or the compiled decoder, which is missing
-    where the package was built without a C compiler.
+    Run the install command in the message. It names an extra of this package, or tells
+    how to get the compiled decoder, which is missing if the package was built without a
+    C compiler.
     """
 
 
@@ -66,9 +85,9 @@ class UnsupportedKafkaPythonError(SafeConsumerError, ImportError):
     """
     The installed kafka-python is not a version that this package supports.
 
-    It is raised when a consumer is constructed, before any thread is started or socket
-    is opened; if kafka-python lacks a module that our class is made from, the import of
-    the class raises it.
+    Install one that the message names. The constructor of a consumer raises this before
+    it starts a thread or opens a socket; if kafka-python lacks a module that our class
+    is made from, the import of the class raises it.
     """
 
 
@@ -76,8 +95,8 @@ class UnsupportedAiokafkaError(SafeConsumerError, ImportError):
     """
     The installed aiokafka is not a version that this package supports.
 
-    It is raised when a consumer is constructed, before any thread is started or socket
-    is opened.
+    Install one that the message names. The constructor of a consumer raises this before
+    it starts a thread or opens a socket.
     """
 
 
@@ -85,39 +104,48 @@ class TimestampError(SafeConsumerError, ValueError):
     """
     A time to look offsets up for is not a number of milliseconds that Kafka knows.
 
-    The message names the partition; nothing was asked.
+    Correct the time of the partition that the message names; no broker was asked.
     """
 
 
 class WorkerSettingError(SafeConsumerError, ValueError):
     """
-    A setting of a ``Worker`` or ``Pump`` is impossible; the message says why.
+    A setting of a ``Worker`` or ``Pump`` is impossible.
 
-    Nothing was started.
+    Correct it as the message says; nothing was started.
     """
 
 
 class WorkerStateError(SafeConsumerError, RuntimeError):
-    """A ``Worker`` or ``Pump`` was used after its end, run twice, or beside another one."""
+    """
+    A ``Worker`` or ``Pump`` was used after its end, run twice, or beside another one.
+
+    Make a new one for each run, and one for each consumer.
+    """
 
 
 class UnansweredBatchError(SafeConsumerError, RuntimeError):
     """
     A batch of a ``Pump`` was discarded before each of its records had an answer.
 
-    Nothing was committed past the unanswered records; they come again after a restart.
+    Keep each batch until ``done`` or ``fail`` has been called for all of its records.
+    Nothing was committed past the unanswered ones; they come again after a restart.
     """
 
 
 class ControlSettingError(SafeConsumerError, ValueError):
-    """A setting of group control is not acceptable, or it is off where it is needed."""
+    """
+    A setting of group control is not acceptable, or it is off where it is needed.
+
+    Correct it as the message says; nothing was started.
+    """
 
 
 class ControlTopicError(SafeConsumerError, RuntimeError):
     """
     The settings of a control topic would let Kafka delete holds.
 
-    The message says what to change.
+    Change the topic as the message says, or make it by ``safeconsumer control init``.
     """
 
 
@@ -125,7 +153,7 @@ class ControlWriteError(SafeConsumerError, RuntimeError):
     """
     A group hold was not acknowledged; the message says what is known of each.
 
-    The holds that were acknowledged are in force. It is safe to repeat the call.
+    Repeat the call: that is safe. The holds that were acknowledged are in force.
 
     Attributes:
         acknowledged: the acknowledged ones, one item for each hold.
@@ -137,7 +165,11 @@ class ControlWriteError(SafeConsumerError, RuntimeError):
 
 
 class ClientPropertyError(SafeConsumerError, ValueError):
-    """A Java client property cannot be carried over to kafka-python; the message names it."""
+    """
+    A Java client property cannot be carried over to kafka-python.
+
+    Remove the property that the message names, or set kafka-python's own setting.
+    """
 
 
 class SparkSettingError(SafeConsumerError, ValueError):
@@ -149,50 +181,87 @@ class SparkSettingError(SafeConsumerError, ValueError):
 
 
 class SparkSetupError(SafeConsumerError, RuntimeError):
-    """A Spark session lacks what ``safekafka`` needs; the message says where to get it."""
+    """
+    A Spark session lacks a part that ``safekafka`` needs.
+
+    Get it from where the message says, and start the session again.
+    """
 
 
 class NotQuietError(SafeConsumerError, TimeoutError):
-    """Streams still read, or may read, held partitions; the message says which and why."""
+    """
+    Streams still read, or may read, held partitions; the message says which and why.
+
+    Wait longer, or end the streams; until then take nothing for quiet.
+    """
 
 
 class HoldsUnreadableError(SafeConsumerError, RuntimeError):
-    """The holds cannot be read now, so everything counts as held; the message says why."""
+    """
+    The holds cannot be read now, so everything counts as held.
+
+    Remove the cause that the message names; reading goes on by itself then, or after a
+    restart of the query.
+    """
 
 
 class MetricsSourceError(SafeConsumerError, TypeError):
     """
     Metrics were asked of an object that has none, or that this exporter cannot show.
 
-    The message says which objects it takes.
+    Pass one of the objects that the message lists.
     """
 
 
 class DataLostError(SafeConsumerError, RuntimeError):
-    """Records that a stream was to read are gone; the message says which."""
+    """
+    Records that a stream was to read are gone; the message says which.
+
+    Decide whether the stream may go on without them: ``failOnDataLoss=false`` lets it.
+    """
 
 
 class HeldDataLostError(DataLostError):
-    """The next records of held partitions are gone; the message names the partitions."""
+    """
+    The next records of held partitions are gone; the message names the partitions.
+
+    Start a new checkpoint, skip to an offset that is there (``Controller.skip``), or let
+    the stream go on without them: ``failOnDataLoss=false``.
+    """
 
 
 class StreamStalledError(SafeConsumerError, TimeoutError):
-    """Records that a batch was planned with did not come; the message says from where."""
+    """
+    Records that a batch was planned with did not come; the message says from where.
+
+    Restart the query once its brokers answer: the batch is read again, whole.
+    """
 
 
 class JournalError(SafeConsumerError, ValueError):
-    """A delivery journal cannot be kept or read; the message says which, and why."""
+    """
+    A delivery journal cannot be kept or read; the message says which, and why.
+
+    Remove the cause: a missing folder or right, a full disk, or a file that is no
+    journal. Records that come while a journal cannot be kept are in no journal.
+    """
 
 
 class CheckpointError(SafeConsumerError, ValueError):
-    """A stream's checkpoint cannot be read or understood; the message says which, and why."""
+    """
+    A stream's checkpoint cannot be read or understood; the message says which, and why.
+
+    Pass the folder that the query has as its ``checkpointLocation``.
+    """
 
 
 class RecordFailedError(SafeConsumerError):
     """
     A record failed for good and the worker stopped: nothing was committed past it.
 
-    ``run()`` raises it; its cause is the handler's exception.
+    ``run()`` raises it; its cause is the handler's exception. Mend the handler and
+    start the program again: the record comes again. Configure a ``DeadLetter`` if the
+    worker should go on without such records.
     """
 
 
@@ -200,7 +269,8 @@ class DeadLetterLimitError(SafeConsumerError):
     """
     Too many records failed for good: ``DeadLetter.max_ratio`` is exceeded.
 
-    Nothing was committed past the record that exceeded it.
+    Mend what makes them fail, and start the program again. Nothing was committed past
+    the record that exceeded the limit.
     """
 
 
@@ -210,7 +280,7 @@ class HandlersCannotRunError(SafeConsumerError):
 
     A process does not start, a handler returned a coroutine that nothing awaits, or
     it asked for a commit (``CommitRefusedError``) or the consumer's end
-    (``ConsumerInUseError``). ``run()`` raises it.
+    (``ConsumerInUseError``). ``run()`` raises it: mend the program as the message says.
     """
 
 
@@ -218,21 +288,30 @@ class LifespanError(HandlersCannotRunError):
     """
     The context manager of ``lifespan`` could not be entered or left; the worker stops.
 
-    ``run()`` raises it; its cause is the original exception.
+    ``run()`` raises it; its cause is the original exception, which shows what to mend.
     """
 
 
 class ProcessDiedError(SafeConsumerError):
-    """A process of the process executor ended while it worked on this record."""
+    """
+    A process of the process executor ended while it worked on this record.
+
+    Look for a crash or for a kill by the system, such as one for lack of memory.
+    """
 
 
 class HandlerTimeoutError(SafeConsumerError, TimeoutError):
-    """A handler took longer than ``handler_timeout`` for this record, and was ended."""
+    """
+    A handler took longer than ``handler_timeout`` for this record, and was ended.
+
+    Make the handler faster, or allow it more time.
+    """
 
 
 class HandlerCancelledError(SafeConsumerError):
     """
     A handler was cancelled, but not by its worker; its cause shows where.
 
-    It awaited a task that was cancelled, or its own task was.
+    It awaited a task that was cancelled, or its own task was. Catch the cancellation
+    of tasks that the handler awaits.
     """

@@ -135,7 +135,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    # Those of group control and of workers: a consumer alone needs neither.
+    # The events of group control and of workers: a consumer alone needs neither.
     if name in __all__:
         for room in ("group", "worker"):
             home = import_module(f"safeconsumer.{room}.events")

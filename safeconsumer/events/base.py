@@ -60,11 +60,11 @@ class Event:
             takes, given = ", ".join(self._fields), ", ".join(values) or "nothing"
             message = f"{type(self).__name__} takes {takes}; it was given {given}"
             raise TypeError(message)
-        _set(self, "__dict__", values)  # nobody else has this dict
+        _set(self, "__dict__", values)  # no caller has this dict
 
     @classmethod
     def of(cls, values: dict[str, object]) -> Self:
-        """Make one of values that fit, unchecked, and keep that dict."""
+        """Make an event of values that fit, unchecked, and keep that dict."""
         made = cls.__new__(cls)
         _set(made, "__dict__", values)
         return made
@@ -76,7 +76,7 @@ class Event:
 
     @property
     def advice(self) -> str | None:
-        """What the reader of its log line may do about it; None if nothing."""
+        """The action that its log line recommends; None if it recommends none."""
         return None
 
     def as_dict(self, most: int | None = None) -> dict[str, object]:

@@ -48,10 +48,10 @@ class HoldsPlaced(HoldEvent):
 
     Attributes:
         holds: the holds that are new or changed.
-        quiet: assigned partitions that it made quiet.
-        topics: known topics that the holds cover; None if no pattern is among them.
-        is_taken_over: whether a previous owner placed them, and they were handed over:
-            a warning, since nothing here has asked for them.
+        quiet: the assigned partitions that became quiet.
+        topics: the known topics that the holds cover; None if no pattern is among them.
+        is_taken_over: whether previous owners of the partitions handed the holds over:
+            a warning, since no call of this program has placed them.
     """
 
     __match_args__ = ("holds", "quiet")
@@ -86,11 +86,10 @@ class HoldsRemoved(HoldEvent):
     Attributes:
         flowing: assigned partitions that flow again.
         remaining: holds that still cover the same targets.
-        besides: pauses of all that was assigned of a topic, which the call ended
-            though it named nothing of the topic, or though more of it flows than it
-            named.
-        waiting: pauses by name of what is not assigned, which the call ended though it
-            named others: a warning.
+        besides: pauses of everything that was assigned of a topic, which the call ended
+            though it did not name the topic, or named less of it than flows now.
+        waiting: pauses of single partitions that are not assigned, which the call ended
+            though it named others: a warning.
     """
 
     __match_args__ = ("holds", "flowing")
@@ -148,9 +147,9 @@ class HoldsEnded(HoldEvent):
     """
     Holds ended by themselves.
 
-    They ended with the assignment they were bound to, as plain pauses do, or with the
-    consumer, were handed over to the next owner, or were under a whole pause that
-    expired. Debug, if a call of the application ended its own.
+    They ended with the assignment that they were bound to, as plain pauses do, or with
+    the consumer; or they were handed over to the next owner; or they were under a whole
+    pause that expired. Debug, if a call of the application ended its own holds.
 
     Attributes:
         departed: the partitions that left; empty if a whole pause expired.
@@ -185,19 +184,20 @@ class HoldsEnded(HoldEvent):
 
 class AssignedWhileHeld(HoldEvent):
     """
-    Partitions were assigned that holds from before keep quiet.
+    Partitions were assigned that earlier holds keep quiet.
 
-    They left quiet and are back, or they came under a pause of all that was assigned of
-    their topic. If plain pauses alone keep them quiet, as each eager rebalance gives
-    them back, the level is info; but a warning, where no partition is left that the
-    application paused by name, or where the membership was lost with them: kafka-python's
-    pauses end then, and a program may have forgotten its own.
+    The partitions were quiet when they left and are back, or they came under a pause of
+    everything that was assigned of their topic. The level is a warning. It is info if
+    only plain pauses keep them quiet, as each eager rebalance gives such partitions
+    back; but not if no partition of the topic is left that the application paused by
+    name, nor if the membership was lost with them: kafka-python's pauses end then, and a
+    program may have forgotten its own.
 
     Attributes:
         partitions: the gained partitions that are quiet; if a whole pause is left
-            alone, all that it keeps quiet.
-        is_left_alone: whether, of a topic that was paused as a whole, nothing is left
-            that was paused by name; reported once.
+            alone, all partitions that it keeps quiet.
+        is_left_alone: whether the application paused by name no partition that is left
+            of a topic that it paused as a whole; reported once.
         lost: the partitions among them that were lost with the membership.
     """
 
@@ -230,7 +230,7 @@ class AssignedWhileHeld(HoldEvent):
 
 class GatesChanged(Event):
     """
-    Partitions flow that no hold kept quiet, but the consumer itself.
+    The gates of partitions opened, and no hold covers the partitions: they flow.
 
     Attributes:
         reason: why, as text for people.
@@ -317,7 +317,7 @@ class HeldPartitionUncommitted(Event):
     """
     A quiet partition departed without any committed offset, and the policy is latest.
 
-    Its next owner starts at its end: the records that were held back are skipped.
+    Its next owner starts at the end of the log: the records held back are skipped.
     """
 
     __match_args__ = ("partitions",)
@@ -332,9 +332,9 @@ class UnreadRecordsDeleted(Event):
     Records were deleted before they were read; reading goes on at the first one left.
 
     Attributes:
-        position: where it would have gone on.
-        start: where it goes on, the start of the log.
-        gone: how many offsets are between the two.
+        position: the offset at which reading would have gone on.
+        start: the offset at which it goes on, the start of the log.
+        gone: the number of offsets between the two.
     """
 
     __match_args__ = ("partition", "position", "start", "gone")
@@ -351,13 +351,13 @@ class PositionOutOfRange(Event):
     """
     A position was out of range, and ``auto_offset_reset`` has chosen another one.
 
-    It was beyond the end; or records below it were deleted, it was not held, and
-    ``latest`` passes over those that are left.
+    The position was beyond the end of the log; or the partition was not held, its
+    records were deleted up to beyond the position, and ``latest`` skips those left.
 
     Attributes:
-        position: where it would have gone on.
-        offset: where it goes on.
-        skipped: how many offsets it passes over, deleted or not; 0 beyond the end.
+        position: the offset at which reading would have gone on.
+        offset: the offset at which it goes on.
+        skipped: the number of offsets passed over, deleted or not; 0 beyond the end.
     """
 
     __match_args__ = ("partition", "position", "offset")
@@ -385,17 +385,17 @@ class PositionOutOfRange(Event):
 
 class LogTruncated(Event):
     """
-    A log was cut below a position, and reading goes on where the logs part.
+    A log was cut below a position, and reading goes on where the old log was cut.
 
-    A leader took over that lacked records (an unclean election): those from ``offset``
-    on, which may have been read before, are gone, and others may have their offsets
-    now. On brokers without topic ids (before Kafka 2.8) it may also be that the topic was
-    deleted and recreated, with fewer records than the position; then those before
-    ``offset`` were not read.
+    A leader took over that lacked records (an unclean election): the records from
+    ``offset`` on, which may have been read before, are gone, and other records may have
+    their offsets now. Brokers without topic ids (before Kafka 2.8) give the same answer
+    if the topic was deleted and recreated, with fewer records than the position; then
+    the records before ``offset`` were not read.
 
     Attributes:
-        position: where it would have gone on.
-        offset: where it goes on, the first offset that the new leader lacked.
+        position: the offset at which reading would have gone on.
+        offset: the offset at which it goes on, the first that the new leader lacked.
     """
 
     __match_args__ = ("partition", "position", "offset")
@@ -423,13 +423,15 @@ class TopicRecreated(Event):
     stay.
 
     Attributes:
-        position: where it would have gone on in the old topic; None: that was not known.
+        position: the offset at which reading would have gone on in the old topic; None
+            if that is not known.
         old_id: the id of the topic that was deleted, as Kafka writes it.
-        new_id: the id of the one that has its name now.
-        begins: where reading begins: "earliest" if the partition was held, or a worker
-            has it; else ``auto_offset_reset``. With "none" the next ``poll`` raises, as
-            it does where there is no position. "committed" of what was just gained: at
-            the group's commit, if it has one of the new topic, else as above.
+        new_id: the id of the topic that has its name now.
+        begins: the place at which reading begins: "earliest" if the partition was held,
+            or a worker has it; else ``auto_offset_reset``. With "none" the next ``poll``
+            raises, as it does for a partition without a position. A partition that was
+            just gained has "committed": it begins at the group's commit, if there is one
+            for the new topic, else as above.
     """
 
     __match_args__ = ("partition", "position", "old_id", "new_id")
@@ -462,12 +464,12 @@ class PauseNotHandedOver(Event):
     """
     A paused partition departed and its pause was not handed over.
 
-    A pause that lasts until it is resumed stays here; a plain one has ended.
+    A pause that lasts until it is resumed stays in force here; a plain pause has ended.
 
-    The join that took it away did not name it: it was paused after that join's request
-    was sent, the leader does not use safeconsumer, or the group had too many pauses. Or
-    it was paused with all that was assigned of its topic, and stays so here: such a
-    pause is never handed over.
+    The join that took the partition away did not carry the pause: the pause came after
+    that join's request was sent, the leader does not use safeconsumer, or the group had
+    too many pauses. Or the partition was paused with everything that was assigned of its
+    topic: such a pause stays in force here and is never handed over.
 
     Attributes:
         partitions: the paused partitions.
@@ -492,14 +494,15 @@ class PartitionReset(Event):
     """
     An operator has moved a partition, and reading goes on at another offset.
 
-    It happens while it is held. What was fetched, queued by a worker, or asked to be
-    committed before is void, and the listener was called as for a partition that was
-    revoked and assigned again. Another owner of the partition that has been there before
-    does not tell it again.
+    The partition is held meanwhile. Records that were fetched or queued by a worker
+    before are void, and so are commits that were asked for; the listener was called as
+    for a partition that was revoked and assigned again. A member that owns the partition
+    again later does not report the move a second time.
 
     Attributes:
-        position: where it would have gone on; None: that was not known.
-        offset: where it goes on.
+        position: the offset at which reading would have gone on; None if that is not
+            known.
+        offset: the offset at which it goes on.
         owner: the owner of the hold, as ``operator:alice``.
     """
 

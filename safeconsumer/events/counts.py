@@ -1,4 +1,4 @@
-"""Counts events for metrics, which show no history otherwise."""
+"""Counts events for metrics, which show the present only."""
 
 from collections import Counter
 from itertools import product
@@ -33,7 +33,7 @@ ALARMS = (
     "topic_recreated",
 )
 """
-Names of a consumer's events of level warning and error that no other counter has.
+Names of a consumer's warnings and errors that no other counter counts.
 """
 WORKER_ALARMS = (
     "batch_unreadable",
@@ -46,7 +46,7 @@ WORKER_ALARMS = (
     "worker_process_died",
 )
 """
-The same for a worker. A breaker that closes ends what its opening counted.
+The same for a worker. A breaker that closes is no alarm; its opening is.
 """
 
 
@@ -55,7 +55,7 @@ class Counts:
     """
     A hook that counts events. It costs nothing per record: only events reach it.
 
-    What each counter means stands in the table of the metrics (``metrics/table.py``).
+    The table of the metrics (``metrics/table.py``) has the meaning of each counter.
 
     Thread rules: one thread at a time calls it, as hooks are called; any thread reads
     it, without a lock. All keys exist from the beginning.

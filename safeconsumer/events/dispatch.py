@@ -5,15 +5,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from safeconsumer._interrupts import is_of_handler
+from safeconsumer._interrupts import is_from_handler
 from safeconsumer.errors.base import HookTypeError
 from safeconsumer.events.base import Event
 from safeconsumer.events.takeover import Takeover
 
 Hook = Callable[[Event], object]
 """
-It takes one event, quickly, on any thread. Its return value is ignored; its exceptions
-are counted, and the first one of each hook is logged.
+A function that takes one event, quickly, on any thread. Its return value is ignored; its
+exceptions are counted, and the first one of each hook is logged.
 """
 
 log = logging.getLogger("safeconsumer")
@@ -24,9 +24,9 @@ class Dispatcher:
     Hands each event to every hook and survives those that raise.
 
     Attributes:
-        failures: how often each hook raised, or was not called since one hangs, by the
-            ``repr`` that it had first.
-        takeover: knows which thread is in a hook; None: nobody asks.
+        failures: how often each hook raised, or was not called because another one
+            hangs, by the ``repr`` that the hook had first.
+        takeover: knows which thread is in a hook; None if no one needs to know.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -44,8 +44,8 @@ class Dispatcher:
         Call every hook with the event, whatever those before it raise.
 
         Returns:
-            The first exception that is no hook's failure: one that shall end the
-            program, such as ``KeyboardInterrupt``, or one of a signal handler. The
+            The first exception that is no failure of a hook: one that ends the program,
+            such as ``KeyboardInterrupt``, or one that a signal handler raised. The
             caller raises it.
         """
         stop: BaseException | None = None
@@ -59,7 +59,7 @@ class Dispatcher:
                 else:
                     self._add_failure(place)
             except BaseException as error:  # noqa: BLE001 - a hook's failure must not stop poll
-                if isinstance(error, Exception) and not is_of_handler(error):
+                if isinstance(error, Exception) and not is_from_handler(error):
                     self._count(place, error)
                 else:  # raised when all have it
                     stop = stop or error
@@ -77,7 +77,7 @@ class Dispatcher:
                     exc_info=error,
                 )
             except Exception as failed:
-                if is_of_handler(failed):
+                if is_from_handler(failed):
                     raise
 
     def _add_failure(self, place: int) -> str:
@@ -97,10 +97,10 @@ class Outbox:
 
     One thread at a time hands them out, so that every hook gets every event once and in
     that order. A caller that comes meanwhile, on another thread or from within a hook,
-    leaves its events to the thread at work, which surely finds them:
+    leaves its events to the thread at work, which always finds them:
 
     1. the caller appended its event before it tried to take the turn; 2. it did not get
-    the turn, so the other thread had it at that moment; 3. that thread looks for events
+    the turn, so the other thread had it at that moment; 3. that thread reads the queue
     once more after it has given the turn back.
 
     No lock is held while a hook runs, and no thread waits for a slow hook.
@@ -126,16 +126,16 @@ class Outbox:
         """
         Hand out the waiting events, unless another call is doing so, on any thread.
 
-        Events that others add meanwhile are handed out too, up to a number: a thread
-        that makes events without pause has to hand out its own.
+        Events that other threads add meanwhile are handed out too, up to a number: a
+        thread that makes events without pause has to hand out its own.
 
         Returns:
-            Whether there were any and hooks ran here, which takes time.
+            Whether hooks ran here, which takes time.
 
         Raises:
-            BaseException: an exception in a hook that shall end the program, or that a
-                signal handler raised, after all hooks have had the event; later events
-                wait for the next call.
+            BaseException: an exception in a hook that ends the program, or that a signal
+                handler raised, after all hooks have had the event; later events wait
+                for the next call.
         """
         delivered = False
         limit = len(self.waiting) + _MOST_OF_OTHERS
@@ -165,8 +165,8 @@ class Outbox:
     def _hand_out(self, limit: int) -> int:
         count = 0
         while self.waiting and count < limit:
-            # An event leaves the queue after it was handed out: after an interrupt in
-            # between it is handed out again rather than lost.
+            # An event leaves the queue after it was handed out: an interrupt in between
+            # makes hooks get it twice rather than not at all.
             stop = self._dispatcher.dispatch(self.waiting[0])
             self.waiting.popleft()
             count += 1
@@ -180,6 +180,6 @@ def name_of(hook: Hook) -> str:
     try:
         return repr(hook)
     except Exception as error:
-        if is_of_handler(error):
+        if is_from_handler(error):
             raise
         return f"<{type(hook).__name__} without a repr>"

@@ -1,9 +1,9 @@
 """
 Writes events as structlog lines.
 
-An application that has configured structlog gets them there. Otherwise they go to the
-standard ``logging`` module, logger ``safeconsumer``. Where that is not configured either,
-Python prints warnings and errors to stderr, and nothing else.
+If the application has configured structlog, the lines go there, otherwise to the standard
+``logging`` module, logger ``safeconsumer``. If that is not configured either, Python
+prints warnings and errors, and no other lines, to stderr.
 """
 
 import logging
@@ -17,7 +17,7 @@ _standard = logging.getLogger("safeconsumer")
 
 
 def prepare() -> None:
-    """Import what lines need, if some will be written, and not in the middle of a join."""
+    """Import structlog now, if lines will be written, and not in the middle of a join."""
     if _standard.isEnabledFor(logging.INFO):
         import structlog  # noqa: F401, PLC0415 - 0.2 s on a busy machine
 
@@ -25,8 +25,8 @@ def prepare() -> None:
 def log_event(event: Event) -> None:
     """Write the event's line, at the level of its severity."""
     is_wanted = _standard.isEnabledFor(getattr(logging, event.severity.upper()))
-    # What nobody has imported is not configured. Importing it takes 2 MB, 7 with rich:
-    # too much for a line that is not written.
+    # If the program has not imported structlog, it has not configured it. The import takes
+    # 2 MB, 7 with rich: too much for a line that is not written.
     if not is_wanted and "structlog" not in sys.modules:
         return
     import structlog  # noqa: PLC0415 - see above

@@ -1,4 +1,4 @@
-"""Tells which hooks do not return, and lets another thread go on for one in such a hook."""
+"""Finds hooks that do not return, and lets another thread finish the work of their thread."""
 
 import threading
 import time
@@ -9,8 +9,8 @@ from safeconsumer._waits import InterruptibleEvent
 
 T = TypeVar("T")
 
-# Seconds; a thread that has been in one call of a hook for so long stands in it.
-STANDS_SECONDS = 1.0
+# Seconds; a thread that has been in one call of a hook for so long is stuck in it.
+STUCK_SECONDS = 1.0
 
 
 Call: TypeAlias = tuple[Callable[..., object], float]
@@ -18,21 +18,21 @@ Call: TypeAlias = tuple[Callable[..., object], float]
 
 
 class TakenOver(BaseException):
-    """Ends what a thread did whose work another one has finished."""
+    """Raised in a thread whose work another thread has finished."""
 
 
 class Takeover:
     """
-    Lets one thread finish the work of another one, which a hook does not return to.
+    Lets one thread finish the work of another thread that is stuck in a hook.
 
-    1. A thread registers each call of a hook, and takes it out after the hook. 2. The
-    other thread takes it out instead. A dict gives it to one of the two: either the
-    first thread goes on, or it never does. If its hook returns after all, it waits until
-    the other one has finished, and raises :class:`TakenOver`.
+    1. A thread registers each call of a hook, and removes the entry after the hook.
+    2. The other thread removes the entry instead. A dict gives an entry to one of the
+    two: either the first thread goes on, or it never does. If its hook returns after
+    all, it waits until the other thread has finished, and raises :class:`TakenOver`.
 
     Attributes:
-        hook: the hook that did not return; None: nothing was taken over. No hook is
-            called any more then, as others may hang for the same reason.
+        hook: the hook that did not return; None while no work was taken over. Afterwards
+            no hook is called any more, as others may hang for the same reason.
         over: set when the other thread has finished.
     """
 
@@ -43,7 +43,7 @@ class Takeover:
         self._looked_at: Call | None = None
 
     def call(self, hook: Callable[[T], object], event: T) -> None:
-        """Call a hook; it may call this again."""
+        """Call a hook; the hook may call this method again."""
         here = threading.get_ident()
         outer = self._calls.get(here)
         self._calls[here] = (hook, time.monotonic())
@@ -74,9 +74,9 @@ class Takeover:
 
     def takes(self, thread: int | None) -> bool:
         """
-        Take the work of a thread over if it was in the same call at the last look.
+        Take the work of a thread over if it is in the same call as at the last question.
 
-        Look every ``STANDS_SECONDS``; one thread does.
+        One thread asks, every ``STUCK_SECONDS``.
         """
         before, call = self._looked_at, self._calls.get(thread or 0)
         self._looked_at = call
@@ -89,6 +89,6 @@ class Takeover:
 
 
 def essential(hook: Any) -> Any:  # noqa: ANN401 - a function or a class
-    """Mark a hook of ours, or a class of them, that waits for nobody."""
+    """Mark a hook of ours, or a class of such hooks, that never waits."""
     hook.is_essential = True
     return hook

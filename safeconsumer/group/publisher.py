@@ -10,7 +10,7 @@ import kafka.errors as kafka_errors
 from attrs import evolve, frozen
 from kafka import KafkaProducer
 
-from safeconsumer._interrupts import is_of_handler
+from safeconsumer._interrupts import is_from_handler
 from safeconsumer.errors.base import ControlWriteError, HoldSettingError
 from safeconsumer.group import patterns, wire
 from safeconsumer.group.facts import HoldRecord
@@ -196,7 +196,7 @@ class _Writing:
                     partition=0,
                 )
         except (*_TROUBLES, AssertionError) as error:
-            if is_of_handler(error):
+            if is_from_handler(error):
                 raise
             # Without a partition 0, send() fails an assertion. The others would fail
             # alike.
@@ -210,7 +210,7 @@ class _Writing:
         try:
             answer = future.get(max(0.0, until - time.monotonic()))
         except _TROUBLES as error:
-            if is_of_handler(error):
+            if is_from_handler(error):
                 raise
             if not _is_refusal(error):
                 self._unknown[one] = error

@@ -1,4 +1,4 @@
-"""Keeps holds: what is paused, by whom, why, and until when."""
+"""Keeps holds: the scope, owner, reason and end of each pause."""
 
 from safeconsumer.holds.scope import ALL, Everything, Partition, Pattern, Topic
 

@@ -1,17 +1,17 @@
-"""Describes what a consumer uses of group control, which it must not import: it is above."""
+"""Describes group control as a consumer uses it; a consumer must not import that room."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 
 class GroupControl(Protocol):
-    """The parts of one consumer that is controlled: ``safeconsumer.group.member``'s."""
+    """The control of one consumer; ``safeconsumer.group.member`` implements it."""
 
     def start(self) -> None:
-        """Gate partitions from now on, read the holds topic, and report."""
+        """Gate partitions from now on, read the holds topic, and send reports."""
 
     def report_soon(self) -> None:
-        """Report soon, because something changed."""
+        """Send a report soon, because something changed."""
 
     def close(self, seconds: float | None = None) -> None:
         """End its threads and clients."""

@@ -14,7 +14,8 @@ def explain_lines(view: View, tp: TopicPartition) -> tuple[str, ...]:
     """
     Return one line per hold that covers the partition, narrowest scope first.
 
-    A closed gate has a line too, and what nothing covers, but is not assigned here.
+    A closed gate has a line, too. If nothing covers the partition and it is not
+    assigned here, the line says that.
     """
     lines = [hold_line(hold) for hold in view.holds.covering(tp)]
     if tp in view.gates:
@@ -57,8 +58,8 @@ def printable(text: str) -> str:
     """
     Return text with every invisible character shown as an escape.
 
-    Names come from other programs and other people: an escape sequence would control
-    a terminal, a line end would forge a line.
+    Names come from other programs and other people: an escape sequence could control a
+    terminal, and a line end could forge a line.
     """
     if text.isprintable():
         return text

@@ -22,19 +22,20 @@ _BREAK = re.compile(r"\s*[^\S ]\s*")
 # The owner of holds that the drop-in ``pause()`` places.
 APP = "app"
 
-# The owner of the hold of a topic that a plain pause of all that is assigned of it means.
+# The owner of a whole pause: the hold of a topic that the application places when it
+# pauses all partitions of the topic that are assigned.
 WHOLE = "app (all)"
 
-# The owner of the holds of partitions that this member has to move to the offsets of an
-# operator's reset, and has not yet; no local call may use it.
+# The owner of the holds of partitions that this member has not yet moved to the offsets
+# of an operator's reset; no local call may use it.
 RESET = "operator's reset"
 
 # Owners of holds from the holds topic begin with this; no local call may use them.
 OPERATOR = "operator:"
 # Owners of holds that a worker places begin with this.
 WORKER = "worker:"
-# These stand for an outage: what a handler asked for, and what a breaker found. A
-# worker places and lifts all its others by itself, all the time.
+# The owners of holds that stand for an outage: a handler asked for the one, a breaker
+# placed the other. A worker places and lifts all its other holds by itself, all the time.
 OUTAGE, BREAKER = f"{WORKER}outage", f"{WORKER}breaker"
 OUTAGES = frozenset({OUTAGE, BREAKER})
 
@@ -53,16 +54,16 @@ class Lifetime(enum.Enum):
     """The event that ends a hold, apart from a resume of its owner and its expiry."""
 
     UNTIL_RESUMED = "until_resumed"
-    """None; the hold survives rebalances, lost membership, changed subscriptions."""
+    """No event: the hold survives rebalances, lost membership, changed subscriptions."""
 
     WHILE_ASSIGNED = "while_assigned"
-    """It ends when the last partition it covered here is really revoked or lost."""
+    """The last partition that the hold covered here is really revoked or lost."""
 
     PLAIN = "plain"
     """
-    It is that of a plain pause, which ends when a completed join, or an ``assign``,
-    leaves its partition out, at ``unsubscribe``, and, while the partition is not
-    assigned, with any resume of the application. It cannot be asked for.
+    The lifetime of a plain pause, which no caller can ask for. A completed join or an
+    ``assign`` that leaves the partition out ends the pause, ``unsubscribe`` does, and,
+    while the partition is not assigned, any resume of the application.
     """
 
 
@@ -75,17 +76,17 @@ class Hold:
     One owner's request to keep a scope quiet.
 
     Attributes:
-        scope: what is covered.
+        scope: the partition, topic, pattern or everything that is held.
         owner: its owner; no owner can change another owner's holds.
         reason: free text for people, or None.
         placed_at: seconds since the epoch.
         expires_at: seconds since the epoch, or None for no limit.
-        lifetime: when it ends by itself.
+        lifetime: the event that ends it by itself.
         deadline: the expiry on the monotonic clock of this process, seconds.
-        beneath: of a plain pause, the strict hold that it was placed over, which ends
-            before it; it is in force again if the pause ends by itself.
-        record: the time of the holds topic's record that it came from, in seconds
-            since the epoch or None, and its offset; None if it came from none.
+        beneath: the strict hold that a plain pause was placed over, and that ends before
+            it; it is in force again if the pause ends by itself.
+        record: the time of its record on the holds topic, in seconds since the epoch or
+            None, and the record's offset; None if it has no record.
     """
 
     scope: Scope
@@ -100,7 +101,7 @@ class Hold:
 
     @property
     def is_remote(self) -> bool:
-        """Tell whether it came from the holds topic, so that no local ``resume`` lifts it."""
+        """Tell whether it has a record on the holds topic; no local ``resume`` lifts it."""
         return self.owner.startswith(OPERATOR)
 
     @property
@@ -156,7 +157,7 @@ class Hold:
         }
 
 
-def made(  # noqa: PLR0913 - a hold has that many properties
+def make_holds(  # noqa: PLR0913 - a hold has that many properties
     scopes: Iterable[Scope],
     *,
     owner: str,
@@ -166,9 +167,9 @@ def made(  # noqa: PLR0913 - a hold has that many properties
     lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
 ) -> tuple[Hold, ...]:
     """
-    Make one hold per scope; only one of a single partition is a plain pause.
+    Make one hold per scope; only holds of single partitions may be plain pauses.
 
-    ``times`` is the time now, on the monotonic clock and since the epoch.
+    ``times`` has the time now, on the monotonic clock and since the epoch.
     """
     now, at = times
     strict = Lifetime.UNTIL_RESUMED if lifetime is Lifetime.PLAIN else lifetime
@@ -193,7 +194,7 @@ _KINDS = ((OPERATOR, "operator"), (WORKER, "worker"))
 
 
 def kind_of(owner: str) -> str:
-    """Return which of :data:`KINDS` places holds of this owner."""
+    """Return the one of :data:`KINDS` that this owner belongs to."""
     if ":" not in owner:  # as nearly always
         return "local"
     for beginning, kind in _KINDS:
@@ -203,7 +204,7 @@ def kind_of(owner: str) -> str:
 
 
 def is_routine(owner: str) -> bool:
-    """Tell whether a worker limits its own load by holds of this owner."""
+    """Tell whether a worker places holds of this owner to limit its own load."""
     return owner.startswith(WORKER) and owner not in OUTAGES
 
 

@@ -1,11 +1,11 @@
 """
 Keeps the holds of one consumer and their effect on its assignment.
 
-One lock guards them. A signal handler that interrupted a change on its own thread leaves
-its change in a queue, and the interrupted thread applies it before anybody looks. The
-quiet partitions are one frozenset, made again at the next look after a change. Lock
-order: upstream's subscription lock, then this one; nothing is called under it but
-patterns' expressions. design/pausing.md has the rules.
+One lock guards them. A signal handler that interrupted a change on its own thread puts
+its own change into a queue; the interrupted thread applies it before any reader is
+answered. The quiet partitions are one frozenset, which the first reader after a change
+makes again. Lock order: upstream's subscription lock, then this one. Under this lock
+nothing foreign is called but patterns' expressions. design/pausing.md has the rules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from safeconsumer import events
 from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
-from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, made
+from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, make_holds
 from safeconsumer.holds.marks import QuietMarks
 from safeconsumer.holds.ownership import Cause, Owned, Reassignment
 from safeconsumer.holds.plain import NamedPartitions, Snapshot
@@ -36,16 +36,16 @@ from safeconsumer.holds.view import View
 
 Watcher = Callable[[Owned], object]
 """
-It is called with the ownerships that begin, already behind a gate.
+A function that is called with the ownerships that begin, already behind a gate.
 """
 
-# A change that raises so often is given up: every look would raise. Signal handlers that
-# interrupt it so often in a row are none.
+# A change that raises so often is given up: every reader would get the exception. No
+# signal handlers interrupt a change so often in a row.
 _MOST_TRIES = 10
 
 
 class _QueuedChange:
-    # One change: the function that makes a step of a table, and the step once it is
+    # One change: the function that makes a step from a table, and the step once it is
     # stored.
 
     __slots__ = ("args", "is_announced", "kwargs", "make", "step", "tries")
@@ -62,18 +62,21 @@ class PauseLedger:
 
     Thread rules: every method may be called from any thread and from a signal handler,
     :meth:`begin_call` and :meth:`end_call` from the polling thread. A handler that
-    interrupts a change on its own thread is answered with what was applied last; its
-    own change is applied when that thread goes on.
+    interrupts a change on its own thread gets the state before that change; its own
+    change is applied when that thread goes on.
 
     Attributes:
-        wakers: called, under no lock, when partitions become quiet or begin to flow.
-        lookers: called, under no lock of ours, at each change, before its call goes on.
-        on_reassigned: called at each change of the assignment, as a watcher is.
+        wakers: functions that are called, under no lock, when partitions become quiet
+            or begin to flow.
+        observers: functions that are called, under no lock of ours, at each change,
+            before the call that made it returns.
+        on_reassigned: the function that is called at each change of the assignment,
+            under the same locks as a watcher.
         carried: the partitions whose pauses the group knows, so that their next owners
             get them; None: no pause is handed over.
         outbox: events that wait for the hooks.
         queue: changes that wait to be applied.
-        settled: the quiet partitions; None if the next look has to make the set again.
+        settled: the quiet partitions; None if the next reader has to make the set again.
     """
 
     def __init__(
@@ -91,23 +94,23 @@ class PauseLedger:
         self._ids: dict[str, Any] = {"client_id": client_id, "group_id": group_id}
         self._clock, self._wall = clock or time.monotonic, wall or time.time
         self.wakers: list[Callable[[], None]] = []
-        self.lookers: list[Callable[[], None]] = []
+        self.observers: list[Callable[[], None]] = []
         self.on_reassigned: Callable[[Reassignment], object] | None = None
         self.carried: frozenset[TopicPartition] | None = None
         self._watcher: Watcher | None = None
-        # Re-entrant for signal handlers. _changer is the thread that changes something,
-        # so that a handler knows whether it interrupted a change.
+        # The lock is re-entrant for signal handlers. The changing thread is noted, so that
+        # a handler knows whether it interrupted a change.
         self._lock = threading.RLock()
-        self._changer: int | None = None
+        self._changing_thread: int | None = None
         self.queue: deque[_QueuedChange] = deque()
-        # Reassignments of which an exception kept the observers from hearing.
+        # Reassignments that an exception kept from the observers.
         self._unannounced: dict[int, _QueuedChange] = {}
-        # An exception came before all observers had seen a change.
+        # An exception came before all observers were called.
         self._is_behind = False
-        self._version = 0  # of everything that is looked at
+        self._version = 0  # how often readers' answers have changed
         self._moves = 0  # how often partitions became quiet or began to flow
         self._table = Table()
-        # The view that every look is shown; None: to be made anew of the table.
+        # The view that readers get; None: the next one makes it from the table.
         self._view: View | None = View()
         self.settled: frozenset[TopicPartition] | None = frozenset()
         self._named = NamedPartitions()
@@ -117,8 +120,8 @@ class PauseLedger:
 
     def quiet(self) -> frozenset[TopicPartition]:
         """Return the assigned partitions that are quiet now; ask again at each use."""
-        # Each step of an iteration asks, in C the same way. The queue comes first: a
-        # change leaves it when it has unsettled the other.
+        # Each step of an iteration calls this; the C code has a copy of it. The queue is
+        # read first: a change leaves it after it has set ``settled`` to None.
         if not self.queue and (quiet := self.settled) is not None:
             return quiet
         return self.view().quiet
@@ -127,14 +130,14 @@ class PauseLedger:
         """Return the holds and the quiet partitions of this moment, together."""
         view = self._view
         if view is None or self.queue or self._clock() >= self._table.due:
-            self._enter(shows=True)
-            # None: in a signal handler that interrupted a change, or where another
-            # thread has changed something since.
+            self._apply(makes_view=True)
+            # The view is None in a signal handler that interrupted a change, and after
+            # a change by another thread.
             view = self._view or self.peek()
         return view
 
     def peek(self) -> View:
-        """Return what was applied last; it takes no lock, and lets nothing expire."""
+        """Return the view after the last change; this takes no lock, and expires no hold."""
         return self._table.view()
 
     def control_gates(self) -> frozenset[TopicPartition]:
@@ -163,13 +166,13 @@ class PauseLedger:
         return tp in self.quiet() or tp in self._marks
 
     def unconfirmed(self, moves: int) -> list[TopicPartition]:
-        """Return what was held before so many moves, and has had no valid position since."""
+        """Return what was quiet before so many moves, with no valid position since."""
         return self._marks.before(moves)
 
     def confirm(self, partitions: Collection[TopicPartition], moves: int) -> None:
-        """Note that brokers had the positions that partitions had after so many moves."""
+        """Note that the partitions' positions after so many moves were valid."""
         if partitions:
-            self._enter(_QueuedChange(self._confirmed, partitions, moves))
+            self._apply(_QueuedChange(self._confirmed, partitions, moves))
 
     # ------------------------------------------------------------ placing and lifting
 
@@ -187,13 +190,13 @@ class PauseLedger:
         """
         Place one hold per scope, all at once; unchanged ones are left alone.
 
-        Once it has returned the holds are obeyed. The hooks have had the event, or
-        another thread that is calling them gives it to them next. The event of a
-        pattern's hold has the ``known_topics`` that it covers; ``named`` are the scopes
-        that ``assignment()`` returned, each with all that it returned then.
+        The holds are obeyed once this has returned. By then the hooks have had the
+        event, or the thread that is calling them hands it to them next. The event of a
+        pattern's hold names the ``known_topics`` that the pattern matches. ``named``
+        has the scopes that ``assignment()`` returned, each with its whole answer.
         """
         now = self._clock()
-        holds = made(
+        holds = make_holds(
             scopes,
             owner=owner,
             reason=reason,
@@ -207,24 +210,24 @@ class PauseLedger:
             more["topics"], more["idle"] = matched([one.scope for one in holds], names)
         if named:
             more["whole"] = partial(self._named.whole, named, holds, now)
-        self._enter(_QueuedChange(Table.placed, holds, **more))
+        self._apply(_QueuedChange(Table.placed, holds, **more))
         self.deliver()
 
     def take_over(self, owned: Owned, reason: str) -> None:
         """
         Place the application's pauses that previous owners of partitions left.
 
-        ``owned`` has the ownerships that they were left to: nothing is placed where
-        it is another by now, or where the application has a pause of its own.
+        ``owned`` has the ownerships that are to take them over. Nothing is placed if a
+        partition has another ownership by now, or a pause by the application.
         """
         scopes = [Partition(tp[0], tp[1]) for tp in owned]
-        holds = made(scopes, owner=APP, reason=reason, times=self.now())
+        holds = make_holds(scopes, owner=APP, reason=reason, times=self.now())
 
         def place(table: Table) -> Step:
-            return table.placed(table.left_to(owned, holds), is_taken_over=True)
+            return table.placed(table.to_take_over(owned, holds), is_taken_over=True)
 
         if holds:
-            self._enter(_QueuedChange(place))
+            self._apply(_QueuedChange(place))
             self.deliver()
 
     def remove(
@@ -238,46 +241,46 @@ class PauseLedger:
         """
         keys = tuple(keys)
         by_application = by_application or any(owner == WHOLE for _, owner in keys)
-        self._enter(_QueuedChange(self._removed, keys, by_application=by_application))
+        self._apply(_QueuedChange(self._removed, keys, by_application=by_application))
         self.deliver()
         return self._table.remaining(keys)
 
     def remove_owner(self, owner: str) -> None:
         """Lift all holds of an owner."""
-        self._enter(_QueuedChange(self._removed_owner, owner))
+        self._apply(_QueuedChange(self._removed_owner, owner))
         self.deliver()
 
     def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
         """
         Place some holds of control topics, and then lift others.
 
-        Readers see the state between the two. Events wait for :meth:`deliver`.
+        Readers may see the state between the two. Events wait for :meth:`deliver`.
         """
         holds = tuple(place)
         new = {hold.key for hold in holds}
         keys = tuple(key for key in remove if key not in new)
         if holds:
-            self._enter(_QueuedChange(Table.placed, holds))
+            self._apply(_QueuedChange(Table.placed, holds))
         if keys:
-            self._enter(_QueuedChange(self._removed, keys))
+            self._apply(_QueuedChange(self._removed, keys))
 
     def move(self, holds: Iterable[Hold]) -> None:
-        """Give holds new deadlines, but for those that were placed again meanwhile."""
-        self._enter(_QueuedChange(Table.moved, tuple(holds)))
+        """Give holds new deadlines; a hold that was placed again since keeps its own."""
+        self._apply(_QueuedChange(Table.moved, tuple(holds)))
 
     # ------------------------------------------------------------ the assignment
 
     def owned(self) -> Owned:
-        """Return the ownerships of now; another object after each change of them."""
+        """Return the ownerships; another mapping after each change of them."""
         return self._table.owned
 
     def given_up(self) -> Owned:
-        """Return what ended as a join was prepared, unless others may have owned it since."""
+        """Return the ownerships that a join under preparation ended, without lost ones."""
         table = self._table
         return {tp: one for tp, one in table.undecided.items() if tp not in table.lost}
 
     def table(self) -> Table:
-        """Return all that is decided by now, to be compared with a later table."""
+        """Return the table after all queued changes, to be compared with a later one."""
         self.view()
         return self._table
 
@@ -298,7 +301,7 @@ class PauseLedger:
         )
         key = id(change)
         try:
-            self._enter(change)
+            self._apply(change)
             self._announce(change)
         finally:
             if not change.is_announced:  # the next look does it
@@ -311,25 +314,25 @@ class PauseLedger:
 
     def begin_call(self) -> bool:
         """
-        Mark the start of a ``poll``; tell whether what is gained in it will be gated.
+        Note that a ``poll`` begins; tell whether the partitions it gains will be gated.
 
-        It will if everything assigned is held now: the caller has had no chance yet to
-        hold what comes (KAFKA-13463).
+        They will if everything assigned is held now: the caller has had no chance yet
+        to hold gained partitions (KAFKA-13463).
         """
         self._named = NamedPartitions()
         view, table = self.view(), self._table
-        if self.queue or table.begun(view) is not table:
-            self._enter(_QueuedChange(self._begun))
+        if self.queue or table.poll_begun(view) is not table:
+            self._apply(_QueuedChange(self._begun))
         return self._table.is_gating
 
     def end_call(self) -> None:
-        """Mark the end of a ``poll`` and open the gates that its start asked for."""
+        """Note that a ``poll`` returns, and open its gates."""
         if self.queue or self._table.in_call:
-            self._enter(_QueuedChange(Table.ended))
+            self._apply(_QueuedChange(Table.poll_ended))
 
-    def choose_anew(self) -> None:
-        """Note that the application changed what it consumes, outside of a ``poll``."""
-        self._enter(_QueuedChange(Table.chosen_anew))
+    def subscription_changed(self) -> None:
+        """Note that the application changed its subscription, outside of a ``poll``."""
+        self._apply(_QueuedChange(Table.subscription_changed))
 
     def watch(self, watcher: Watcher) -> None:
         """
@@ -342,7 +345,7 @@ class PauseLedger:
 
     def open_gates(self, owned: Owned) -> None:
         """Open the gates of the ownerships that go on."""
-        self._enter(_QueuedChange(Table.read, owned))
+        self._apply(_QueuedChange(Table.control_read, owned))
         self.deliver()
 
     # ------------------------------------------------------------ events
@@ -353,7 +356,7 @@ class PauseLedger:
         self.outbox.waiting.append(kind(**made))
 
     def forward(self, event: events.Event) -> None:
-        """Deliver an event of another ledger, whose hook this is, to the hooks here."""
+        """Deliver an event to the hooks here, as a hook of another ledger."""
         self.outbox.waiting.append(event)
         self.deliver()
 
@@ -363,38 +366,40 @@ class PauseLedger:
 
         A thread that is handing out events also hands out those queued now.
         """
-        if self._changer == threading.get_ident():
+        if self._changing_thread == threading.get_ident():
             return False  # in a signal handler that interrupted a change
         return self.outbox.deliver()
 
     # ------------------------------------------------------------ the one way in
 
-    def _enter(
-        self, change: _QueuedChange | None = None, *, shows: bool = False
+    def _apply(
+        self, change: _QueuedChange | None = None, *, makes_view: bool = False
     ) -> None:
-        # The change is applied when this returns, by whichever thread, but in a signal
-        # handler that interrupted another one on this thread. The versions are noted
-        # first: another thread may apply it at once, and this one must not go on before
-        # all observers have seen it.
+        # The change is applied when this returns, by whichever thread; only a signal
+        # handler that interrupted a change on this thread returns before. The versions
+        # are noted first: another thread may apply the change at once, and this one must
+        # not go on before all observers were called.
         here, version, moves = threading.get_ident(), self._version, self._moves
         if change is not None:
             self.queue.append(change)
         try:
             while True:
                 with self._lock:
-                    if self._changer == here:  # in a signal handler
+                    if self._changing_thread == here:  # in a signal handler
                         return
-                    self._changer = here
+                    self._changing_thread = here
                     try:
-                        self._apply_all()
-                        if shows and self._view is None:
-                            self._show()
+                        self._apply_queue()
+                        if makes_view and self._view is None:
+                            self._make_view()
                     finally:
-                        self._changer = None
-                if not self.queue:  # else a handler's, as the lock was given back
+                        self._changing_thread = None
+                if not self.queue:  # a handler may have added one after the lock
                     break
             self._notify(version, moves)
-        except BaseException:  # a signal handler's, for example: the next look goes on
+        except (
+            BaseException
+        ):  # a signal handler's, for example: the next reader goes on
             self._is_behind, self._view, self.settled = True, None, None
             raise
 
@@ -405,7 +410,7 @@ class PauseLedger:
         if self._unannounced:
             self._announce_rest()
         if self._version != version:
-            for look in tuple(self.lookers):
+            for look in tuple(self.observers):
                 look()
         if self._moves != moves:
             self.wake()
@@ -421,7 +426,7 @@ class PauseLedger:
     def _announce(self, change: _QueuedChange) -> None:
         if change.step is None:
             return
-        what, owned = change.step.what, change.step.table.owned
+        what, owned = change.step.reassignment, change.step.table.owned
         if what.gained or what.departed:
             if self.on_reassigned is not None:
                 self.on_reassigned(what)
@@ -431,13 +436,13 @@ class PauseLedger:
 
     # ------------------------------------------------------------ under the lock
 
-    def _apply_all(self) -> None:
+    def _apply_queue(self) -> None:
         now = self._clock()
-        if now >= self._table.due:  # first: a hold that is over counts for no change
+        if now >= self._table.due:  # first: an expired hold counts for no change
             self._store(self._table.expired(now), None)
         while self.queue:
-            # An exception may be a signal handler's: the change stays, and the next
-            # look applies it.
+            # An exception may be a signal handler's: the change stays in the queue, and
+            # the next reader applies it.
             change = self.queue[0]
             change.tries += 1
             try:
@@ -455,21 +460,21 @@ class PauseLedger:
         if step.events:
             at, ids = self._wall(), self._ids
             queued = [kind.of({"at": at, **ids, **it}) for kind, it in step.events]
-        if step.ended:  # they are quiet until the change is stored
+        if step.ended:  # these partitions are quiet until the change is stored
             self._marks.note(step.ended, self._moves + 1, step.table.owned)
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
         put = self.outbox.waiting.extend
-        view, settled = (None, None) if step.is_seen else (self._view, self.settled)
-        seen = self._version + step.is_seen
+        view, settled = (None, None) if step.is_visible else (self._view, self.settled)
+        version = self._version + step.is_visible
         self._table, self._view, self.settled = step.table, view, settled
-        self._version = seen
+        self._version = version
         self._moves += step.is_moved
         if change is not None:
             change.step = step
         put(queued)
 
-    def _show(self) -> View:
+    def _make_view(self) -> View:
         view, due = self.peek(), self._table.due
         settled = view.quiet if due == NEVER else None
         self._view, self.settled = view, settled
@@ -478,13 +483,13 @@ class PauseLedger:
     # ------------------------------------------------------------ steps of a table
 
     def _begun(self, table: Table) -> Step:
-        return Step(table.begun(self._view or self._show()), is_seen=False)
+        return Step(table.poll_begun(self._view or self._make_view()), is_visible=False)
 
     def _confirmed(
         self, table: Table, valid: Collection[TopicPartition], moves: int
     ) -> Step:
         self._marks.confirm(valid, moves)
-        return Step(table, is_seen=False)
+        return Step(table, is_visible=False)
 
     def _removed(
         self,

@@ -15,21 +15,21 @@ class QuietMarks:
     """
     The partitions that were quiet since their last valid position.
 
-    *Moves* count how often partitions became quiet or began to flow; a position that a
-    broker had after so many moves is valid for what was quiet before.
+    *Moves* count how often partitions became quiet or began to flow. If a broker had a
+    position after so many moves, every mark of the partition from before is void.
 
     Thread rules: changes under the ledger's lock; it is read on any thread.
     """
 
     def __init__(self) -> None:
-        # The number of moves at which each was quiet last.
+        # By partition, the number of moves when it was quiet last.
         self._quiet_until: dict[TopicPartition, int] = {}
 
     def __contains__(self, tp: object) -> bool:
         return tp in self._quiet_until
 
     def before(self, moves: int) -> list[TopicPartition]:
-        """Return what was quiet before so many moves, with no valid position since."""
+        """Return the partitions with a mark from before so many moves."""
         marks = self._quiet_until
         return [tp for tp, at in tuple(marks.items()) if at <= moves] if marks else []
 
@@ -39,7 +39,7 @@ class QuietMarks:
         moves: int,
         owned: Collection[TopicPartition],
     ) -> None:
-        """Note what is quiet until so many moves; to note it twice is harmless."""
+        """Mark partitions as quiet until so many moves; to do so twice is harmless."""
         marks = self._quiet_until
         for tp in partitions:
             marks[tp] = moves
@@ -49,7 +49,7 @@ class QuietMarks:
                 marks.pop(tp, None)
 
     def confirm(self, partitions: Iterable[TopicPartition], moves: int) -> None:
-        """Forget those that were not quiet since so many moves."""
+        """Remove the marks of partitions that were not quiet since so many moves."""
         marks = self._quiet_until
         for tp in partitions:
             if tp in marks and marks[tp] <= moves:

@@ -1,9 +1,9 @@
 """
 Tells ownerships apart, and finds what a new assignment changed.
 
-An ownership of a partition is known by an object, of which its client makes one for each:
-kafka-python's state of the partition. Here it is compared by identity, and not used for
-anything else. So a request of an earlier ownership is not taken for one of this one.
+An object identifies each ownership of a partition: the client makes a new one each time,
+as kafka-python does with its state of the partition. This module only compares the objects
+by identity. So a request of an earlier ownership is not taken for one of this ownership.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from safeconsumer.holds.scope import TopicPartition
 
 Owned = Mapping[TopicPartition, object]
 """
-The owned partitions, each with the object that its ownership is known by.
+The owned partitions, each with the object that identifies its ownership.
 """
 
 
@@ -36,7 +36,7 @@ class Cause(Enum):
     PASSING = "passing"
     """
     A join is being prepared, or the consumer closes: the next completed join decides
-    what became of the partitions.
+    whether the partitions are given back.
     """
 
     LOST = "lost"
@@ -47,13 +47,13 @@ class Cause(Enum):
 
     ANEW = "anew"
     """
-    Topics were deleted and recreated, or an operator has reset the group: what is owned
-    of that begins anew, and nothing else is decided.
+    Topics were deleted and recreated, or an operator has reset the group: their
+    partitions get new ownerships, and nothing else is decided.
     """
 
     @property
     def is_passing(self) -> bool:
-        """Whether it is left to the next completed join what became of the partitions."""
+        """Whether the next completed join decides if the partitions are given back."""
         return self in {Cause.PASSING, Cause.LOST, Cause.ANEW}
 
     @property
@@ -64,13 +64,13 @@ class Cause(Enum):
 
 class Reassignment(NamedTuple):
     """
-    What a new assignment changed: the difference of what was owned before and after.
+    The difference of two assignments.
 
     Attributes:
-        kept: owned before and after, without a gap.
-        gained: ownerships that begin.
-        departed: ownerships that ended; one whose topic was recreated, or that was
-            reset, has ended, and another one of the same partition begins.
+        kept: partitions that were owned before and after, without a gap.
+        gained: partitions whose ownership begins.
+        departed: partitions whose ownership ended. If a topic was recreated, or a
+            partition was reset, it is among the departed and the gained ones.
     """
 
     kept: frozenset[TopicPartition] = frozenset()
@@ -79,12 +79,12 @@ class Reassignment(NamedTuple):
 
 
 def still(owned: Owned, earlier: Owned) -> frozenset[TopicPartition]:
-    """Return the partitions of which an earlier ownership goes on."""
+    """Return the partitions whose earlier ownership goes on."""
     return frozenset(tp for tp, one in earlier.items() if owned.get(tp) is one)
 
 
 def difference(before: Owned, after: Owned) -> Reassignment:
-    """Return what changed between two assignments."""
+    """Return the difference of two assignments."""
     kept = still(after, before)
     return Reassignment(
         kept, frozenset(after.keys() - kept), frozenset(before.keys() - kept)

@@ -1,11 +1,11 @@
 """
-Decides which pauses are whole ones, and what a pause is placed over.
+Decides which pauses are whole pauses, and how a pause is placed over another hold.
 
-A plain pause is one of single partitions by the application, without a lifetime of its
-own; it lasts until a completed join leaves its partition out. If it names everything of
-a topic that one call of ``assignment()`` returned, it is a whole pause of the topic
-besides: a hold of its own, by the owner ``WHOLE``, that lasts until the application's
-next resume (P3, P7).
+A plain pause is a pause of single partitions by the application, without a lifetime of
+its own; it lasts until a completed join leaves its partition out. If it names all
+partitions of a topic that one call of ``assignment()`` returned, it is also a whole pause
+of the topic: another hold, by the owner ``WHOLE``, that lasts until the application's next
+resume (P3, P7).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from safeconsumer.holds.view import Holds
 
 Snapshot = Mapping[str, frozenset[TopicPartition]]
 """
-All that one call of ``assignment()`` returned, by topic; it is known by identity.
+The answer of one call of ``assignment()``, by topic; compared by identity.
 """
 
 
 class NamedPartitions:
-    """The partitions of snapshots that were paused by name since the last ``poll`` began."""
+    """The partitions of snapshots that the program paused since the last ``poll`` began."""
 
     def __init__(self) -> None:
-        # By the snapshot's id, which is kept with it.
+        # By the id of the snapshot; the snapshot is kept, so that its id stays its own.
         self._pauses: dict[int, tuple[Snapshot, dict[str, _Pauses]]] = {}
 
     def whole(
@@ -40,16 +40,16 @@ class NamedPartitions:
         holds: Holds,
     ) -> list[Hold]:
         """
-        Note which partitions a pause names; return the whole pauses that it makes.
+        Note which partitions a pause names; return the whole pauses that it completes.
 
-        A whole pause ends with the first of the pauses that make it: no partition is
-        quiet for longer than it was asked for by name. One that earlier calls have begun
-        takes the place of no whole pause that is there.
+        A whole pause ends with the first of the pauses that complete it: no partition is
+        quiet for longer than the program asked for by name. If earlier calls named some
+        of the partitions, a whole pause that is in force already is not replaced.
 
         Args:
-            named: the partitions, each with all that was returned with it.
-            placed: the holds of the call: the reason and the end are theirs.
-            now: on the monotonic clock; a pause that is over by then is named no more.
+            named: the partitions, each with the snapshot that it is of.
+            placed: the holds of the call; the whole pause has their reason and end.
+            now: on the monotonic clock; a pause that has ended by then does not count.
             holds: the holds before the call.
         """
         plain = next(one for one in placed if one.lifetime is Lifetime.PLAIN)
@@ -71,7 +71,7 @@ class NamedPartitions:
         return found
 
     def forget(self, keys: Collection[HoldKey]) -> None:
-        """Forget the partitions that a resume names; all of them, if it names nothing."""
+        """Forget the partitions that a resume names, or all if it names nothing."""
         if not keys:
             self._pauses.clear()
         for scope, _ in keys if self._pauses else ():
@@ -83,7 +83,8 @@ class NamedPartitions:
     def _complete(
         self, topic: str, now: float
     ) -> list[tuple[frozenset[TopicPartition], Hold]]:
-        # One of those that are named whole, with the pause of it that ends first.
+        # The first snapshot whose partitions of the topic are all paused, and the pause
+        # among them that ends first.
         for snapshot, pauses in self._pauses.values():
             if topic in pauses and len(pauses[topic].by_name) == len(snapshot[topic]):
                 first = pauses[topic].first_to_end()
@@ -93,8 +94,8 @@ class NamedPartitions:
 
 
 class _Pauses:
-    # Pauses by name of one topic's partitions, all out of one call of assignment(); and
-    # those of them that expire. A program may name thousands one by one.
+    # The pauses of one topic's partitions, all from one call of assignment(), and those
+    # among them that expire. A program may name thousands of partitions one by one.
 
     def __init__(self) -> None:
         self.by_name: dict[TopicPartition, Hold] = {}
@@ -123,12 +124,12 @@ def end_of(hold: Hold) -> float:
 
 def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
     """
-    Return a hold as it is to be placed over one of its scope and owner.
+    Return the hold that results if a hold is placed over one of its scope and owner.
 
-    A plain pause never weakens what was asked for by name, which may end before it.
+    A plain pause never weakens a strict hold, which may end before it.
 
     Returns:
-        The hold; None if that would change nothing.
+        The hold; None if nothing would change.
     """
     if known is None:
         return hold
@@ -144,14 +145,14 @@ def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
 
 
 def travels(holds: Holds, tp: TopicPartition) -> bool:
-    """Tell whether the pause of a partition is handed over: not under a whole pause."""
+    """Tell whether the pause of a partition is handed over; under a whole pause it is not."""
     hold = holds.get((Partition(tp[0], tp[1]), APP))
     is_under_whole = holds.get((Topic(tp[0]), WHOLE)) is not None
     return hold is not None and may_travel(hold) and not is_under_whole
 
 
 def may_travel(hold: Hold) -> bool:
-    """Tell whether a hold of a partition is one that can be handed over."""
+    """Tell whether a hold of a partition can be handed over to the next owner."""
     return (
         hold.owner == APP
         and hold.lifetime is not Lifetime.WHILE_ASSIGNED

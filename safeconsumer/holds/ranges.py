@@ -12,9 +12,9 @@ The most partitions of one range, and the most holds of one command.
 _NUMBERS = r"[0-9]{1,10}(?:-[0-9]{1,10})?"
 NUMBERS = re.compile(rf"{_NUMBERS}(?:,{_NUMBERS})*")
 """
-What stands behind the colon of a topic.
+The part of a scope behind the colon: numbers and ranges.
 """
-# What begins with re: is a pattern, but for partitions of a topic that is called re.
+# A text that begins with re: is a pattern, unless it names partitions of the topic re.
 _RANGES = re.compile(rf"(re:re|(?!re:)[^:]+):({NUMBERS.pattern})")
 
 

@@ -1,13 +1,13 @@
 """
-Knows to which offsets a group's partitions are to be moved, for one member of it.
+Knows the offsets to which a member has to move partitions of its group.
 
-A reset is a field of a hold's record, and stands exactly as long as the hold. While it does
-nothing is delivered, so that an owner that moves a partition once more is never noticed;
-once the hold is lifted nobody moves it. Whether a partition was moved is not kept anywhere:
-it was if the group has committed the target.
+A reset is a field of a hold's record, and lasts exactly as long as the hold. Meanwhile the
+partition delivers nothing, so an owner may move it once more without an effect; once the
+hold is lifted no member moves it. No record says whether a partition was moved: it was if
+the group has committed the target.
 
-From the record on this member holds the partitions of a reset itself, by an owner of its
-own, until it has moved them:
+From the record on this member also holds the partitions of a reset itself, under the owner
+``RESET``, until it has moved them:
 
 =======================  ==================================================================
 The hold                 What the member does with a partition that it owns
@@ -33,11 +33,11 @@ _WHY = "an operator moves it to another offset, and this member has not done so 
 @frozen(kw_only=True)
 class Target:
     """
-    Where a partition is moved, and by which hold; two of one placing are equal.
+    The offset to which a hold moves a partition; two targets of one placing are equal.
 
     Attributes:
         offset: the offset of the next record to be read.
-        topic_id: the id that its topic had, as Kafka writes it; None: any.
+        topic_id: the id that its topic had, as Kafka writes it; None stands for any.
         owner: the owner of the hold, as ``operator:alice``.
         hold_id: the id of the hold.
         record: the offset of its record on the holds topic, which changes if the hold is
@@ -56,20 +56,20 @@ Targets = Mapping[TopicPartition, Target]
 
 class Resets:
     """
-    The resets of a group that stand, and what this member has not moved yet.
+    The resets of a group in force, and the partitions that this member has not moved yet.
 
     Thread rules: any thread; :meth:`end` and :meth:`begin` one at a time.
 
     Args:
         ledger: gets this member's own holds.
         unread: returns the partitions whose gates were opened before the holds topic
-            was read: they may be held, and moved, by what is not known yet.
+            was read: unread records may hold and move them.
 
     Attributes:
-        targets: where partitions are moved, replaced as a whole.
-        troubles: why partitions are not moved yet, as text for people, replaced as a
-            whole by the client that moves them.
-        on_change: called when there is something to do.
+        targets: the targets, by partition; replaced as a whole.
+        troubles: the reasons why partitions are not moved yet, as text for people,
+            replaced as a whole by the client that moves them.
+        on_change: called when a partition has to be moved.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class Resets:
         self.on_change: Callable[[], object] = tuple
 
     def end(self, wanted: Targets) -> None:
-        """Forget the targets that stand no more, before their holds are lifted."""
+        """Forget the targets that are not wanted any more, before their holds are lifted."""
         known = self.targets
         self.targets = {tp: one for tp, one in known.items() if wanted.get(tp) == one}
 
     def begin(self, wanted: Targets) -> None:
-        """Hold what is new, and make it a target, once operators' holds cover it."""
+        """Hold the new partitions and make them targets, once operators' holds cover them."""
         new = [tp for tp, one in wanted.items() if self.targets.get(tp) != one]
         self.hold(new)
         self.targets = wanted
@@ -108,7 +108,7 @@ class Resets:
         )
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let partitions flow again, as far as this member's own holds of them go."""
+        """Lift this member's own holds of partitions."""
         pending = self.pending()
         keys = [(Partition(*tp), RESET) for tp in partitions if tuple(tp) in pending]
         if keys:

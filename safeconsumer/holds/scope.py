@@ -23,18 +23,18 @@ _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 # org.apache.kafka.common.protocol: a partition index is an INT32.
 _MAX_PARTITION = 2**31 - 1
 
-# What begins so is a pattern, but for the partitions of a topic that is called so.
+# A text that begins so is a pattern, unless it names a partition of a topic ``re``.
 _PATTERN, _TOPIC_RE = "re:", "re"
 _OF_RE = re.compile(r"re:re:[0-9]{1,10}")
 
 # Expressions longer than this are machine-made; topic names end at 249 characters.
 MAX_PATTERN_LENGTH = 4096
 
-# The most topics about which a pattern remembers its answer: topics with ever new names
-# would fill the memory. About a million bytes.
+# The most topics whose answer a pattern keeps: topics with ever new names would fill the
+# memory. About a million bytes.
 _MOST_ANSWERS = 10_000
 
-# It is equal to and interchangeable with ``kafka.TopicPartition``, a named tuple.
+# Equal to and interchangeable with ``kafka.TopicPartition``, a named tuple.
 TopicPartition = tuple[str, int]
 
 
@@ -88,8 +88,8 @@ class Pattern:
     """
     Every topic whose whole name matches, present and future, ``re:ord.*``.
 
-    Two are equal if their expressions have the same text. The expression is asked once
-    about a topic name and the answer is remembered, of up to 10,000 names.
+    Two patterns are equal if their expressions have the same text. The expression is
+    called once for a topic name; the answers for up to 10,000 names are kept.
     """
 
     text: str
@@ -214,8 +214,8 @@ def pattern(compiled: CompiledPattern) -> Pattern:
 
     Raises:
         ScopeSyntaxError: if the expression is empty, too long, of bytes, or was
-            compiled with flags that its text does not carry (write ``(?i)...``,
-            so that the text alone says what is meant).
+            compiled with flags that its text does not carry (write ``(?i)...``, so
+            that the text alone has the whole meaning).
     """
     text = compiled.pattern
     if not isinstance(text, str):

@@ -1,27 +1,64 @@
 """
-Decides what is quiet: one table of holds, gates and assigned partitions.
+Decides which partitions are quiet: one table of holds, gates and assigned partitions.
 
-A table never changes. Each change makes another one, and the difference of the two says
-which partitions became quiet or flow; it is looked for only where the change reaches.
+Theory of operation
+-------------------
 
-| change | what it ends besides what it names |
+A :class:`Table` never changes. Each change returns a :class:`Step`: the next table, the
+events, and the partitions that flow now or have departed. What became quiet or flows is
+the difference of two tables; it is looked for only where the change reaches. The ledger
+stores the tables one after another.
+
+Four kinds of things have a state.
+
+**1. A hold**, which its scope and its owner identify.
+
+| state | transition | next state |
+|---|---|---|
+| absent | its owner places it | in force |
+| in force | its owner places it again | in force, with the new reason, lifetime and end |
+| in force | its owner lifts it, it expires, or it ends (below) | absent |
+| in force, strict | a plain pause that lasts longer is placed over it | beneath that pause |
+| beneath | the pause ends by itself | in force, unless its own time is over |
+| beneath | the pause is lifted by name | absent |
+
+Some changes end holds that they do not name.
+
+| change | holds that it ends |
 |---|---|
 | a ``resume`` of the application | whole pauses, and plain pauses of what is away |
-| a whole pause expires | plain pauses under it of what is away |
+| a whole pause expires | plain pauses of what is away, of its topic |
 | a completed join | plain pauses of partitions that it leaves out |
 | ``assign``, ``unsubscribe`` | those, and whole pauses |
-| the partition departs, for whatever reason | what is bound to its assignment |
-| a join is prepared, or the membership lost | nothing else: the next join decides |
-| ``close`` | all but the holds of operators and of the group |
+| the partition departs, for whatever reason | those that are bound to its assignment |
+| a join is prepared, or the membership lost | no others: the next join decides |
+| ``close`` | all but those of operators and of the group |
 
-**Gates.** A caller who held everything before a ``poll`` could not hold what came during
-it (KAFKA-13463), so a gate stands in for the holds that were in force when it began. It
-opens when the call returns, when all of those holds have been lifted, or when an owner
-names the partition in a ``resume`` and only that owner's holds are left of them. If
-nothing is assigned when a call begins, the holds of the last call that found something
-still stand: the loss of a membership must not look like a resume. A hold that ends
-because its partition departs was not lifted, and stands too. Another gate keeps what is
-gained quiet until the control topics are read.
+**2. An assigned partition.** It is *quiet* if it is held or gated, or both.
+
+| state | transition | next state |
+|---|---|---|
+| not assigned | it is gained, and a hold covers it | held |
+| not assigned | it is gained by a ``poll`` that gates, or is watched | gated |
+| not assigned | it is gained otherwise | flows |
+| flows | a hold that covers it is placed | held |
+| held | the last hold that covers it is lifted, expires or ends | flows |
+| gated | its gate opens (below) | held, or flows |
+| any | it departs | not assigned |
+
+**3. An ownership that has ended.** A join that is prepared, or a lost membership, leaves
+it *undecided*: the next completed join gives the partition back, or decides that it is
+gone. Everything else decides at once.
+
+**4. A poll.** A program that held everything before a ``poll`` could not hold
+partitions that it gained during it (KAFKA-13463), so a gate stands in for the holds
+that were in force when the ``poll`` began. The gate opens when the ``poll`` returns,
+when all of those holds have been lifted, or when an owner names the partition in a
+``resume`` and only that owner's holds are left of them. If nothing is assigned when a
+``poll`` begins, the holds of the last one that found something still count: the loss of
+a membership must not look like a resume. A hold that ends because its partition departs
+was not lifted, and still counts. Another gate keeps gained partitions quiet until the
+control topics are read.
 """
 
 from __future__ import annotations
@@ -60,7 +97,7 @@ NOTHING_OWNED: Owned = {}
 
 EventParts = tuple[type[Event], dict[str, Any]]
 """
-A kind of event, and its fields but when and whose it is.
+A kind of event, and its fields except the time and the consumer's names.
 """
 
 
@@ -69,34 +106,35 @@ class Step(NamedTuple):
     The result of one change.
 
     Attributes:
-        table: what holds from then on.
+        table: the table from then on.
         events: the events, in the order in which things happened.
         ended: partitions that were quiet and flow now, or have departed.
         is_moved: whether partitions became quiet or began to flow.
-        is_seen: whether readers of holds find anything changed.
-        what: the difference of the old and the new assignment.
+        is_visible: whether readers of holds find anything changed.
+        reassignment: the difference of the old and the new assignment.
     """
 
     table: Table
     events: tuple[EventParts, ...] = ()
     ended: tuple[TopicPartition, ...] = ()
     is_moved: bool = False
-    is_seen: bool = True
-    what: Reassignment = Reassignment()
+    is_visible: bool = True
+    reassignment: Reassignment = Reassignment()
 
 
 class Table(NamedTuple):
     """
-    What is held, gated and assigned at one moment. It never changes.
+    The holds, gates and assigned partitions of one moment. A table never changes.
 
-    Each change returns the :class:`Step` to another one; ``now`` is in seconds on the
+    Each change returns the :class:`Step` to another table; ``now`` is in seconds on the
     monotonic clock.
 
     Attributes:
         holds: the holds.
-        due: when the first of them expires, on the monotonic clock, or earlier.
-        ends_more: whether a resume may end more than it names; it is looked for once,
-            so that a loop of resumes is linear.
+        due: the time at which the first of them expires, on the monotonic clock, or
+            earlier.
+        ends_more: whether a resume may end more than it names; only one resume looks
+            for that, so that a loop of resumes is linear.
         owned: the owned partitions; another object after each change of them.
         assigned: the same partitions, by topic.
         undecided: ownerships that ended while no completed join has said whether their
@@ -104,15 +142,15 @@ class Table(NamedTuple):
         lost: those of them that ended, or may have, because the membership was lost.
         gated: partitions that wait for the ``poll`` under way to return.
         unread: partitions that wait for the control topics.
-        in_call: whether a ``poll`` is under way for which ``stood`` counts.
-        stood: the holds by which the last ``poll`` that found something assigned found
-            everything quiet, but those lifted since; None: something flowed, or all of
-            them were lifted.
-        stood_on: what was assigned then.
-        left_quiet: partitions that departed while they were quiet, and are held still,
-            and whether the membership was lost with them; the last ones stand last.
-        left_alone: whole pauses that were reported since nothing by name is left of
-            their topic, by topic.
+        in_call: whether a ``poll`` is under way that may gate.
+        gating_holds: the holds that a gate stands in for: those that kept everything
+            quiet when the last ``poll`` began that found something assigned, without
+            those lifted since. None: something flowed, or all of them were lifted.
+        gating_assigned: the partitions that were assigned then.
+        left_quiet: partitions that departed while they were quiet and are still held,
+            each with whether the membership was lost; the latest stand last.
+        left_alone: whole pauses that were reported because the application paused by
+            name no partition that is left of their topic, by topic.
     """
 
     holds: Holds = Holds()
@@ -125,15 +163,15 @@ class Table(NamedTuple):
     gated: frozenset[TopicPartition] = _NONE
     unread: frozenset[TopicPartition] = _NONE
     in_call: bool = False
-    stood: Holds | None = None
-    stood_on: Assigned = NOTHING
+    gating_holds: Holds | None = None
+    gating_assigned: Assigned = NOTHING
     left_quiet: Mapping[TopicPartition, bool] = {}
     left_alone: Mapping[str, Hold] = {}
 
     # ------------------------------------------------------------ questions
 
     def view(self) -> View:
-        """Return the view that every reader is shown."""
+        """Return the view that readers get."""
         holds, assigned = self.holds, self.assigned
         quiet = holds.covered(assigned) if holds else set()
         if not self.gated and not self.unread:
@@ -151,10 +189,10 @@ class Table(NamedTuple):
     @property
     def is_gating(self) -> bool:
         """Whether what is gained now will be gated."""
-        return self.in_call and self.stood is not None
+        return self.in_call and self.gating_holds is not None
 
     def remaining(self, keys: Collection[HoldKey]) -> tuple[Hold, ...]:
-        """Return the holds that cover what was to be lifted, as far as is known."""
+        """Return the known holds that still cover the scopes of lifted keys."""
         holds = self.holds
         # A worker lifts its own many times a second and does not use the answer.
         if not holds or all(is_routine(owner) for _, owner in keys):
@@ -173,11 +211,11 @@ class Table(NamedTuple):
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[TopicPartition, ...]:
         """
-        Return those of some partitions that neither a hold nor a gate covers.
+        Return those of the given partitions that neither a hold nor a gate covers.
 
-        Asked about what a change reaches, this is the difference of two quiet sets:
-        before a hold is placed, what becomes quiet by it; after one is lifted, or a
-        gate has opened, what flows.
+        For the partitions that a change reaches this is the difference of two quiet
+        sets: before a hold is placed, the partitions that become quiet by it; after a
+        hold is lifted or a gate has opened, those that flow.
         """
         gated, unread, is_held = self.gated, self.unread, self.holds.covers
         found = [
@@ -214,7 +252,7 @@ class Table(NamedTuple):
             ]
         )
         if not placed:
-            return Step(self, is_seen=False)
+            return Step(self, is_visible=False)
         ends_more = self.ends_more or any(map(self._ends_with_any_resume, placed))
         due = _sooner(self.due, placed)
         after = Table(self.holds.including(placed), due, ends_more, *self[3:])
@@ -227,8 +265,13 @@ class Table(NamedTuple):
             reported.append((events.PatternCoversNothing, {"holds": nothing}))
         return Step(after, tuple(reported), (), bool(quiet))
 
-    def left_to(self, owned: Owned, holds: Iterable[Hold]) -> tuple[Hold, ...]:
-        """Return those left to ownerships that go on, without a pause of their own."""
+    def to_take_over(self, owned: Owned, holds: Iterable[Hold]) -> tuple[Hold, ...]:
+        """
+        Return the holds to be taken over from the previous owners of partitions.
+
+        A hold is left out if its partition has another ownership by now, or if the
+        application has paused the partition here.
+        """
         scopes = {Partition(*tp) for tp in still(self.owned, owned)}
         known = self.holds.get
         return tuple(
@@ -236,7 +279,7 @@ class Table(NamedTuple):
         )
 
     def moved(self, wanted: Iterable[Hold]) -> Step:
-        """Give holds new deadlines; those that are others by now are left alone."""
+        """Give holds new deadlines; a hold that was placed again since keeps its own."""
         moved = [
             evolve(known, deadline=hold.deadline)
             for hold in wanted
@@ -255,26 +298,30 @@ class Table(NamedTuple):
         by_application: bool = False,
         is_all: bool = False,
     ) -> Step:
-        """Lift holds, all of their owner or some; the application ends more by it."""
+        """
+        Lift holds; a resume of the application ends more than it names.
+
+        ``is_all``: the keys are all holds of their owner.
+        """
         more: tuple[Hold, ...] = ()
         if by_application and self.ends_more:
             more = tuple(filter(self._ends_with_any_resume, self.holds))
         ending = dict.fromkeys(keys)
-        back: tuple[Hold, ...] = ()
+        restored: tuple[Hold, ...] = ()
         if more:
-            back = _restored_after(
+            restored = _restored_after(
                 (hold for hold in more if hold.key not in ending), now
             )
             ending.update((hold.key, None) for hold in more)
         known = self.holds.get
         gone = tuple([hold for key in ending if (hold := known(key)) is not None])
-        after = self._without(ending, back) if gone else self
+        after = self._without(ending, restored) if gone else self
         if by_application and self.ends_more:
             after = after._replace(ends_more=False)
         # With nothing assigned a resume can name nothing of what was paused.
-        if self.stood is not None:
+        if self.gating_holds is not None:
             bare = (APP, WHOLE) if by_application and not self.assigned else ()
-            after = after.lifted(ending, all_of=bare)
+            after = after.after_lifting(ending, all_of=bare)
         flowing = after.flowing(self.reached(gone))
         remaining = after.remaining(keys)
         reported: list[EventParts] = []
@@ -287,10 +334,10 @@ class Table(NamedTuple):
             reported.append((events.HoldsRemoved, parts))
         elif remaining:
             reported.append((events.StillHeld, {"holds": remaining}))
-        return self._step_to(after, reported, back, flowing, "resumed")
+        return self._step_to(after, reported, restored, flowing, "resumed")
 
     def expired(self, now: float) -> Step:
-        """End what is over, and the plain pauses that lasted by a whole one of that."""
+        """End holds whose time is over, and plain pauses that a whole pause kept."""
         over = tuple(one for one in self.holds if end_of(one) <= now)
         topics = {_topic_of(one) for one in over if one.owner == WHOLE}
         here = self.owned.keys() | self.undecided.keys()
@@ -300,105 +347,110 @@ class Table(NamedTuple):
             for one in self.holds.without(keys)
             if _topic_of(one) in topics and _is_away(one, here)
         )
-        back = _restored_after((*over, *ended), now)
-        after = self._without([*keys, *(one.key for one in ended)], back)
-        after = after._replace(due=_sooner(NEVER, after.holds)).lifted(keys)
+        restored = _restored_after((*over, *ended), now)
+        after = self._without([*keys, *(one.key for one in ended)], restored)
+        after = after._replace(due=_sooner(NEVER, after.holds)).after_lifting(keys)
         flowing = after.flowing(self.reached(over))
         reported: list[EventParts] = []
         if over:
             reported.append((events.HoldsExpired, {"holds": over, "flowing": flowing}))
         if ended:
             reported.append((events.HoldsEnded, {"holds": ended, "departed": ()}))
-        return self._step_to(after, reported, back, flowing, "a hold has expired")
+        return self._step_to(after, reported, restored, flowing, "a hold has expired")
 
     def _ends_with_any_resume(self, hold: Hold) -> bool:
-        # whatever a resume of the application names.
+        # Whatever the resume of the application names.
         return hold.owner == WHOLE or _is_away(hold, self.owned)
 
-    def _without(self, keys: Iterable[HoldKey], back: Collection[Hold]) -> Table:
-        holds = self.holds.without(keys, back)
-        # Not of what is left: to look through it for each one lifted is quadratic.
-        due = _sooner(self.due, back) if holds else NEVER
+    def _without(self, keys: Iterable[HoldKey], restored: Collection[Hold]) -> Table:
+        holds = self.holds.without(keys, restored)
+        # The remaining holds are not searched: for each one lifted that is quadratic.
+        due = _sooner(self.due, restored) if holds else NEVER
         return Table(holds, due, *self[2:])
 
     def _step_to(
         self,
         after: Table,
         reported: list[EventParts],
-        back: Collection[Hold],
+        restored: Collection[Hold],
         flowing: tuple[TopicPartition, ...],
         why: str,
     ) -> Step:
-        # With what flows because gates opened, which is in no other event.
-        if back:
-            reported += _placed_back(back)
-        is_seen = after.holds is not self.holds
+        # Partitions that flow because gates opened are in no other event.
+        if restored:
+            reported += _placed_back(restored)
+        is_visible = after.holds is not self.holds
         if (after.gated, after.unread) != (self.gated, self.unread):
-            is_seen = True
+            is_visible = True
             closed = (self.gated | self.unread).difference(flowing)
             if opened := after.flowing(closed):
                 reported.append(
                     (events.GatesChanged, {"flowing": opened, "reason": why})
                 )
                 flowing += opened
-        return Step(after, tuple(reported), flowing, bool(flowing), is_seen)
+        return Step(after, tuple(reported), flowing, bool(flowing), is_visible)
 
     # ------------------------------------------------------------ gates
 
-    def begun(self, view: View) -> Table:
-        """Note the start of a call; this table itself, if it gates nothing, as most do."""
-        stood, stood_on = self.stood, self.stood_on
+    def poll_begun(self, view: View) -> Table:
+        """Note that a ``poll`` begins; most gate nothing, and get this same table."""
+        holds, assigned = self.gating_holds, self.gating_assigned
         if self.assigned:
             is_held = view.is_quiet_throughout() and all(
                 map(self.holds.covers, view.gates)
             )
-            stood, stood_on = (self.holds if is_held else None), self.assigned
-        if stood is None and self.stood is None and not self.in_call:
+            holds, assigned = (self.holds if is_held else None), self.assigned
+        if holds is None and self.gating_holds is None and not self.in_call:
             return self
-        return self._replace(in_call=True, stood=stood, stood_on=stood_on)
+        return self._replace(in_call=True, gating_holds=holds, gating_assigned=assigned)
 
-    def ended(self) -> Step:
-        """Note the end of a call: its gates open, and nothing is gated from now on."""
+    def poll_ended(self) -> Step:
+        """Note that a ``poll`` returns: its gates open, and it gates nothing more."""
         after = self._replace(in_call=False, gated=_NONE if self.gated else self.gated)
         return self._step_to(
             after, [], (), (), "the poll that gained them has returned"
         )
 
-    def read(self, owned: Owned) -> Step:
-        """Note that the control topics are read, for those ownerships that go on."""
+    def control_read(self, owned: Owned) -> Step:
+        """Note that the control topics are read for these ownerships, if they go on."""
         unread = self.unread - still(self.owned, owned)
         after = self if unread == self.unread else self._replace(unread=unread)
         return self._step_to(after, [], (), (), "the control topics are read")
 
-    def chosen_anew(self) -> Step:
-        """Note that something else is consumed: with nothing owned no hold stands."""
+    def subscription_changed(self) -> Step:
+        """Forget the holds that gates stand in for, if no partition is owned."""
         if self.assigned or self.in_call:
-            return Step(self, is_seen=False)
-        return Step(self._replace(stood=None, stood_on=NOTHING), is_seen=False)
+            return Step(self, is_visible=False)
+        after = self._replace(gating_holds=None, gating_assigned=NOTHING)
+        return Step(after, is_visible=False)
 
-    def lifted(self, keys: Iterable[HoldKey], *, all_of: Collection[str] = ()) -> Table:
+    def after_lifting(
+        self, keys: Iterable[HoldKey], *, all_of: Collection[str] = ()
+    ) -> Table:
         """
-        Note that owners lifted holds, or that these expired: gates may open.
+        Open the gates that nothing keeps closed after holds were lifted or expired.
 
-        Keys count that were named, whether a hold existed or not; of the owners in
-        ``all_of`` nothing stands any more.
+        A key counts if an owner named it, whether the hold existed or not. Of the
+        owners in ``all_of`` no hold counts any more.
         """
-        if self.stood is None:
+        if self.gating_holds is None:
             return self
-        named = list(keys)
-        more = (one.key for one in self.stood if one.owner in all_of) if all_of else ()
-        stood = self.stood.without([*named, *more])
-        if not stood.cover_any(self.stood_on):
-            return self._replace(stood=None, stood_on=NOTHING, gated=_NONE)
+        named, holds, assigned = list(keys), self.gating_holds, self.gating_assigned
+        more = (one.key for one in holds if one.owner in all_of) if all_of else ()
+        holds = holds.without([*named, *more])
+        if not holds.cover_any(assigned):
+            return self._replace(
+                gating_holds=None, gating_assigned=NOTHING, gated=_NONE
+            )
         if not self.gated:
-            return self._replace(stood=stood)
-        found = map(stood.covering, View(stood, self.stood_on).partitions())
+            return self._replace(gating_holds=holds)
+        found = map(holds.covering, View(holds, assigned).partitions())
         owners = {hold.owner for several in found for hold in several}
         gated = self.gated
         for scope, owner in named if len(owners) == 1 else ():
             if owner in owners:
                 gated = gated.difference(affected_by(self.assigned, scope))
-        return self._replace(stood=stood, gated=gated)
+        return self._replace(gating_holds=holds, gated=gated)
 
     # ------------------------------------------------------------ the assignment
 
@@ -414,8 +466,9 @@ class Table(NamedTuple):
         """
         Move to a new assignment.
 
-        The application's pauses of ``carried`` partitions go to their next owners; None:
-        none does. What is gained waits for the control topics if ``is_watched``.
+        The application's pauses of ``carried`` partitions go to their next owners; None
+        stands for no partition. If ``is_watched``, gained partitions wait for the
+        control topics.
         """
         what = difference(self.owned, owned)
         if not (what.gained or what.departed):
@@ -425,10 +478,10 @@ class Table(NamedTuple):
         undecided, lost = self._undecided(change)
         is_decided = (undecided, lost) != (self.undecided, self.lost)
         if not (what.gained or what.departed or ended or is_decided):
-            return Step(self, is_seen=False, what=what)
-        back = () if cause is Cause.CLOSED else _restored_after(ended, now)
+            return Step(self, is_visible=False, reassignment=what)
+        restored = () if cause is Cause.CLOSED else _restored_after(ended, now)
         is_same = owned.keys() == self.owned.keys()
-        after = self._without([hold.key for hold in ended], back) if ended else self
+        after = self._without([hold.key for hold in ended], restored) if ended else self
         after = after._replace(
             owned=owned,
             assigned=self.assigned if is_same else by_topic(owned),
@@ -443,12 +496,14 @@ class Table(NamedTuple):
         after, held = after.assigned_while_held(new, left, cause)
         reached = after.reached(ended)
         flowing = after.flowing([tp for tp in reached if tp in what.kept])
-        reported = [*_ended(ended, change, flowing), *_placed_back(back), *held]
+        reported = [*_ended(ended, change, flowing), *_placed_back(restored), *held]
         if carried is not None:
             holds = after.holds if cause.is_called else self.holds
             reported += _left_behind(holds, gone, carried)
         ended_quiet = (*left, *flowing)
-        return Step(after, tuple(reported), ended_quiet, is_moved=True, what=what)
+        return Step(
+            after, tuple(reported), ended_quiet, is_moved=True, reassignment=what
+        )
 
     def _undecided(
         self, change: _AssignmentChange
@@ -471,15 +526,15 @@ class Table(NamedTuple):
             is_here = any(map(scope.covers, change.owned))
             return not is_here and any(map(scope.covers, change.departed))
         if not isinstance(scope, Partition) or cause.is_passing:
-            return False  # only lost, or about to join: nothing is decided yet
+            return False  # the next join decides
         tp = scope.topic, scope.partition
         if tp in change.owned or (
             not cause.is_called and self.holds.get((Topic(tp[0]), WHOLE)) is not None
         ):
             return False
         has_been = tp in change.departed or tp in self.undecided
-        # A join that assigns nothing decides nothing for what has never been here: the
-        # first one of a leader without metadata is such.
+        # A join that assigns nothing ends no pause of a partition that was never here:
+        # the first join may be led by a member without metadata.
         is_decided = cause.is_called or bool(change.owned) or has_been
         is_over = hold.lifetime is Lifetime.PLAIN and is_decided
         return is_over or (has_been and change.carries(hold))
@@ -499,22 +554,25 @@ class Table(NamedTuple):
         cause: Cause,
     ) -> tuple[Table, list[EventParts]]:
         """
-        Note which partitions departed and were quiet; report gained ones that are held.
+        Note which partitions departed while they were quiet; report gained, held ones.
 
-        A gained partition is reported if it left quiet and is held, or if it comes
-        under a whole pause. A whole pause of which nothing by name is left is reported
-        once, with all that it keeps quiet.
+        A gained partition is reported if it is held and was quiet when it last left, or
+        if it comes under a whole pause. A whole pause that is left alone is reported
+        once, with all the partitions that it keeps quiet.
         """
         holds = self.holds
         is_lost = cause is Cause.LOST
         left_quiet = {**self.left_quiet, **dict.fromkeys(left, is_lost)}
         alone = self.left_alone if cause.is_passing else self._alone()
         known = self.left_alone.get
-        news = {topic for topic, one in alone.items() if known(topic) is not one}
-        looked_at = {*gained, *(tp for topic in news for tp in self.assigned[topic])}
+        newly_alone = {topic for topic, one in alone.items() if known(topic) is not one}
+        candidates = {
+            *gained,
+            *(tp for topic in newly_alone for tp in self.assigned[topic]),
+        }
         held: list[TopicPartition] = []
         holding: dict[HoldKey, Hold] = {}
-        for tp in sorted(looked_at):
+        for tp in sorted(candidates):
             covering = holds.covering(tp)
             is_whole = any(hold.owner == WHOLE for hold in covering)
             if covering and (is_whole or tp in left_quiet):
@@ -528,14 +586,14 @@ class Table(NamedTuple):
         parts = {
             "partitions": tuple(held),
             "holds": tuple(holding.values()),
-            "is_left_alone": bool(news),
+            "is_left_alone": bool(newly_alone),
             "lost": tuple(tp for tp in held if tp in gained and left_quiet.get(tp)),
         }
         return after, [(events.AssignedWhileHeld, parts)] if held else []
 
     def _alone(self) -> dict[str, Hold]:
-        # Whole pauses of topics of which something is here, and nothing by name. One
-        # with nothing here at all stays what it was.
+        # The whole pauses of topics with assigned partitions, none of them paused by
+        # name. Where no partition of the topic is assigned, nothing changes.
         holds, alone = self.holds, {}
         for topic in {*self.assigned, *self.left_alone}:
             whole = holds.get((Topic(topic), WHOLE))
@@ -549,7 +607,7 @@ class Table(NamedTuple):
 
 
 class _AssignmentChange(NamedTuple):
-    # Why and how an assignment changes.
+    # The cause and the extent of a change of the assignment.
     cause: Cause
     owned: Owned
     departed: frozenset[TopicPartition]
@@ -559,7 +617,7 @@ class _AssignmentChange(NamedTuple):
         """Tell whether the pause of a departed partition goes to the next owner."""
         scope = hold.scope
         return (
-            not self.cause.is_called  # no join carries anything then
+            not self.cause.is_called  # no join takes place then
             and isinstance(scope, Partition)
             and (scope.topic, scope.partition) in (self.carried or ())
             and may_travel(hold)
@@ -568,10 +626,11 @@ class _AssignmentChange(NamedTuple):
 
 def rebalanced(before: Table, after: Table) -> dict[str, Any]:
     """
-    Return what a completed join changed, as ``RebalanceCompleted`` has it.
+    Return the fields of ``RebalanceCompleted`` for a completed join.
 
-    ``before`` is the table to which its assignment was applied: that knows what was given
-    up while the join was prepared, and what others may have owned meanwhile.
+    ``before`` is the table before its assignment was applied. That table has the
+    partitions that were given up while the join was prepared, and those that other
+    members may have owned meanwhile.
     """
     what = difference({**before.undecided, **before.owned}, after.owned)
     view, lost = after.view(), before.lost
@@ -591,7 +650,7 @@ def rebalanced(before: Table, after: Table) -> dict[str, Any]:
 
 
 def by_topic(tps: Iterable[TopicPartition]) -> Assigned:
-    """Return an assignment by topic, with the very partitions that it names."""
+    """Return an assignment by topic, made of the same partition objects."""
     found: dict[str, dict[TopicPartition, TopicPartition]] = {}
     for tp in tps:
         found.setdefault(tp[0], {})[tp] = tp
@@ -604,9 +663,9 @@ def ended_besides(
     flowing: Collection[TopicPartition],
 ) -> tuple[Hold, ...]:
     """
-    Return the whole pauses that a resume ends, though it is one of something else.
+    Return the whole pauses that a resume ends without naming their topic.
 
-    It names nothing of their topic, or more of that flows than it names.
+    A resume that names less of the topic than then flows counts, too.
     """
     names = {
         (one.topic, one.partition) for one, _ in keys if isinstance(one, Partition)
@@ -626,9 +685,9 @@ def ended_besides(
 
 def ended_unnamed(ended: Iterable[Hold], keys: Collection[HoldKey]) -> tuple[Hold, ...]:
     """
-    Return the pauses by name, of what is not assigned, that a resume of others ends.
+    Return the waiting pauses of single partitions that a resume ends without naming them.
 
-    A resume of a whole pause names all that was paused under it.
+    They wait for an assignment. A resume of a whole pause names all pauses under it.
     """
     named = {scope for scope, _ in keys}
     wide = [scope for scope in named if not isinstance(scope, Partition)]
@@ -671,7 +730,7 @@ def _ended(
 def _left_behind(
     holds: Holds, gone: Iterable[TopicPartition], carried: Collection[TopicPartition]
 ) -> list[EventParts]:
-    # Of what has departed while it was paused, and is paused at no next owner by that.
+    # Paused partitions that departed, and whose pause the next owner does not get.
     found: dict[bool, list[TopicPartition]] = {False: [], True: []}
     for tp in sorted(gone):
         whole = holds.get((Topic(tp[0]), WHOLE))
@@ -686,13 +745,13 @@ def _left_behind(
     ]
 
 
-def _placed_back(back: Collection[Hold]) -> list[EventParts]:
-    # What was beneath pauses that have ended; no partition becomes quiet by it.
-    return [(events.HoldsPlaced, {"holds": tuple(back)})] if back else []
+def _placed_back(restored: Collection[Hold]) -> list[EventParts]:
+    # The holds beneath pauses that have ended; no partition becomes quiet by them.
+    return [(events.HoldsPlaced, {"holds": tuple(restored)})] if restored else []
 
 
 def _restored_after(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
-    # The strict holds beneath pauses that have ended by themselves: in force again.
+    # The strict holds beneath pauses that ended by themselves are in force again.
     found = (hold.beneath for hold in ended)
     return tuple(one for one in found if one is not None and end_of(one) > now)
 

@@ -1,4 +1,4 @@
-"""Shows what is held, and which assigned partitions are quiet by it, at one moment."""
+"""Shows the holds of one moment, and the assigned partitions that they keep quiet."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _NOTHING: Mapping[int | None, ByOwner] = {}
 
 class Holds:
     """
-    Holds, found by what they cover; two of one scope and one owner are the same hold.
+    An immutable set of holds, indexed by scope and owner.
 
-    They never change; any thread reads them.
+    Any thread reads it.
     """
 
     __slots__ = ("_narrow", "_wide")
 
     def __init__(self, holds: Iterable[Hold] = ()) -> None:
-        # Of topics and their partitions: by topic, and by partition or None, the topic.
+        # The holds of topics and partitions: by topic, and by partition; None is the topic.
         self._narrow: dict[str, dict[int | None, ByOwner]] = {}
-        # Of patterns and of everything: each is asked.
+        # The holds of patterns and of everything: each lookup asks all of them.
         self._wide: dict[Scope, ByOwner] = {}
         if holds:
             self._change((), holds)
@@ -104,11 +104,11 @@ class Holds:
 
     def overlapping(self, scope: Scope) -> tuple[Hold, ...]:
         """
-        Return the holds that cover something of the scope, as far as is known.
+        Return the holds that are known to cover the scope or a part of it.
 
-        Holds of parts of the scope are among them: after the hold of a topic is lifted,
-        one of its partitions may still be held. Two patterns overlap if their texts are
-        equal: whether any name matches both cannot be computed.
+        After the hold of a topic is lifted, one of its partitions may still be held.
+        Two patterns overlap if their texts are equal: whether any name matches both
+        cannot be computed.
         """
         match scope:
             case Partition():
@@ -134,21 +134,21 @@ class Holds:
         at = scope.partition if isinstance(scope, Partition) else None
         return self._narrow.get(scope.topic, _NOTHING).get(at, _NONE)
 
-    # ------------------------------------------------------------ others
+    # ------------------------------------------------------------ changed copies
 
     def including(self, holds: Iterable[Hold]) -> Holds:
-        """Return these and others, which replace those of their scope and owner."""
+        """Return a copy with more holds, each in place of one with the same key."""
         return self.without((), holds)
 
     def without(self, keys: Iterable[HoldKey], instead: Iterable[Hold] = ()) -> Holds:
         """
-        Return what is left without some; those that are not there are no error.
+        Return a copy without some holds; a key that is not there is no error.
 
-        It copies what is known of the topics that change, and the list of topics.
+        The copy shares the index of each topic that does not change.
 
         Args:
-            keys: of those that go.
-            instead: holds that come after that.
+            keys: the keys of the holds to leave out.
+            instead: holds to include after that.
         """
         made = Holds()
         made._narrow, made._wide = self._narrow.copy(), self._wide.copy()
@@ -156,7 +156,7 @@ class Holds:
         return made
 
     def _change(self, keys: Iterable[HoldKey], instead: Iterable[Hold]) -> None:
-        # Of what has just been made, before anybody sees it.
+        # Called for a copy that no reader has yet.
         own: set[str] = set()
         for scope, owner in keys:
             index, at = self._place_of(scope, own)
@@ -175,7 +175,7 @@ class Holds:
     def _place_of(
         self, scope: Scope, own: set[str]
     ) -> tuple[dict[Any, ByOwner], int | Scope | None]:
-        # Where a hold is changed; of the topics in ``own`` the index is a copy already.
+        # The index and the key of a hold; the index of a topic in ``own`` is a copy already.
         at: int | None = None
         if isinstance(scope, Partition):
             at = scope.partition
@@ -229,13 +229,13 @@ def _is_everything(item: tuple[Scope, ByOwner]) -> bool:
 
 class View(NamedTuple):
     """
-    What is held, gated and quiet at one moment. It never changes.
+    The holds, gates and quiet partitions of one moment; immutable.
 
     Attributes:
         holds: the holds.
         assigned: the partitions owned here, by topic; another object after each change
             of the assignment.
-        gates: partitions closed by no hold, with the reason for people.
+        gates: the gated partitions, each with the reason for people.
         quiet: the assigned partitions that a hold or a gate covers.
     """
 
@@ -255,21 +255,21 @@ class View(NamedTuple):
         """
         Return the assigned partitions that a hold of this owner covers.
 
-        Whole pauses are the application's.
+        The owner ``app`` has whole pauses, too.
         """
         owners = (APP, WHOLE) if owner == APP else (owner,)
         return self.holds.covered_by(owners, self.assigned)
 
     def is_quiet_throughout(self) -> bool:
-        count = sum(map(len, self.assigned.values()))
-        return count > 0 and count == len(self.quiet)
+        """Tell whether all assigned partitions are quiet."""
+        return len(self.quiet) == sum(map(len, self.assigned.values()))
 
 
 def covers(view: View, tp: TopicPartition) -> bool:
     """
-    Tell whether a gate, or a hold that is not a worker's routine, covers a partition.
+    Tell whether a gate, or a hold other than a worker's routine ones, covers a partition.
 
-    A partition that is not assigned any more counts as covered: it is another member's.
+    A partition that is not assigned any more counts as covered: another member has it.
     """
     if tp not in view.quiet:  # nearly always
         return not view.owns(tp)

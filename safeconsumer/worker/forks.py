@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from attrs import frozen
 
 from safeconsumer._kafka.fork import run_in_child
-from safeconsumer.errors.faces import ForkedConsumerError
+from safeconsumer.errors.kafka_python import ForkedConsumerError
 from safeconsumer.worker.handlers import is_async
 
 # The process that this is. To ask the system would be a call of it for each record.

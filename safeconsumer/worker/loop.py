@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors.faces import CorruptBatchError
+from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.brakes import Brakes
 from safeconsumer.worker.client import ConsumerClient, Polled

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import Factory, define, field
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors.faces import CorruptBatchError
+from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.worker.handlers import Failure
 from safeconsumer.worker.lanes import Lane, LaneState
 from safeconsumer.worker.progress import Progress, Watermark

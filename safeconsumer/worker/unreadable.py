@@ -6,7 +6,7 @@ from attrs import define, field
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.base import RecordFailedError
-from safeconsumer.errors.faces import CorruptBatchError
+from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.holds.hold import Lifetime
 from safeconsumer.holds.scope import Partition
 from safeconsumer.journal.format import SKIPPED

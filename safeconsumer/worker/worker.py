@@ -13,7 +13,7 @@ from kafka.structs import TopicPartition
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import WorkerStateError
 from safeconsumer.events.dispatch import Hook, name_of
-from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
+from safeconsumer.events.takeover import STUCK_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
 from safeconsumer.worker.breaker import Breaker
@@ -469,14 +469,14 @@ class Worker:
 
     def _obey_others(self) -> None:
         self._client.membership.busy = self._engine.kept.busy
-        self._client.membership.ledger.lookers.append(self._decisions.obey)
+        self._client.membership.ledger.observers.append(self._decisions.obey)
 
     def _stop_obeying(self) -> None:
-        lookers = self._client.membership.ledger.lookers
+        observers = self._client.membership.ledger.observers
         with contextlib.suppress(
             ValueError
         ):  # another thread has ended it, or it fails
-            lookers.remove(self._decisions.obey)
+            observers.remove(self._decisions.obey)
 
     def _work(self) -> None:
         self._look_for_a_stop()  # stopped before it began, it joins no group
@@ -523,7 +523,7 @@ class Worker:
 
     def _end_if_a_hook_hangs(self, poller: int) -> None:
         self._ending.wait()
-        while not self._closed.wait(STANDS_SECONDS):
+        while not self._closed.wait(STUCK_SECONDS):
             if self._emit.takeover.takes(poller):
                 self._end_instead()
                 return
@@ -551,7 +551,7 @@ class Worker:
         takeover = self._emit.takeover
         if takeover.hook is not None:
             return takeover.hook
-        return next((hook for hook, _ in takeover.stuck(STANDS_SECONDS)), None)
+        return next((hook for hook, _ in takeover.stuck(STUCK_SECONDS)), None)
 
     def _name_hook(self) -> None:
         hook = self._hanging()

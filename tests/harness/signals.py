@@ -1,4 +1,4 @@
-"""Real signal handlers, for the time of a test, and one that raises at any moment."""
+"""Installs real signal handlers for a test, also one that raises at any place of a call."""
 
 import signal
 import sys
@@ -25,11 +25,11 @@ class Places:
     """
     Stops a call, once, where Python may call a signal handler: at any such place.
 
-    It lets other threads go on in the same places.
+    Other threads go on in the same places.
 
     Args:
         inside: whose functions are places: begins of file names.
-        is_here: whether what runs now is what a handler could interrupt.
+        is_here: tells whether a handler could interrupt the running thread.
 
     Attributes:
         place: where the last call was stopped; empty if it was not.
@@ -77,7 +77,7 @@ class Places:
             self._kinds[name] = kind
         if kind != "between":
             return kind
-        # What contextlib calls for ours stands in the middle of them.
+        # A frame of contextlib counts if a frame inside called it.
         caller = frame.f_back
         return caller is not None and caller.f_code.co_filename.startswith(self._inside)
 
@@ -93,7 +93,7 @@ class Interrupts(Places):
         """
         Call something and raise at its n-th place, from 0; return whether it has one.
 
-        What the handler raised has come out of the call then, and nothing else has.
+        It asserts that the handler's exception, and no other, came out of the call.
         """
         raised = None
         try:

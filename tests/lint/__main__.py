@@ -1,17 +1,17 @@
 """
-``python -m tests.lint``: all that README, pages and design notes say and is not so.
+``python -m tests.lint``: wrong and odd statements of README, pages, sources and commits.
 
 Prints every finding; exit status 1 if there are any.
 """
 
 import sys
 
-from tests.lint import contributing, examples, figures, names, prose
+from tests.lint import examples, figures, history, names, prose
 
 
 def findings():
     """Yield what every part finds."""
-    for part in (prose, names, examples, figures, contributing):
+    for part in (prose, names, examples, figures, history):
         yield from part.findings()
 
 

@@ -14,7 +14,7 @@ from tests.harness.docs.pages import ROOT
 
 _MADE = ROOT / "docs" / "generated"
 
-# What a colleague would not say aloud, and what to write instead.
+# Phrases that no colleague says aloud, and what to write instead.
 PHRASES = {
     r"(?<!there )(?:is|are|was|were) none": "there is no ..., or `None`",
     r"said of": "a ... is called",
@@ -39,7 +39,7 @@ DOCSTRING_PHRASES = {
 # A module's first line says what the module does.
 _RIDDLE = re.compile(r"(?:What|Whether|Where|When|Which|Who|How)\b")
 _NAME = re.compile(r"^ *\w+: ", re.MULTILINE)
-# What a class or function takes: its name, a colon; what goes on is indented further.
+# A section of names, each with a colon; following lines are indented further.
 _TAKEN = re.compile(r"^(?:Args|Attributes):\n((?: {4}.+\n?)+)", re.MULTILINE)
 _LOST = re.compile(r"^ {4}(?!\*{0,2}\w+:(?: |$))(?! ).+", re.MULTILINE)
 _PYTHON_CODE = re.compile(r":\w+:`[^`]*`|``[^`]*``")

@@ -1,5 +1,5 @@
 """
-Asks the search of a built site for what readers look for: ``... build/site``.
+Tries readers' queries on the search of a built site: ``... build/site``.
 
 The site's own scripts answer, in Node.js; without it nothing is tried.
 """
@@ -15,7 +15,7 @@ _SCRIPTS = ("base-stemmer", "english-stemmer", "language_data", "searchtools")
 _GUIDE = re.compile(r"(tutorials|how-to|explanation)/")
 _DESIGN = re.compile(r"generated/design/")
 
-# What is typed, and the page that it has to find first.
+# A query, and the page that it has to find first.
 FIRST = {
     "KAFKA-13463": "explanation/holds-and-owners",
     "kafka-13463": "explanation/holds-and-owners",
@@ -23,10 +23,10 @@ FIRST = {
     "commit in a rebalance listener": "how-to/rebalance-listeners",
     "reset offsets": "how-to/reset-offsets",
 }
-# And what guides and design pages both have: all guides come first.
+# Queries that guides and design pages match: all guides come first.
 BOTH = ("rebalance listener", "assignment", "lag", *FIRST)
 
-# What the scripts ask of a browser.
+# The parts of a browser that the scripts use.
 _SEARCH = """
 const document = {getElementById: () => null, addEventListener: () => null};
 const window = globalThis, localStorage = {setItem: () => null};

@@ -1,8 +1,8 @@
 """
-The reusable cases' lab, in a world: what is a process there is a simulated one here.
+The reusable cases' lab, in a world: its processes are simulated ones.
 
-Nothing of a case is written again. Its calls go to the same adapter, each in the thread
-of a simulated process that can be frozen and killed.
+The cases themselves are the same. Their calls go to the same adapter, in the thread of a
+simulated process that can be frozen and killed.
 """
 
 import queue
@@ -98,7 +98,7 @@ class Process:
         self._requests.put({"call": name, "with": args})
 
     def answer(self, _):
-        """Wait for the call that was begun; a world tells what never ends."""
+        """Wait for the call that was begun."""
         found = self._answers.get()
         self._awaited -= 1
         if "absent" in found:
@@ -140,13 +140,13 @@ class Broker:
 
 class CasesLab(cases.Lab):
     """
-    Lends cases what they need of a world.
+    Gives the cases a world.
 
     Args:
         lab: the world's.
         protocol: an assignor's name.
         consumer: ``Ours``, ``Strict`` or ``Stock``.
-        adapter: ``module:Class``, what plays the cases' calls with it.
+        adapter: ``module:Class``, which makes the cases' calls of it.
     """
 
     def __init__(self, lab, protocol, consumer="Ours", adapter=f"{__name__}:Simulated"):

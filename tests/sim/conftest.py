@@ -14,7 +14,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector, name, obj):
-    """Play it by the first seed, unless ``@simulated`` says which."""
+    """Play a test by the first seed, unless ``@simulated`` names others."""
     is_test = name.startswith("test_") and inspect.isfunction(obj)
     if not is_test or "lab" not in inspect.signature(obj).parameters:
         return None

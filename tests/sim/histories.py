@@ -1,9 +1,9 @@
 """
-One consumer through a random history, judged by what its own calls asked for.
+Plays random histories of one consumer, and judges them by its own calls.
 
-The judge knows which record is next, what is paused, and what each log has; it shares no
-code with the product. Where a position may move by itself (a reset, a cut log, a new
-ownership) it does not know what is next until a record comes.
+The judge knows the next record, the paused partitions and the content of each log; it
+shares no code with the product. After a position may have moved by itself (a reset, a cut
+log, a new ownership) the next record that comes tells the judge the position.
 """
 
 import random
@@ -23,22 +23,22 @@ _REQUESTS = (*_ERRORS, "Metadata", "*")
 
 
 class History:
-    """A consumer of one topic, its brokers, and what is known of both."""
+    """A consumer of one topic, its brokers, and the judge's knowledge of both."""
 
     def __init__(self, lab):
         self.lab = lab
         self.rng = random.Random(lab.world.seed)  # noqa: S311 - it is no secret
         rng = self.rng
         self.tps = lab.topic("t", rng.choice([1, 2, 3]))
-        self.told = []
+        self.events = []
         self.is_member = rng.random() < 0.6
         self.sees_committed = rng.random() < 0.5
         for tp in self.tps:
             self._append(tp, rng.choice([0, 1, 10, 40]))
         self.consumer = self._consumer()
-        # The next offset; None: what comes first decides.
+        # The next offset; None: the next record decides.
         self.next = dict.fromkeys(self.tps)
-        self.held = {}  # what is paused, by scope and owner
+        self.held = {}  # the paused partitions, by scope and owner
         self.producing = {tp: set() for tp in self.tps}
         self.seen = 0
 
@@ -59,7 +59,7 @@ class History:
             metadata_max_age_ms=rng.choice([2000, 300_000]),
             retry_backoff_ms=50,
             consumer_timeout_ms=100,
-            hooks=[self.told.append],
+            hooks=[self.events.append],
             log=False,
             **more,
         )
@@ -70,10 +70,10 @@ class History:
             consumer.assign(self.tps)
         return consumer
 
-    # ------------------------------------------------------------ what must hold
+    # ------------------------------------------------------------ judging
 
     def got(self, tp, offset, way):
-        """Check that a record is of nothing that is paused, and the next one."""
+        """Check that a record is of no paused partition, and the next one."""
         assert not any(tp in some for some in self.held.values()), f"P1: {tp} by {way}"
         following = self.next[tp]
         if following is not None:
@@ -83,14 +83,14 @@ class History:
         self.next[tp] = offset + 1
 
     def not_passed(self, tp, offset, what):
-        """Check that a position or a committed offset is not ahead of what has come."""
+        """Check that a position or a committed offset is not ahead of the records."""
         following = self.next[tp]
         if following is not None:
             missed = self._between(tp, following, offset)
             assert not missed, f"P8: {what} of {tp} is {offset}, {missed[:5]} not come"
 
     def visible(self, tp):
-        """Return the offsets that a consumer is to be given, from the batches."""
+        """Return the offsets of all records that the consumer has to get."""
         log = self.lab.cluster.log(*tp)
         end = log.stable_end if self.sees_committed else log.end
         return [
@@ -106,8 +106,8 @@ class History:
         return [one for one in self.visible(tp) if first <= one < end]
 
     def note_moves(self):
-        """Where an event says that a position moved by itself, the next record decides."""
-        new, self.seen = self.told[self.seen :], len(self.told)
+        """Let the next record decide after an event about a moved position."""
+        new, self.seen = self.events[self.seen :], len(self.events)
         for event in new:
             if isinstance(event, events.RebalanceCompleted):
                 moved = {*event.gained, *event.revoked, *event.lost}
@@ -224,7 +224,7 @@ class History:
             if at is not None:
                 self.not_passed(tp, at, "the committed offset")
 
-    # ------------------------------------------------------------ what is consumed
+    # ------------------------------------------------------------ the assignment
 
     def choose(self):
         """Join again, or assign some of the partitions."""
@@ -330,10 +330,10 @@ class History:
     def wake_up(self):
         self.consumer.wakeup()
 
-    # ------------------------------------------------------------ the whole of it
+    # ------------------------------------------------------------ playing
 
     def play(self, steps):
-        """Play so many operations; then let everything flow, and look that all comes."""
+        """Play so many operations; then let everything flow, and read all records."""
         names, weights = zip(*WEIGHTS.items(), strict=True)
         for name in self.rng.choices(names, weights, k=steps):
             getattr(self, name)()
@@ -360,12 +360,12 @@ class History:
         while self.lab.now < until and (left := self._left()):
             read()
             if self.lab.now > until - 90 and not any(left.values()):
-                break  # nothing has come of what the first record would decide
+                break  # no record came that would decide a position
         late = {tp: offsets for tp, offsets in self._left().items() if offsets}
         assert not late, f"P10: {late} never came"
 
     def _left(self):
-        # What is still to come; none of what the next record decides.
+        # Offsets still to come; an empty list if the next record decides the position.
         left = {}
         for tp, following in self.next.items():
             rest = [] if following is None else self._between(tp, following, 1 << 62)

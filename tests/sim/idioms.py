@@ -1,10 +1,10 @@
 """
 Programs that pause as people write them, and how each fares with either client.
 
-Each is played as the only member of a group whose assignment a test dictates, and is
-judged by what it believes: a record that comes while it had said stop is a leak; a
-partition that gives nothing at the end, though it has said go, is a stall. They are
-played in the simulation (``test_idioms.py``) and on Kafka (``tests/broker/parity``).
+A test plays each as the only member of a group and dictates its assignment. A record that
+comes while the program wants none is a leak; a partition that gives no record at the end,
+though the program wants some, is a stall. They are played in the simulation
+(``test_idioms.py``) and on Kafka (``tests/broker/parity``).
 """
 
 import threading
@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from typing import ClassVar
 
 from attrs import Factory, define, field, frozen
@@ -38,7 +39,7 @@ class Program:
         reads_b: whether it subscribes to topic ``b``, too; of that one partition is
             always assigned.
         is_ours_only: whether it calls what kafka-python has not.
-        is_busy: whether it has said stop.
+        is_busy: whether it wants no records.
         turn: the number of the turn.
         own: partitions that it remembers, with the turn until which it does.
     """
@@ -84,11 +85,11 @@ class Program:
         """Give partitions up."""
 
     def says_stop(self, tp):  # noqa: ARG002 - for children
-        """Tell whether it wants nothing of a partition now."""
+        """Tell whether it wants no record of a partition now."""
         return self.is_busy
 
     def is_at_it(self):
-        """Tell whether it has not done yet what it does in this turn."""
+        """Tell whether it is still at work in this turn."""
         return False
 
 
@@ -115,7 +116,7 @@ class Saved(Program):
 
 
 class SavedByValue(Saved):
-    """The same, of partitions that it has made anew, as out of JSON."""
+    """The same, of partition objects that it has rebuilt, as out of JSON."""
 
     def stop(self):
         made = (TopicPartition(*tp) for tp in self.consumer.assignment())
@@ -231,7 +232,7 @@ class ListenerTidiesUp(Program):
 
 
 class Unsubscribing(Program):
-    """It pauses everything, and subscribes anew to be free."""
+    """It pauses everything, and subscribes again to get records."""
 
     def go(self):
         self.consumer.unsubscribe()
@@ -426,11 +427,11 @@ def resumed(consumer, tp):
 @frozen
 class Situation:
     """
-    What happens to the assignment.
+    A history of the assignment.
 
     Attributes:
-        first: what is assigned first.
-        changes: by turn, what is assigned from then on.
+        first: the partitions that are assigned first.
+        changes: by turn, the partitions that are assigned from then on.
         lost_at: the turn in which the membership is lost; it joins again at once, or
             where the first change is later, not before that.
     """
@@ -453,7 +454,7 @@ SITUATIONS = {
 
 
 class Dictated:
-    """Assigns what it is told to, whoever joins."""
+    """Assigns the wanted partitions to the only member."""
 
     wanted: Collection[TopicPartition] = ()
 
@@ -467,11 +468,11 @@ class Dictated:
 
 
 class DictatedEagerly(Dictated, EAGER):
-    """Of the eager kind."""
+    """An eager assignor."""
 
 
 class DictatedCooperatively(Dictated, COOPERATIVE):
-    """Of the cooperative kind."""
+    """A cooperative assignor."""
 
 
 # ------------------------------------------------------------ the judge
@@ -483,7 +484,7 @@ class Verdict:
     How a program fared.
 
     Attributes:
-        leaked: how many records came while it had said stop.
+        leaked: how many records came while it wanted none.
         stalled: the partitions that gave nothing at the end.
         raised: what upstream's calls raised into it.
     """
@@ -499,11 +500,11 @@ class Verdict:
 
 class Game:
     """
-    A program while it is played, and what it has shown.
+    A program while it is played, and its verdict so far.
 
     Attributes:
-        program: what is played.
-        verdict: what went wrong so far.
+        program: the program.
+        verdict: the verdict.
     """
 
     def __init__(self, program):
@@ -517,7 +518,7 @@ class Game:
         self._guarded(self.program.on_turn)
 
     def take(self, polled):
-        """Give it what a poll has returned; the values are turns."""
+        """Give it the records of a poll; their values are turns."""
         for tp, batch in polled.items():
             self.verdict.leaked += len(batch) * self.program.says_stop(tp)
             self._newest[tp] = int(batch[-1].value)
@@ -574,39 +575,28 @@ OwnersQuarantine            -/.    -/.    -/.    -/.    -/.    -/.    -/.    -/.
 PauseAll                    -/.    -/.    -/.    -/.    -/.    -/.    -/.    -/.
 """
 """
-By program and situation: what goes wrong with kafka-python / with ours, with either kind
-of assignor but where a row names one. L: leak, S: stall, E: an error of kafka-python's,
-?: what comes first, the next pause or what was gained, is a matter of chance there.
+By program and situation: the verdict on kafka-python / on our class. Both kinds of
+assignor have the same verdicts unless a row names one. L: leak, S: stall, E: an error of
+kafka-python's, ?: L or none, by chance: the gain or the next pause comes first.
 """
 
-EXCEPTED = {
-    "resumed one by one, or by a loop, while nothing of it was assigned": {
-        "SavedGuarded, idle at go",
-        "SavedGuarded, lost at go",
-        "OneByOne, idle at go",
-        "OneByOne, lost at go",
-    },
-    # P3 holds what a lost membership takes and the next join gives back. A program that
-    # forgets its pauses then forgets them in every eager rebalance, too, where
-    # kafka-python keeps them.
-    "forgotten by the listener, or passed over by a guard, in a lost membership": {
-        "Work, lost at go",
-        "WorkForgets-eager, lost, back",
-        "WorkForgets-eager, lost, more",
-        "WorkForgets-eager, lost at go",
-        "WorkForgets-cooperative, lost, back",
-        "WorkForgets-cooperative, lost, more",
-        "WorkForgets-cooperative, lost at go",
-        "Backoff, lost at go",
-        "BackoffForgets-eager, lost, back",
-        "BackoffForgets-eager, lost, more",
-        "BackoffForgets-eager, lost at go",
-        "BackoffForgets-cooperative, lost, back",
-        "BackoffForgets-cooperative, lost, more",
-        "BackoffForgets-cooperative, lost at go",
-    },
-}
-"""The programs that are right on kafka-python and stall here, and why that is known."""
+_FORGETTING = [
+    f"{program}Forgets-{assignor}"
+    for program in ("Work", "Backoff")
+    for assignor in ("eager", "cooperative")
+]
+# P3 keeps a pause if the next join gives back a partition that a lost membership took. A
+# program that forgets its pauses then forgets them in every eager rebalance, too, where
+# kafka-python keeps them.
+_LOST = ("lost, back", "lost, more", "lost at go")
+EXCEPTED = (
+    # Partitions resumed one by one, or by a loop, while none of them was assigned.
+    *product(("SavedGuarded", "OneByOne"), ("idle at go", "lost at go")),
+    # Pauses that a guard passes over, or the listener forgets, in a lost membership.
+    *product(("Work", "Backoff"), ("lost at go",)),
+    *product(_FORGETTING, _LOST),
+)
+"""The programs and situations that are right on kafka-python and stall here."""
 
 
 def rows():

@@ -1,5 +1,5 @@
 """
-What a simulated test is made of: a world with a cluster, and programs that poll.
+Gives a simulated test a world with a cluster, and programs that poll.
 
 It is imported after ``threads.install()``, which ``tests/conftest.py`` calls first.
 """
@@ -32,7 +32,7 @@ def play(scenario, seed=0, *, nodes=1, preempt=0.0, **given):
     """
     __tracebackhide__ = True
     if not _is_warm:
-        # What is imported late, in the middle of a first poll, looks at the clock.
+        # Late imports in the middle of a first poll would read the clock.
         _is_warm.append(True)
         play(_warm_up)
     world = World(seed, preempt=preempt)
@@ -52,8 +52,8 @@ class Lab:
 
     Attributes:
         world: clock, tasks and processes.
-        cluster: the brokers; topics, offsets, groups and what fails in them.
-        network: the way to the brokers, and what is wrong with it.
+        cluster: the brokers: their topics, offsets, groups and faults.
+        network: the way to the brokers, and its faults.
         rng: draws from the seed, for tests that choose.
         sleep: do nothing for virtual seconds.
         until: wait for a condition, within virtual seconds.
@@ -149,7 +149,7 @@ class Lab:
         base = {
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
-            "metrics_enabled": False,  # a tenth of a world's CPU, and nobody looks at them
+            "metrics_enabled": False,  # a tenth of a world's CPU
         }
         return {**self.connection, **base, **more}
 
@@ -179,7 +179,7 @@ class Lab:
         self.network.reset(process)
 
     def lose(self, process):
-        """End the machine of a process: nobody is told, its connections stand still."""
+        """End the machine of a process: its connections stand still, without an end."""
         self.network.isolate(process)
         process.is_dead = True
 
@@ -190,7 +190,7 @@ class Lab:
 
 class Member:
     """
-    A program that polls until it is told to stop, in a process of its own.
+    A program that polls until a test stops it, in a process of its own.
 
     Attributes:
         consumer: its consumer; a test may call what any thread may call.

@@ -1,4 +1,4 @@
-"""Lets something happen in the middle of a poll: while one of its records is deserialized."""
+"""Interferes with a poll while it deserializes one of its records."""
 
 import threading
 
@@ -25,7 +25,7 @@ def both_steps(request, monkeypatch):
 
 
 def elsewhere(act):
-    """Call something on another thread, to its end; what it raises ends the test."""
+    """Call a function on another thread, and wait for its end."""
     thread = threading.Thread(target=act)
     thread.start()
     thread.join()
@@ -43,7 +43,7 @@ def trace(patch):
 
 class Meddler(Deserializer):
     """
-    A deserializer that calls what it was given at the n-th record that it sees.
+    A deserializer that calls given functions, each at the n-th record that it sees.
 
     Attributes:
         seen: the values so far, as numbers.
@@ -54,11 +54,11 @@ class Meddler(Deserializer):
         self._acts = {}
 
     def at(self, count, act):
-        """Call something on another thread at the n-th record, before it goes on."""
+        """Have a function called on another thread at the n-th record."""
         self._acts[count] = lambda: elsewhere(act)
 
     def raise_at(self, count, error):
-        """Raise at the n-th record, once."""
+        """Have an error raised at the n-th record, once."""
 
         def act():
             raise error
@@ -76,7 +76,7 @@ class Meddler(Deserializer):
 
 class Meddled(Reader):
     """
-    Reads ``t-0`` and ``t-1``, which have ten records each, or as many as is said.
+    Reads ``t-0`` and ``t-1``, which have the given number of records each.
 
     Attributes:
         meddler: decides what happens in the middle of its polls.
@@ -93,7 +93,7 @@ class Meddled(Reader):
 
     @property
     def in_order(self):
-        """The two partitions; the one whose records were looked at first is the first."""
+        """The two partitions; the one whose records were deserialized first is the first."""
         is_second = self.meddler.seen[:1] >= [1000]
         return self.tps[:: -1 if is_second else 1]
 

@@ -1,9 +1,9 @@
 """
-Has two calls meet: at a place of the one, the other comes in and runs whole.
+Runs two calls so that they meet: at a place of the one, the other runs as a whole.
 
-It comes on another thread, in a signal handler on the same one, or it is what the rest of
-the world does meanwhile: brokers answer, time passes. Places are where Python gives way
-to other threads and to handlers.
+The other runs on another thread or in a signal handler on the same thread, or it is
+something that the rest of the world does: brokers answer, time passes. A place is where
+Python gives way to other threads and to handlers.
 """
 
 import threading
@@ -17,7 +17,7 @@ from kafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 import safeconsumer
 from safeconsumer import SafeConsumer
-from tests.harness.holds.lab import Told
+from tests.harness.holds.lab import EventLog
 from tests.harness.signals import Places
 from tests.sim.idioms import DictatedEagerly
 from tests.sim.lab import GROUP
@@ -30,12 +30,12 @@ _WAIT = 1.0  # virtual seconds until who waits for the other is left waiting
 
 class Meeting:
     """
-    A member of a group that owns both partitions of a topic, and has read and committed all.
+    A member that owns both partitions of a topic, and has read and committed everything.
 
     Attributes:
-        held: what the call that came in has left held, since it returned.
-        sought: where it has set the position of the first partition, if it has.
-        places: where the call may be stopped that is interrupted.
+        held: the partitions that the call that came in has left held.
+        sought: the position that it has set for the first partition, if it has.
+        places: the places at which the other call may be stopped.
     """
 
     def __init__(self, lab, how="poll"):
@@ -44,14 +44,14 @@ class Meeting:
         self.first, self.second = self.tps
         self.assignor = DictatedEagerly()
         self.assignor.wanted = self.tps
-        self.told = Told()
+        self.log = EventLog()
         self.reader = Reader(
             lab,
             SafeConsumer,
             "t",
             how=how,
             assignor=self.assignor,
-            hooks=[self.told],
+            hooks=[self.log],
         )
         self.consumer = self.reader.consumer
         self.count = 0  # records of each partition
@@ -65,7 +65,7 @@ class Meeting:
         self.reader.owns(self.tps)
 
     def _watch(self):
-        """Note at each last check of a poll whether the other had returned by then."""
+        """Note at the final check of each poll whether the other call had returned."""
         fetcher = self.consumer._fetcher
         put_back_quiet = fetcher.put_back_quiet
 
@@ -85,7 +85,7 @@ class Meeting:
         self.lab.sleep(0.01)
 
     def meet(self, a, b, at, mode):
-        """Let one come in at a place of another, judge; return whether it has the place."""
+        """Let b come in at a place of a, and judge; return whether a has that place."""
         self._begin(a, b)
         self.is_read = a in READS.values()
         first, since = self.count - 2, len(self.reader.log)
@@ -110,7 +110,7 @@ class Meeting:
         self._has_returned = self._was_there = False
         for one in (a, b):
             one.prepare(self)
-        self.told.events.clear()
+        self.log.events.clear()
         self._before = self._keys()
         self.write()
 
@@ -120,7 +120,7 @@ class Meeting:
         return None
 
     def _coming(self, b, mode):
-        """Return what has the other come in, and what waits for its end."""
+        """Return a function that lets b come in, and one that waits for its end."""
         if mode == "thread":
             thread = threading.Thread(target=self._come, args=(b,))
 
@@ -145,18 +145,18 @@ class Meeting:
         return {(str(one.scope), one.owner) for one in self.consumer.holds()}
 
     def _replay(self):
-        """P14: who goes by the events knows what is held."""
-        now, told = self._keys(), set(self._before)
-        for event in self.told.events:
+        """P14: the events alone say which holds there are."""
+        now, replayed = self._keys(), set(self._before)
+        for event in self.log.events:
             keys = {(str(h.scope), h.owner) for h in getattr(event, "holds", ())}
             if event.name == "hold_placed":
-                told |= keys
+                replayed |= keys
             elif event.name in {"hold_removed", "hold_expired", "hold_ended"}:
-                told -= keys
-        assert told == now, f"P14: by the events {told}"
+                replayed -= keys
+        assert replayed == now, f"P14: by the events {replayed}"
 
     def _read_on(self):
-        """Read what may come, lift everything, and read until all is committed."""
+        """Read what may come, lift all holds, and read until everything is committed."""
         still = set()
         for hold in self.consumer.holds():
             still |= {tp for tp in self.tps if hold.scope.covers(tp)}
@@ -185,7 +185,7 @@ class Meeting:
         return all(self.lab.committed(tp) == self.count for tp in self.tps)
 
     def _judge(self, tp, first, all_of_it, later, *, repeats):
-        """P8: each record came once and in order, from where reading was to go on."""
+        """P8: each record came once, in order, from the position where reading goes on."""
         from_a = all_of_it[: len(all_of_it) - len(later)]
         goes_on = {first + len(from_a)}
         allowed = []
@@ -199,9 +199,9 @@ class Meeting:
             goes_on = {self.sought, max([self.sought, *(one + 1 for one in from_a)])}
             if from_a[:1] != [self.sought]:
                 goes_on = {self.sought}
-        told = f"P8: {tp.partition}: {from_a}, then {later}"
+        message = f"P8: {tp.partition}: {from_a}, then {later}"
         allowed += [[*range(one, self.count)] for one in goes_on]
-        assert later in allowed, told
+        assert later in allowed, message
 
 
 class _Watched:
@@ -224,15 +224,15 @@ class _Watched:
 @frozen
 class Call:
     """
-    A call, or something else that happens.
+    A call, or another event.
 
     Attributes:
-        run: does it, and returns what it leaves held.
-        prepare: makes what it needs, before either begins.
-        may_raise: what it may raise.
-        disturbs: what the other may raise then.
-        repeats: it may begin an ownership, which begins at what is committed.
-        modes: how it may come in.
+        run: makes the call, and returns the partitions that it leaves held.
+        prepare: is called before both calls begin.
+        may_raise: the exceptions that it may raise.
+        disturbs: the exceptions that the other call may raise because of it.
+        repeats: whether it may begin an ownership, which begins at the committed offset.
+        modes: the ways in which it may come in.
     """
 
     run: Callable
@@ -310,7 +310,7 @@ def _resume_assigned(it):
 
 
 def _is_free(it, answer):
-    """P3, P10: what was answered to flow is not quiet."""
+    """P3, P10: partitions that flow according to resume() are not quiet."""
     if it.is_read and not it.is_handler:  # in one it may be applied a moment later
         assert answer == ()
         assert it.consumer.quiet() == set(), "P10: resume answered free"
@@ -375,10 +375,10 @@ def _membership_is_lost(it):
     group = it.lab.cluster.groups.find(GROUP)
     for member in list(group.members):
         group.leave(member)
-    it.lab.sleep(4)  # a heartbeat says so
+    it.lab.sleep(4)  # the next heartbeat finds out
 
 
-def _told_to_join(it):
+def _request_to_join(it):
     _asked_to_join(it)
     it.lab.sleep(1)
 
@@ -405,6 +405,6 @@ OTHERS = {
     "answers": Call(_answers_come, modes=("world",)),
     "an expiry": Call(_its_time_passes, _hold_for_a_while, modes=("world",)),
     "a loss": Call(_membership_is_lost, repeats=True, modes=("world",)),
-    "told to join": Call(_told_to_join, repeats=True, modes=("world",)),
+    "a request to join": Call(_request_to_join, repeats=True, modes=("world",)),
 }
 COMING = {**HOLDS, **OTHERS}

@@ -37,7 +37,7 @@ class Socket:
         self._number = _FIRST_NUMBER + next(world.serial)
         world.sockets[self._number] = self
 
-    # What a program calls
+    # Called by a program
 
     def fileno(self):
         """Return a number of its own; -1 once it is closed."""
@@ -53,7 +53,7 @@ class Socket:
         return self.error
 
     def getpeername(self):
-        """Return an address that says nothing."""
+        """Return a made-up address."""
         return ("sim", PORT)
 
     def getsockname(self):
@@ -99,7 +99,7 @@ class Socket:
             if self.peer is not None:
                 self.peer.hang_up()
 
-    # What the world does to it
+    # Called by the world
 
     def take(self, data):
         if self.state != "closed":
@@ -152,7 +152,7 @@ class Selector(selectors._BaseSelectorImpl):
         self._task = None
 
     def register(self, fileobj, events, data=None):
-        """Watch a socket; asyncio says its number."""
+        """Watch a socket; asyncio passes its number."""
         if isinstance(fileobj, int):
             fileobj = self._world.sockets[fileobj]
         key = super().register(fileobj, events, data)
@@ -193,7 +193,7 @@ class Link:
     """
     The server's end of a connection: bytes in, bytes out, in order.
 
-    Whoever accepts it sets ``on_data`` and ``on_end``.
+    The accepting function sets ``on_data`` and ``on_end``.
     """
 
     def __init__(self, network, client, host):
@@ -245,7 +245,7 @@ class Link:
 
 
 class Network:
-    """Hosts that listen, the connections to them, and what is wrong with these."""
+    """Hosts that listen, the connections to them, and the faults of these."""
 
     def __init__(self, world):
         self.world = world
@@ -314,7 +314,7 @@ class Network:
         """
         Let nothing through between a process and hosts (all if none is named).
 
-        Neither end is told, as where a cable is pulled.
+        Neither end notices, as if a cable was pulled.
 
         Args:
             process: whose bytes.
@@ -382,7 +382,7 @@ def _end_with_the_world(selector):
     """
     Let a loop that ends with its world have ended by an error, as one that crashes.
 
-    What the collector closes later, a producer say, asks it, and expects no greenlet.
+    The collector may close a producer later, which asks the loop and expects no greenlet.
     """
     from kafka.errors import KafkaConnectionError  # noqa: PLC0415 - after the patching
 

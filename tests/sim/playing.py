@@ -4,7 +4,7 @@ Gives tests a lab, once for each seed.
     @simulated(seeds=3)
     def test_a_hold_expires_by_itself(lab): ...
 
-Under ``tests/sim`` a test that takes a ``lab`` and says nothing has the first seed.
+Under ``tests/sim`` a test that takes a ``lab`` without the decorator has the first seed.
 """
 
 import inspect

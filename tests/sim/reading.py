@@ -1,4 +1,4 @@
-"""A consumer that the test polls itself, and what a test asks about it."""
+"""A consumer that a test polls itself, and marks and listeners around it."""
 
 import pytest
 from kafka import (
@@ -25,9 +25,9 @@ both_protocols = pytest.mark.parametrize(
 
 def known(reason):
     """
-    Mark what kafka-python's own consumer fails.
+    Mark a test that kafka-python's own consumer fails.
 
-    If it no longer does, what works around that can go: see its table in design/.
+    If it passes one day, our workaround can go: see the table in design/.
     """
     return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
 
@@ -42,7 +42,7 @@ def stock_fails(reason):
 
 
 def at(offset):
-    """Return what is committed for an offset."""
+    """Return an offset as ``commit`` takes it."""
     return OffsetAndMetadata(offset, "", -1)
 
 
@@ -64,7 +64,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 class Awaiting(AsyncConsumerRebalanceListener):
-    """Awaits what a function returns, before the member rejoins."""
+    """Awaits the result of a function before the member joins again."""
 
     def __init__(self, revoked):
         self._revoked = revoked
@@ -80,13 +80,13 @@ class Awaiting(AsyncConsumerRebalanceListener):
 
 class Reader:
     """
-    Polls a consumer in the test's own thread, and keeps all that it gave.
+    Polls a consumer in the test's own thread, and keeps all its records.
 
     Args:
-        lab: where.
+        lab: the lab.
         kind: a class of consumers.
-        topics: what it subscribes to.
-        tps: what is assigned to it by hand instead.
+        topics: the topics to subscribe to.
+        tps: the partitions to assign by hand instead.
         how: "poll" or "iterate".
         assignor: how its group shares partitions.
         settings: Kafka's own.
@@ -113,7 +113,7 @@ class Reader:
             self.consumer.assign(list(tps))
 
     def poll(self, seconds=0.1, limit=500):
-        """Read once; return what came."""
+        """Read once; return the records."""
         if self.how == "poll":
             batches = self.consumer.poll(seconds * 1000, max_records=limit)
             taken = [one for batch in batches.values() for one in batch]

@@ -6,7 +6,7 @@ import pytest
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events.consumer import FetchesPurged, ParkedDataDropped
-from tests.harness.holds.lab import Told
+from tests.harness.holds.lab import EventLog
 from tests.sim.meddling import Meddled, both_decoders
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways
@@ -74,7 +74,7 @@ def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away_and_told(
     """P9: nothing of it comes, all is fetched anew. P14: one event says how much."""
     p0, p1 = lab.topic("t", 2)
     lab.append(p0, 10)
-    told = Told()
+    told = EventLog()
     reader = Reader(lab, SafeConsumer, tps=[p0], hooks=[told], decoder=decoder)
     situation, count = SITUATIONS[name]
     after = situation(lab, reader)
@@ -95,7 +95,7 @@ def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away_and_told(
 def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab):
     """Buffered, parked or half read; a hold keeps what is kept."""
     tps = lab.topic("t", 3, records=5)
-    told = Told()
+    told = EventLog()
     reader = Reader(lab, SafeConsumer, tps=tps, hooks=[told])
     late = lab.cluster.fail("Fetch", is_held=True)
     reader.until(lambda: late.kept)
@@ -117,7 +117,7 @@ def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab):
 def test_what_is_buffered_at_the_end_is_told_once(lab, how):
     """Half read, parked, and answers that nobody has looked at; then nothing is left."""
     tps = lab.topic("t", 2, records=10)
-    told = Told()
+    told = EventLog()
     reader = Reader(lab, SafeConsumer, tps=tps, hooks=[told], how=how)
     reader.take(3)
     reader.consumer.pause(tps[0])
@@ -131,7 +131,7 @@ def test_what_is_buffered_at_the_end_is_told_once(lab, how):
 
 
 def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(lab):
-    told = Told()
+    told = EventLog()
     reader = Meddled(lab, hooks=[told])
     reader.meddler.at(3, lambda: reader.consumer.close(autocommit=False))
     reader.until(lambda: len(reader.meddler.seen) >= 3, limit=3)
@@ -157,7 +157,7 @@ def test_an_error_of_an_ended_ownership_is_forgotten(lab):
 def parking(lab, room, **settings):
     """Park ten records of each of four partitions, with room for so many of them."""
     tps = lab.topic("t", 4, records=10)
-    told = Told()
+    told = EventLog()
     most = int(room * size(lab, tps[0]))
     more = {"hooks": [told], "parked_max_bytes": most, **settings}
     reader = Reader(lab, SafeConsumer, tps=tps, **more)
@@ -199,7 +199,7 @@ def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(lab, how, decod
     """Its rest is fetched from the position; a broker sends the whole batch again."""
     (tp,) = lab.topic("t", 1, records=10)
     settings = {"decoder": decoder, "parked_max_bytes": 0, "max_poll_records": 5}
-    told = Told()
+    told = EventLog()
     reader = Reader(lab, SafeConsumer, tps=[tp], how=how, hooks=[told], **settings)
     for turn in range(1, 4):
         reader.take(3)
@@ -215,7 +215,7 @@ def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(lab, how, decod
 @both_decoders
 def test_records_that_went_back_count_as_well(lab, decoder):
     """Those that the final check of a poll puts back: they are dropped, and come again."""
-    told = Told()
+    told = EventLog()
     reader = Meddled(lab, hooks=[told], parked_max_bytes=1, decoder=decoder)
     reader.meddler.at(20, lambda: reader.consumer.pause(reader.in_order[0]))
     reader.once()
@@ -232,7 +232,7 @@ def test_records_that_go_back_again_and_again_stand_in_front_of_the_rest(
     lab, decoder, taken
 ):
     """In order, once, whatever was taken of their batch, and counted once."""
-    told, asked = Told(), list[int]()
+    told, asked = EventLog(), list[int]()
     reader = Meddled(lab, hooks=[told], parked_max_bytes=1500, decoder=decoder)
     lab.cluster.on_request = lambda _, message: asked.extend(
         offset for tp in reader.tps for offset in offsets_in(message, tp)

@@ -59,7 +59,7 @@ STOCK_PLAYED = [
 @pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
 @pytest.mark.parametrize(("case", "assignor"), PLAYED)
 @simulated(seeds=1, nightly=20)
-def test_ours_passes(lab, case, assignor):
+def test_safe_consumer_passes_the_case(lab, case, assignor):
     outcome = tried(case, CasesLab(lab, assignor), OURS)
     assert is_known(outcome), outcome
 
@@ -68,15 +68,15 @@ def test_ours_passes(lab, case, assignor):
 @pytest.mark.parametrize("case", STRICT)
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=1, nightly=20)
-def test_strict_pauses_pass(lab, case, assignor):
-    """Those that outlast an ownership where plain ones end; all cases in the nightly run."""
+def test_consumer_with_strict_pauses_passes_the_case(lab, case, assignor):
+    """By day only the cases run in which plain pauses end with the ownership."""
     cases = CasesLab(lab, assignor, "Strict")
     case.run(cases)
     cases.end_case()
 
 
 @pytest.mark.parametrize("case", STOCK_PLAYED)
-def test_stock_does_here_what_it_does_with_kafka(lab, case):
+def test_kafka_python_fares_in_the_case_as_on_kafka(lab, case):
     """It leaks, starves and raises where it is known to: the world is no kinder."""
     outcome = tried(case, CasesLab(lab, "range", "Stock"), "stock")
     assert is_known(outcome), outcome
@@ -84,7 +84,7 @@ def test_stock_does_here_what_it_does_with_kafka(lab, case):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("case", ABOUT_PAUSING)
-def test_a_client_whose_pause_does_nothing_passes_no_case(lab, case):
+def test_client_whose_pause_does_nothing_fails_the_case(lab, case):
     """Each case can fail, and for the reason that it is there for."""
     cases = CasesLab(lab, "range", "Ours", "tests.sim.cases:Deaf")
     outcome = tried(case, cases, "deaf")

@@ -1,4 +1,4 @@
-"""What a closed consumer answers, and one that is dropped without it."""
+"""Calls of a closed consumer, and a consumer that is dropped without ``close``."""
 
 import gc
 import weakref
@@ -45,8 +45,10 @@ ANSWERED = {
 
 @pytest.mark.parametrize("is_automatic", [True, False])
 @pytest.mark.parametrize("is_member", [True, False])
-def test_a_closed_consumer_says_so(lab, *, is_member, is_automatic):
-    """Not ``RuntimeError: NetworkSelector closed!``, which is among its parents."""
+def test_call_of_a_closed_consumer_raises_consumer_closed_error(
+    lab, *, is_member, is_automatic
+):
+    """``RuntimeError``, which kafka-python raises, is among its parents."""
     lab.topic("t", 1, records=3)
     how = {"group_id": "g", "enable_auto_commit": is_automatic}
     topics, tps = (("t",), ()) if is_member else ((), (P0,))
@@ -67,14 +69,13 @@ def test_a_closed_consumer_says_so(lab, *, is_member, is_automatic):
         call(reader.consumer)
 
 
-def test_a_closed_consumer_holds_nothing_more(lab):
-    """P3: ``pause`` checks what it is given, and changes nothing."""
+def test_pause_of_a_closed_consumer_checks_its_arguments_and_holds_nothing(lab):
     lab.topic("t", 1, records=3)
-    told = []
-    reader = Reader(lab, SafeConsumer, tps=[P0], hooks=[told.append])
+    reported = []
+    reader = Reader(lab, SafeConsumer, tps=[P0], hooks=[reported.append])
     consumer = reader.consumer
     consumer.close()
-    told.clear()
+    reported.clear()
     consumer.pause(P0)
     consumer.pause("t", owner="ops", lifetime=Lifetime.UNTIL_RESUMED)
     consumer.pause_all()
@@ -85,7 +86,7 @@ def test_a_closed_consumer_holds_nothing_more(lab):
         set(),
         set(),
     )
-    assert told == []
+    assert reported == []
     with pytest.raises(HoldSettingError):
         consumer.pause(P0, for_=-1)
 
@@ -104,8 +105,8 @@ WAYS = {
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("how", ["poll", "iterate"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_consumer_that_is_dropped_is_collected(lab, way, how, tmp_path):
-    """Its thread and its sockets stay, and keep nothing of what the program had of it."""
+def test_consumer_dropped_without_close_is_collected(lab, way, how, tmp_path):
+    """Its thread and sockets stay, and keep nothing that the program had of it."""
     Operator(lab)
     tps = lab.topic("t", 2, records=20)
     kind, settings = WAYS[way]

@@ -1,4 +1,4 @@
-"""P17: a member commits what it owns; what has left is refused, and nothing is sent."""
+"""A member commits the partitions that it owns, and no others (P17)."""
 
 import threading
 
@@ -32,7 +32,7 @@ def sent(lab, origin=None):
 
 
 def half_has_left(lab, assignor=EAGER, *, drains=False):
-    """Return a reader, another member, what the reader keeps, and what that one has now."""
+    """Return a reader, the partition that it keeps, and the one that another member got."""
     tps = lab.topic("t", 2, records=100)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
     if drains:  # as a worker does, before it joins
@@ -41,15 +41,17 @@ def half_has_left(lab, assignor=EAGER, *, drains=False):
     other, left = reader.shares(SafeConsumer, poll_ms=100)
     (kept,) = {*tps} - {left}
     other.call(lambda consumer: consumer.commit({left: at(100)}))
-    return reader, other, kept, left
+    return reader, kept, left
 
 
 @pytest.mark.parametrize("drains", [True, False])
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_a_commit_that_names_what_is_not_owned_is_refused(lab, assignor, *, drains):
-    """P17: by an error of both families that says which; nothing is sent, nor the rest."""
-    reader, other, kept, left = half_has_left(lab, assignor, drains=drains)
+def test_commit_that_names_an_unowned_partition_is_refused_whole(
+    lab, assignor, *, drains
+):
+    """P17: the error is of both families and names the partition; no request is sent."""
+    reader, kept, left = half_has_left(lab, assignor, drains=drains)
     before = sent(lab)
     with pytest.raises(CommitFailedError) as caught:
         reader.consumer.commit({kept: at(70), left: at(50)})
@@ -60,14 +62,13 @@ def test_a_commit_that_names_what_is_not_owned_is_refused(lab, assignor, *, drai
     assert (sent(lab), lab.committed(kept), lab.committed(left)) == (before, None, 100)
     reader.consumer.commit({kept: at(70)})
     assert lab.committed(kept) == 70
-    other.stop()
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["found", "not found"])
 @simulated(seeds=1, nightly=2)
 def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known):
-    """P17: to the callback in the next poll, whether the coordinator is known or not."""
-    reader, other, kept, left = half_has_left(lab)
+    """P17: the next poll calls the callback, whether the coordinator is known or not."""
+    reader, kept, left = half_has_left(lab)
     given = []
     if not is_known:
         reader.consumer._coordinator.coordinator_dead("a test")
@@ -81,12 +82,11 @@ def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known)
     assert isinstance(error, NotOwnedError)
     assert future.exception is error
     assert (sent(lab), lab.committed(left)) == (before, 100)
-    other.stop()
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab):
-    """P17: 1. The broker loads its groups. 2. The partition leaves. 3. It answers."""
+def test_retried_commit_is_refused_after_its_partition_has_left(lab):
+    """P17: 1. The broker loads its groups. 2. The partition leaves. 3. The broker answers."""
     tps = lab.topic("t", 2, records=100)
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
     reader.until(lambda: len(reader.log) == 200)
@@ -107,7 +107,6 @@ def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab):
     thread.join()
     assert lab.committed(left) == 100
     assert [type(one) for one in raised] == [NotOwnedError]
-    other.stop()
 
 
 # ------------------------------------------------------------ in a listener
@@ -117,10 +116,10 @@ def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab):
 @pytest.mark.parametrize("is_awaited", [True, False])
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_what_a_listener_is_told_of_is_owned_while_it_runs(
+def test_commit_in_a_listener_of_its_revoked_partitions_is_sent(
     lab, assignor, *, is_awaited, is_known
 ):
-    """P17: what it asks for goes out, though it may have ended by then."""
+    """P17: the listener may have ended by then."""
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     futures = []
@@ -139,32 +138,30 @@ def test_what_a_listener_is_told_of_is_owned_while_it_runs(
     reader.until(lambda: len(reader.log) == 20)
     futures.clear()
     last.clear()
-    other, left = reader.shares()
+    _, left = reader.shares()
     assert left in last
     assert [one.exception for one in futures] == [None] * len(futures)
     if is_awaited or is_known:
         assert all(lab.committed(tp) == 10 for tp in last)
-    other.stop()
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_listener_that_ended_owns_nothing_any_more(lab):
-    """P17: in a cooperative rebalance what it was told of has left by then."""
-    told = []
+def test_commit_of_revoked_partitions_after_the_listener_is_refused(lab):
+    """P17: a cooperative rebalance has taken them by then."""
+    revoked = []
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
-    reader.consumer.subscribe(["t"], listener=Listener(revoked=told.append))
+    reader.consumer.subscribe(["t"], listener=Listener(revoked=revoked.append))
     reader.until(lambda: len(reader.log) == 20)
-    other, _ = reader.shares(SafeConsumer)
+    reader.shares(SafeConsumer)
     with pytest.raises(NotOwnedError):
-        reader.consumer.commit({tp: at(10) for tp in told[-1]})
-    other.stop()
+        reader.consumer.commit({tp: at(10) for tp in revoked[-1]})
 
 
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_what_is_lost_is_not_owned(lab, assignor):
-    """P17: a commit in ``on_partitions_lost`` is refused, and its request never goes out."""
+def test_commit_in_on_partitions_lost_is_refused(lab, assignor):
+    """P17: its request is never sent."""
     lab.topic("t", 1, records=10)
     futures = []
     reader = Reader(lab, SafeConsumer, assignor=assignor, session_timeout_ms=6000)
@@ -185,7 +182,7 @@ def test_what_is_lost_is_not_owned(lab, assignor):
     assert sent(lab) == before
 
 
-def test_a_commit_before_the_first_join_says_what_is_missing(lab):
+def test_commit_before_the_first_join_is_refused_with_the_reason(lab):
     (tp,) = lab.topic("t", 1, records=1)
     reader = Reader(lab, SafeConsumer, "t")
     with pytest.raises(NotOwnedError, match="has not joined its group yet"):
@@ -195,7 +192,7 @@ def test_a_commit_before_the_first_join_says_what_is_missing(lab):
 
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_close_commits_and_its_listener_too(lab, assignor):
+def test_close_commits_and_then_lets_its_listener_commit(lab, assignor):
     (p0,) = lab.topic("t", 1, records=10)
     futures = []
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
@@ -213,11 +210,11 @@ def test_close_commits_and_its_listener_too(lab, assignor):
     assert lab.committed(p0) == 7
 
 
-# ------------------------------------------------------------ where nobody owns
+# ------------------------------------------------------------ without an ownership
 
 
 @simulated(seeds=1, nightly=2)
-def test_only_a_subscription_owns(lab):
+def test_commit_without_a_subscription_may_name_any_partition(lab):
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, tps=[p0], group_id=GROUP)
     reader.consumer.commit({p1: at(5)})
@@ -232,8 +229,8 @@ def test_only_a_subscription_owns(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_member_that_is_joining_hears_what_it_heard_before(lab):
-    """Of what it owns: kafka-python's error, which says that a poll will do."""
+def test_commit_during_a_join_raises_kafka_pythons_error(lab):
+    """Its text says that a poll completes the join."""
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, "t")
     reader.until(lambda: len(reader.log) == 10)
@@ -246,8 +243,8 @@ def test_a_member_that_is_joining_hears_what_it_heard_before(lab):
     late.end()
 
 
-def test_what_is_no_commit_is_a_type_error(lab):
-    """At once, whether the coordinator is known or not; kafka-python's is logged only."""
+def test_commit_of_wrong_types_raises_type_error_at_once(lab):
+    """kafka-python logs it only."""
     (p0,) = lab.topic("t", 1)
     reader = Reader(lab, SafeConsumer, "t")
     reader.owns([p0])

@@ -1,4 +1,4 @@
-"""Brokers, connections and clocks fail; pauses, memberships and clients outlive it."""
+"""Pauses, memberships and clients outlive faults of brokers, connections and clocks."""
 
 import threading
 from types import SimpleNamespace
@@ -47,7 +47,7 @@ def reach(lab, offset, *members):
 @stock_fails("it asks for a coordinator that is away without a pause")
 @simulated(seeds=1, nightly=2, nodes=3)
 def test_a_coordinator_that_is_away_is_asked_for_in_measure(lab, kind):
-    """P11: held, for the 3 s until another is elected, at most ten times a second."""
+    """P11: it is asked for at most ten times a second until another is elected."""
     lab.topic("t", 3, records=20)
     a = lab.member(kind, "t")
     a.owns(3)
@@ -62,13 +62,12 @@ def test_a_coordinator_that_is_away_is_asked_for_in_measure(lab, kind):
     assert (lab.world.turns - turns) / 3 < 150
     lab.sleep(60)
     assert lab.members() == 1
-    a.stop()
 
 
 @pytest.mark.contract("P6", "P8")
 @pytest.mark.parametrize("is_frozen", [True, False], ids=["frozen", "out of reach"])
 @simulated(seeds=1, nightly=2, nodes=3)
-def test_a_leader_that_does_not_answer_ends_no_membership(lab, is_frozen):
+def test_leader_that_does_not_answer_ends_no_membership(lab, is_frozen):
     """P8: reading goes on with the other leaders, and then with all."""
     a, b = two_members(lab, records=5)
     away = next(n for n in (1, 2, 3) if n != lab.coordinator())
@@ -89,14 +88,12 @@ def test_a_leader_that_does_not_answer_ends_no_membership(lab, is_frozen):
     reach(lab, 10, a, b)
     for tp in lab.partitions("t"):
         assert a.values(tp) + b.values(tp) == list(range(10))
-    a.stop()
-    b.stop()
 
 
 @pytest.mark.contract("P6", "P8")
 @simulated(seeds=1, nightly=2, nodes=3)
-def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab):
-    """P6: it is evicted, joins again, and its strict hold is still there."""
+def test_member_cut_off_from_its_coordinator_keeps_its_strict_hold(lab):
+    """P6: it is evicted and joins again."""
     a, b = two_members(lab, records=5)
     a.consumer.pause("t", owner="ops")
     coordinator = f"broker-{lab.coordinator()}"
@@ -112,12 +109,10 @@ def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab):
     assert len(a.records) == before
     a.consumer.resume("t", owner="ops")
     reach(lab, 10, a, b)
-    a.stop()
-    b.stop()
 
 
 @pytest.mark.contract("P6")
-def test_a_wall_clock_that_steps_changes_no_membership(lab):
+def test_step_of_the_wall_clock_changes_no_membership(lab):
     """P6: sessions and poll intervals follow the monotonic clock."""
     (tp,) = lab.topic("t", 1, records=5)
     a = lab.member(SafeConsumer, "t")
@@ -129,7 +124,6 @@ def test_a_wall_clock_that_steps_changes_no_membership(lab):
     assert lab.generation() == generation
     lab.append(tp, 1, first=5)
     lab.until(lambda: len(a.records) == 6)
-    a.stop()
 
 
 # ------------------------------------------------------------ the only broker
@@ -148,13 +142,13 @@ def three_read(lab, kind):
 
 @pytest.mark.contract("P8", "P10")
 @both_clients
-def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(lab, kind):
-    """Who cannot ask whether it is a member still delivers nothing, as kafka-python's."""
+def test_member_without_a_coordinator_delivers_nothing_and_loses_nothing(lab, kind):
+    """It may have lost its partitions; kafka-python does the same."""
     reader = three_read(lab, kind)
     (tp,) = lab.partitions("t")
     reader.consumer.pause(tp)
     lab.cluster.down(1, failover=None)
-    reader.is_silent(seconds=4)  # a heartbeat, which finds nobody
+    reader.is_silent(seconds=4)  # a heartbeat finds no coordinator
     reader.consumer.resume(tp)
     reader.is_silent(seconds=5)
     assert reader.consumer.position(tp) == 3
@@ -164,7 +158,7 @@ def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(lab, kind):
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_commit_in_flight_counts_if_it_is_acknowledged(lab, *, is_killed):
+def test_commit_in_flight_counts_if_it_is_acknowledged(lab, *, is_killed):
     reader = three_read(lab, SafeConsumer)
     (tp,) = lab.partitions("t")
     reader.take(7)
@@ -223,8 +217,8 @@ of_the_client = pytest.mark.xfail(
         (stock, False),
     ],
 )
-def test_a_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_patient):
-    """It took a fifth of a core and more, as kafka-python's does: here it is turns."""
+def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_patient):
+    """kafka-python's takes a fifth of a core and more; turns are counted here."""
     lab.topic("t")
     producer = make(lab)
     producer.send("t", value=b"0", partition=0).get(10)
@@ -250,8 +244,8 @@ def test_a_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_pa
 # ------------------------------------------------------------ the kit's own clients and polls
 
 
-def test_a_client_that_finds_no_broker_leaves_no_thread(lab):
-    """Each test that failed so left one, for the whole session."""
+def test_client_that_finds_no_broker_leaves_no_thread(lab):
+    """Each failed test left one, for the whole session."""
     nowhere = {**lab.connection, "bootstrap_servers": "nowhere:9092"}
     clients = Clients(SimpleNamespace(client_config=nowhere, group_config={}))
     with pytest.raises(KafkaTimeoutError):
@@ -259,8 +253,8 @@ def test_a_client_that_finds_no_broker_leaves_no_thread(lab):
     assert lab.running() == []
 
 
-def test_a_poll_that_hangs_does_not_keep_the_test():
-    """A listener that waits for ever kept it until pytest was killed."""
+def test_poll_until_raises_if_a_poll_hangs():
+    """A listener that waits for ever kept the test until pytest was killed."""
     begun = []
 
     def poll(_):

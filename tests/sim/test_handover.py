@@ -21,7 +21,7 @@ class Team:
     def __init__(self, lab, partitions=4):
         self.lab = lab
         self.tps = lab.topic("t", partitions, records=5)
-        self.told = {}
+        self.events = {}
 
     def joins(
         self,
@@ -33,8 +33,8 @@ class Team:
     ):
         """Start a member that hands pauses over; a plain one if it is kafka-python's."""
         if kind is SafeConsumer:
-            told = self.told[name] = []
-            more = {"pause_handover": "assignor", "hooks": [told.append], **more}
+            events = self.events[name] = []
+            more = {"pause_handover": "assignor", "hooks": [events.append], **more}
 
         def make(**settings):
             consumer = kind(**settings)
@@ -45,8 +45,8 @@ class Team:
 
     def left_behind(self, name):
         """Return the partitions of each report of pauses that stayed at their owner."""
-        told = self.told[name]
-        return [set(e.partitions) for e in told if isinstance(e, PauseNotHandedOver)]
+        events = self.events[name]
+        return [set(e.partitions) for e in events if isinstance(e, PauseNotHandedOver)]
 
 
 STRICT = Lifetime.UNTIL_RESUMED
@@ -67,8 +67,8 @@ def values(team, *members):
 @pytest.mark.contract("G7")
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=1, nightly=2)
-def test_a_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
-    """G7: through two more owners; plain resume() lifts it; it does not come back."""
+def test_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
+    """G7: the pause moves through two more owners, and does not come back after resume()."""
     team = Team(lab)
     first = team.joins("a", assignor=assignor)
     first.owns(4)
@@ -94,14 +94,11 @@ def test_a_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
     lab.sleep(10)
     assert third.consumer.paused() == second.consumer.paused() == set()
     assert team.left_behind("a") == team.left_behind("b") == []
-    second.stop()
-    third.stop()
 
 
 @pytest.mark.contract("G7")
 @simulated(seeds=1, nightly=2)
-def test_only_the_applications_own_pauses_travel(lab):
-    """G7: not those of other owners, of topics, or with a limit."""
+def test_pauses_of_other_owners_of_topics_and_with_limits_are_not_handed_over(lab):
     team = Team(lab, 2)
     first = team.joins("a")
     first.owns(2)
@@ -114,11 +111,10 @@ def test_only_the_applications_own_pauses_travel(lab):
     second.owns(2)
     lab.sleep(10)
     assert held(second) == set()
-    second.stop()
 
 
 @pytest.mark.contract("G7")
-def test_off_hands_nothing_over(lab):
+def test_handover_off_hands_no_pause_over(lab):
     team = Team(lab, 2)
     first = team.joins("a", pause_handover="off")
     first.owns(2)
@@ -127,14 +123,12 @@ def test_off_hands_nothing_over(lab):
     second = team.joins("b", pause_handover="off")
     second.owns(1)
     lab.until(lambda: values(team, second) == 5)
-    first.stop()
-    second.stop()
 
 
 @pytest.mark.parametrize("what", ["pause", "resume"])
 @simulated(seeds=1, nightly=2)
-def test_what_a_listener_does_before_the_join_travels(lab, what):
-    """The join tells what is so when JoinGroup is sent, not what was so before."""
+def test_pause_and_resume_in_a_listener_before_the_join_are_handed_over(lab, what):
+    """The join has the state when JoinGroup is sent."""
     team = Team(lab, 2)
     acts = []
     revoked = Listener(revoked=lambda _: acts.pop()() if acts else None)
@@ -150,8 +144,6 @@ def test_what_a_listener_does_before_the_join_travels(lab, what):
     count = 1 if what == "pause" else 0
     assert [len(one.consumer.paused()) for one in (first, second)] == [count, count]
     assert team.left_behind("a") == []
-    first.stop()
-    second.stop()
 
 
 def behind_joingroup(lab, team):
@@ -167,8 +159,8 @@ def behind_joingroup(lab, team):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_pause_behind_joingroup_stays_with_its_owner(lab):
-    """It is in no join: the partition is quiet when it returns, and it is told."""
+def test_pause_after_joingroup_stays_with_its_owner_and_is_reported(lab):
+    """The partition is quiet when it returns."""
     team = Team(lab, 2)
     first, second = behind_joingroup(lab, team)
     second.owns(1)
@@ -183,12 +175,11 @@ def test_a_pause_behind_joingroup_stays_with_its_owner(lab):
     lab.sleep(10)
     assert first.consumer.paused() == set(team.tps)
     assert values(team, first) == before
-    first.stop()
 
 
 @simulated(seeds=1, nightly=2)
-def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab):
-    """It merges nothing, and is not stopped by what members of ours tell."""
+def test_pause_under_a_plain_leader_stays_with_its_owner(lab):
+    """Our members' user data does not disturb the leader."""
     team = Team(lab)
     plain = team.joins("plain", KafkaConsumer)
     plain.owns(4)
@@ -205,11 +196,9 @@ def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab):
     assert team.left_behind("b") == [gone]
     assert held(first) == {f"{tp.topic}:{tp.partition}" for tp in owned}
     assert third.consumer.paused() == set()
-    for one in (plain, first, third):
-        one.stop()
 
 
-def test_marks_that_were_left_out_stay_with_their_owner(lab):
+def test_pauses_beyond_the_size_limit_stay_with_their_owner(lab):
     team = Team(lab, 2)
     most, handover.MOST_BYTES_OF_A_GENERATION = handover.MOST_BYTES_OF_A_GENERATION, 1
     try:
@@ -229,8 +218,8 @@ def test_marks_that_were_left_out_stay_with_their_owner(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_pause_of_all_that_is_assigned_is_not_handed_over_and_says_so(lab):
-    """G7: the next owner goes on with it; who asked for the hand-over is warned."""
+def test_whole_pause_is_not_handed_over_and_is_a_warning(lab):
+    """G7: the next owner's partitions flow."""
     team = Team(lab, 4)
     first = team.joins("a")
     first.owns(4)
@@ -239,12 +228,10 @@ def test_a_pause_of_all_that_is_assigned_is_not_handed_over_and_says_so(lab):
     second.owns(2)
     first.owns(2)
     lab.until(lambda: values(team, second) == 10)
-    (told,) = [one for one in team.told["a"] if isinstance(one, PauseNotHandedOver)]
-    assert set(told.partitions) == second.consumer.assignment()
-    assert (told.is_whole, told.severity) == (True, "warning")
-    assert "UNTIL_RESUMED" in (told.advice or "")
-    first.stop()
-    second.stop()
+    (left,) = [one for one in team.events["a"] if isinstance(one, PauseNotHandedOver)]
+    assert set(left.partitions) == second.consumer.assignment()
+    assert (left.is_whole, left.severity) == (True, "warning")
+    assert "UNTIL_RESUMED" in (left.advice or "")
 
 
 LEAVING = {
@@ -255,8 +242,10 @@ LEAVING = {
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
 @pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
-def test_unsubscribing_leaves_pauses_where_they_are(lab, leave, *, is_known):
-    """No join carries them, and assign() would ask for none."""
+def test_unsubscribe_and_assign_leave_strict_pauses_with_their_owner(
+    lab, leave, *, is_known
+):
+    """No join carries them."""
     team = Team(lab, 2)
     first = team.joins("a")
     first.owns(2)
@@ -268,4 +257,3 @@ def test_unsubscribing_leaves_pauses_where_they_are(lab, leave, *, is_known):
         lab.sleep(5)
     first.call(lambda consumer: leave(consumer, team.tps))
     assert len(held(first)) == 2
-    first.stop()

@@ -12,14 +12,14 @@ pytestmark = pytest.mark.contract("P1", "P3", "P8", "P10")
 
 
 @simulated(seeds=3, nightly=100)
-def test_one_broker(lab):
+def test_random_history_of_a_consumer_on_one_broker(lab):
     """Polls, iteration, pauses, seeks, commits, transactions, cut logs, lost requests."""
     History(lab).play(steps=120)
 
 
 @simulated(seeds=3, nightly=100, nodes=3)
-def test_three_brokers(lab):
-    """Besides, leaders move, and brokers are away."""
+def test_random_history_of_a_consumer_on_three_brokers(lab):
+    """Leaders move, too, and brokers are away."""
     History(lab).play(steps=120)
 
 
@@ -41,8 +41,7 @@ def pauses_end_with_each_join(patch):
         (pauses_end_with_each_join, "P1"),
     ],
 )
-def test_a_planted_fault_is_found(plant, promise, monkeypatch):
-    """Within a hundred histories."""
+def test_planted_fault_is_found_within_a_hundred_histories(plant, promise, monkeypatch):
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=promise):
         play_many(100)

@@ -26,8 +26,8 @@ from tests.sim.playing import of_this_run, simulated
 REBALANCE, LOADING = 27, 14  # Kafka's codes
 
 
-class Nobody:
-    """The column ``alone``: nothing but the program keeps anything quiet."""
+class NothingElse:
+    """The column ``alone``: only the program keeps partitions quiet."""
 
     def meet(self, consumer, program):
         """Begin, before the program has subscribed."""
@@ -40,7 +40,7 @@ class Nobody:
         return False
 
 
-class Holder(Nobody):
+class Holder(NothingElse):
     """
     Another owner, who holds one partition or the topic.
 
@@ -67,12 +67,12 @@ class Holder(Nobody):
         return self._is_holding and self._target in {tp, tp.topic}
 
 
-class Gate(Nobody):
+class Gate(NothingElse):
     """
-    A group's holds are not read yet: whatever is gained waits behind a gate.
+    A group's holds are not read yet: gained partitions wait behind a gate.
 
     Args:
-        until: the turn from which on they are read, in a turn at the most.
+        until: the turn in which they are read.
     """
 
     def __init__(self, until):
@@ -94,20 +94,20 @@ class Gate(Nobody):
 
 
 COLUMNS = {
-    "alone": lambda _: Nobody(),
+    "alone": lambda _: NothingElse(),
     "one partition held": lambda until: Holder("one", until),
     "topic held": lambda until: Holder("topic", until),
     "gated": Gate,
 }
-"""What else keeps something quiet, by its name; made for the turn in which it ends."""
+"""By name, a function that makes what else keeps partitions quiet, until a given turn."""
 
 
 class Stage:
     """
-    One program, one client, one situation, and what else keeps something quiet.
+    One program, one client, one situation, and what else keeps partitions quiet.
 
     Attributes:
-        disobeyed: what came although somebody else kept it.
+        disobeyed: records that came although another hold or a gate kept them.
     """
 
     def __init__(self, lab, program, kind, assignor, other):
@@ -188,7 +188,7 @@ class Case:
     A program and what it meets; each of them by name.
 
     Attributes:
-        until: when somebody else lifts what it holds; alone it means nothing.
+        until: the turn in which the other hold is lifted; unused alone.
     """
 
     program: str
@@ -207,7 +207,7 @@ class Case:
         return stage.play(SITUATIONS[self.situation]), stage.disobeyed
 
     def known(self):
-        """Return what the table says of kafka-python's consumer and of ours."""
+        """Return the table's verdicts on kafka-python's consumer and on ours."""
         return expected(self.program, self.assignor, self.situation).split("/")
 
 
@@ -247,13 +247,8 @@ def of_the_day():
 @pytest.mark.contract("P2", "P3", "P6", "P7")
 @pytest.mark.parametrize("case", params(ALONE + BESIDE, {*of_the_day()}))
 @simulated(seeds=1, nightly=2)
-def test_a_program_as_people_write_it(lab, case):
-    """
-    Alone it fares as the table says.
-
-    Beside somebody else's hold or a gate nothing comes of what these keep, and nothing
-    goes wrong that does not without them, while they last and after that.
-    """
+def test_program_fares_as_the_table_says(lab, case):
+    """Beside somebody else's hold or a gate, these are obeyed and nothing else goes wrong."""
     verdict, disobeyed = case.played(lab, SafeConsumer)
     _, alone = case.known()
     assert disobeyed == []
@@ -268,24 +263,24 @@ STOCK = [case for case in ALONE if not PROGRAMS[case.program].is_ours_only]
 
 @pytest.mark.parametrize("case", params(STOCK, STOCK[::15]))
 @simulated(seeds=1, nightly=10)
-def test_a_program_as_people_write_it_with_kafka_python(lab, case):
+def test_program_fares_with_kafka_python_as_the_table_says(lab, case):
     known, _ = case.known()
     verdict, _ = case.played(lab, KafkaConsumer)
     assert verdict in ({"L", "."} if known == "?" else {known})
 
 
-def test_what_is_right_on_kafka_python_is_right_here():
-    """By the table, but for what is excepted by name; the exceptions are all needed."""
+def test_program_that_is_right_on_kafka_python_is_right_here_unless_excepted():
+    """All exceptions are needed."""
     worse = {
-        f"{name}, {situation}"
+        (name, situation)
         for name, cells in rows().items()
         for situation, cell in cells.items()
         if cell.startswith("./") and cell != "./."
     }
-    assert worse == set().union(*EXCEPTED.values())
+    assert worse == {*EXCEPTED}
 
 
-def test_it_leaks_only_where_kafka_python_leaks():
+def test_program_leaks_only_where_kafka_python_leaks():
     cells = [cell for row in rows().values() for cell in row.values()]
     ours = [cell.split("/") for cell in cells]
     assert [one for one in ours if "L" in one[1] and "L" not in one[0]] == []

@@ -1,4 +1,4 @@
-"""A signal handler raises at every place of a call: it comes out, and nothing is lost."""
+"""A signal handler raises at every place of a call: no record is lost (P18)."""
 
 import itertools
 import threading
@@ -43,37 +43,37 @@ everywhere = simulated(seeds=1, nightly=STEP)
 
 
 class EndError(BaseException):
-    """What a handler raises that means to end the program."""
+    """An exception of a handler that ends the program."""
 
 
 def is_mine():
-    """Return what tells whether the test's own thread runs: handlers interrupt no other."""
+    """Return a function that tells whether the test's own thread runs."""
     world = World.current
     mine = world.task
     return lambda: world.task is mine
 
 
 def interrupting(*inside, kind=TimeLimitError):
-    """Return what raises in ours, or in these, on the thread of the test."""
+    """Return interrupts in our files, or in these, on the thread of the test."""
     return Interrupts(inside or (OURS,), is_mine(), kind)
 
 
 def each_place(lab, least, *inside, kind=TimeLimitError):
     """
-    Yield what interrupts a call, with the next place each time, until it has no more.
+    Yield interrupts of a call, with the next place each time, until it has no more.
 
     Args:
-        lab: by whose seed places are chosen.
+        lab: its seed chooses the places.
         least: how many places the call has at the least.
-        inside: where the places are, by default in ours.
-        kind: what is raised.
+        inside: beginnings of the names of the files with places, by default ours.
+        kind: the class of exceptions that are raised.
     """
     interrupts, missed = interrupting(*inside, kind=kind), 0
     for number in itertools.count(lab.world.seed, STEP):
         interrupts.number = number
         interrupts.interrupt = lambda call, number=number: interrupts.at(number, call)
         yield interrupts
-        # What the call before left to it may have made it shorter than it is by itself.
+        # An earlier interrupted call may have left more or less work to this one.
         missed = 0 if interrupts.place else missed + 1
         if missed == 2:
             break
@@ -81,7 +81,7 @@ def each_place(lab, least, *inside, kind=TimeLimitError):
 
 
 class Written:
-    """Two partitions; what is written to them is read, once and in order."""
+    """Two partitions whose records are to be read once and in order."""
 
     def __init__(self, lab):
         self.lab = lab
@@ -89,14 +89,14 @@ class Written:
         self.count = 0
 
     def write(self, count=2):
-        """Append to both, and let it arrive at who asked for it."""
+        """Append to both, and let the records arrive."""
         for tp in self.tps:
             self.lab.append(tp, count, first=self.count)
         self.count += count
         self.lab.sleep(0.01)
 
     def is_read_by(self, reader, place):
-        """Read the rest, and assert what came so far."""
+        """Read the rest, and assert that all records came."""
         reader.until(lambda: len(reader.log) >= 2 * self.count)
         for tp in self.tps:
             assert reader.offsets(tp) == [*range(self.count)], place
@@ -105,7 +105,7 @@ class Written:
         self, reader, *inside, before=lambda: None, least=100, kind=TimeLimitError
     ):
         """Raise at each place of a read."""
-        # What a handler takes from a loop is its own.
+        # An iteration reads one record, as the handler ends the loop.
         most = 3 if reader.how == "poll" else 1
         for it in each_place(self.lab, least, *inside, kind=kind):
             self.write()
@@ -115,7 +115,7 @@ class Written:
 
 
 def reading(lab, *topics, **settings):
-    """Return two partitions, and who reads them: by hand, if it subscribes to nothing."""
+    """Return two partitions and their reader; without topics it assigns them."""
     written = Written(lab)
     tps = () if topics else written.tps
     reader = Reader(
@@ -130,24 +130,23 @@ def reading(lab, *topics, **settings):
 @both_ways
 @both_decoders
 @everywhere
-def test_at_every_place_of_a_read(lab, how, decoder):
-    """P18: each record comes once and in order, and what was raised at once."""
+def test_interrupted_read_delivers_each_record_once(lab, how, decoder):
+    """P18: the exception comes out at once."""
     written, reader = reading(lab, how=how, decoder=decoder)
     written.read_everywhere(reader)
 
 
 @pytest.mark.contract("P18", "P8")
 @everywhere
-def test_at_every_place_of_a_traced_step(lab, monkeypatch):
-    """P18: in upstream's half of it, in the tracing, and behind both."""
+def test_interrupted_traced_step_delivers_each_record_once(lab, monkeypatch):
+    """P18: in upstream's part, in the tracing, and behind both."""
     trace(monkeypatch)
     written, reader = reading(lab, how="iterate")
     written.read_everywhere(reader, OURS, GROUP_FILE, meddling.__file__)
 
 
 @everywhere
-def test_a_step_behind_the_last_record_of_a_batch(lab):
-    """P18: what the batch had was yielded, and does not come again."""
+def test_interrupted_step_after_a_batch_repeats_no_record_of_it(lab):
     (tp,) = lab.topic("t", 1)
     reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")
     for number, it in enumerate(each_place(lab, 20)):
@@ -165,14 +164,16 @@ def test_a_step_behind_the_last_record_of_a_batch(lab):
 @both_ways
 @both_decoders
 @everywhere
-def test_in_kafka_pythons_half_of_a_read_too(lab, how, decoder, kind):
-    """P18: no lock of a future stays taken, and no generator is used when it has ended."""
+def test_read_interrupted_in_kafka_python_delivers_each_record_once(
+    lab, how, decoder, kind
+):
+    """P18: no lock of a future stays taken, and no generator is used after its end."""
     written, reader = reading(lab, how=how, decoder=decoder)
     written.read_everywhere(reader, OURS, THEIRS, least=300, kind=kind)
 
 
 @everywhere
-def test_while_it_commits_by_itself(lab):
+def test_interrupted_read_with_automatic_commits_commits_everything(lab):
     """P18: no lock of a commit's future stays taken, for which the IO thread would wait."""
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1}
     written, reader = reading(lab, "t", **settings)
@@ -182,8 +183,8 @@ def test_while_it_commits_by_itself(lab):
 
 
 @both_decoders
-def test_in_a_deserializer(lab, decoder):
-    """P18: it is no failure of the deserializer, which would be kept for the next poll."""
+def test_interrupt_in_a_deserializer_is_no_failure_of_the_deserializer(lab, decoder):
+    """P18: the next poll would raise such a failure again."""
     settings = {"decoder": decoder, "value_deserializer": Meddler()}
     written, reader = reading(lab, max_poll_records=500, **settings)
     interrupts = interrupting(meddling.__file__)
@@ -195,8 +196,7 @@ def test_in_a_deserializer(lab, decoder):
 
 @both_decoders
 @everywhere
-def test_while_parked_records_are_given_back(lab, decoder):
-    """P18: what was put back in front of half a batch is not passed over."""
+def test_interrupted_read_of_parked_records_skips_none(lab, decoder):
     written, reader = reading(lab, max_poll_records=500, decoder=decoder)
     first, _ = written.tps
 
@@ -211,8 +211,8 @@ def test_while_parked_records_are_given_back(lab, decoder):
 
 @pytest.mark.parametrize("how", ["poll", "iterate", "traced"])
 @everywhere
-def test_of_a_consumer_with_a_journal(lab, how, monkeypatch, tmp_path):
-    """P18: nothing is lost, and its journal says which records came again."""
+def test_interrupted_read_is_right_in_the_journal(lab, how, monkeypatch, tmp_path):
+    """P18: the journal says which records came again."""
     inside = (OURS, meddling.__file__)
     if how == "traced":
         trace(monkeypatch)
@@ -229,8 +229,7 @@ def test_of_a_consumer_with_a_journal(lab, how, monkeypatch, tmp_path):
 @pytest.mark.usefixtures("both_steps")
 @both_ways
 @simulated(seeds=1, nightly=16)
-def test_a_handler_that_seeks_anywhere_decides_where_reading_goes_on(lab, how):
-    """P8: the lock is no obstacle there; what was taken before is not gone on from."""
+def test_reading_goes_on_where_a_handler_seeks_at_any_place(lab, how):
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, tps=[tp], how=how)
     consumer = reader.consumer
@@ -264,7 +263,7 @@ def _be_evicted(lab, consumer):
     lab.network.isolate(lab.world.outside)
     lab.until(lambda: not lab.members())
     lab.network.heal(lab.world.outside)
-    lab.sleep(10)  # a heartbeat is told
+    lab.sleep(10)  # a heartbeat finds out
 
 
 @both_protocols
@@ -272,8 +271,7 @@ def _be_evicted(lab, consumer):
     "begin", [_rejoin, pytest.param(_be_evicted, marks=pytest.mark.nightly)]
 )
 @everywhere
-def test_at_every_place_of_a_poll_that_joins(lab, begin, assignor):
-    """P18: what the join assigns is read, once, and what it holds is quiet."""
+def test_interrupted_poll_that_joins_delivers_each_record_once(lab, begin, assignor):
     settings = {"enable_auto_commit": True, "assignor": assignor}
     written, reader = reading(lab, "t", max_poll_records=500, **settings)
     for it in each_place(lab, 100):
@@ -286,16 +284,16 @@ def test_at_every_place_of_a_poll_that_joins(lab, begin, assignor):
 @pytest.mark.parametrize("is_twice", [False, True], ids=["one poll", "two polls"])
 @both_protocols
 @everywhere
-def test_a_join_that_it_waited_for_is_completed_once(lab, assignor, *, is_twice):
-    """P18: the next poll waits for it, and a listener is called once, for each join."""
-    written, told = Written(lab), []
-    listener = Listener(lambda _: told.append("+"), lambda _: told.append("-"))
+def test_join_whose_poll_was_interrupted_is_completed_once(lab, assignor, *, is_twice):
+    """P18: the next poll waits for it, and a listener is called once for each join."""
+    written, calls = Written(lab), []
+    listener = Listener(lambda _: calls.append("+"), lambda _: calls.append("-"))
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     reader.consumer.subscribe(["t"], listener=listener)
     reader.owns(written.tps)
     for it in each_place(lab, 30, str(Path(THEIRS) / "net")):
         began = lab.generation()
-        told.clear()
+        calls.clear()
         late = lab.cluster.fail("JoinGroup", is_held=True)
         reader.consumer._coordinator.request_rejoin()
         if is_twice:  # the first one ends before the join does
@@ -305,7 +303,7 @@ def test_a_join_that_it_waited_for_is_completed_once(lab, assignor, *, is_twice)
         reader.until(lambda: lab.generation() > began)  # noqa: B023 - used at once
         reader.poll()
         eager = "-+" * (lab.generation() - began)
-        assert "".join(told) == (eager if assignor is EAGER else ""), it.place
+        assert "".join(calls) == (eager if assignor is EAGER else ""), it.place
         written.write(1)
         written.is_read_by(reader, it.place)
 
@@ -330,7 +328,7 @@ class Slow(AsyncConsumerRebalanceListener):
 
 @pytest.mark.contract("P18", "P8")
 @both_protocols
-def test_a_listener_is_waited_for_whatever_ended_its_poll(lab, assignor):
+def test_poll_after_an_interrupt_waits_for_the_listener(lab, assignor):
     """P18: upstream takes the join for done as it calls the listener, and reads on."""
     (tp,) = lab.topic("t", 1, records=20)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
@@ -357,8 +355,7 @@ def test_a_listener_is_waited_for_whatever_ended_its_poll(lab, assignor):
     assert reader.offsets(tp)[0] == 10
 
 
-def test_a_poll_that_only_joins_comes_after_it(lab):
-    """P18: it returns nothing, so what the one before took is not returned yet."""
+def test_poll_that_only_joins_keeps_the_records_of_an_interrupted_one(lab):
     written = Written(lab)
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
     reader.owns(written.tps)
@@ -392,8 +389,8 @@ again_or_once = pytest.mark.parametrize(
 
 @again_or_once
 @everywhere
-def test_at_every_place_of_assign(lab, *, is_repeated):
-    """P18: what is assigned then is read, by one fetch at a time, repeated or not."""
+def test_interrupted_assign_is_read_by_one_fetch_at_a_time(lab, *, is_repeated):
+    """P18: the program may repeat the call, or not."""
     a, b = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, tps=[a])
     for it in each_place(lab, 50):
@@ -422,8 +419,9 @@ CHANGES = {
 @again_or_once
 @pytest.mark.parametrize("name", CHANGES)
 @everywhere
-def test_at_every_place_of_a_changed_subscription(lab, name, *, is_repeated):
-    """P18: it takes effect at the next poll, or had not begun, and then it can be done."""
+def test_interrupted_subscription_change_takes_effect_or_has_not_begun(
+    lab, name, *, is_repeated
+):
     tps = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, "t")
     consumer, change = reader.consumer, CHANGES[name]
@@ -467,8 +465,8 @@ CALLS = {  # what comes before, the call, and how many partitions it pauses
 
 @pytest.mark.parametrize("name", CALLS)
 @everywhere
-def test_at_every_place_of_a_call(lab, name):
-    """P18: the same call again does what it says, and everything is read once."""
+def test_interrupted_call_can_be_repeated(lab, name):
+    """P18: everything is read once."""
     before, call, count = CALLS[name]
     written, reader = reading(lab, "t", max_poll_records=500)
     consumer, tps = reader.consumer, written.tps
@@ -489,8 +487,8 @@ def test_at_every_place_of_a_call(lab, name):
 @pytest.mark.contract("P18", "P3")
 @pytest.mark.parametrize("owner", [None, "block"])
 @everywhere
-def test_at_every_place_of_a_block(lab, owner):
-    """P18: its hold ends with it, at the latest by the next poll or pause."""
+def test_interrupted_block_ends_its_hold(lab, owner):
+    """P18: the next poll or pause ends it at the latest."""
     written, reader = reading(lab, max_poll_records=500)
     consumer, first = reader.consumer, written.tps[0]
 
@@ -520,8 +518,8 @@ IN_A_BATCH = {
 
 @pytest.mark.parametrize("name", IN_A_BATCH)
 @everywhere
-def test_at_every_place_of_what_ends_an_iteration(lab, name):
-    """P18: the collector does not close it, which would swallow what was raised."""
+def test_interrupt_in_a_call_that_ends_an_iteration_comes_out(lab, name):
+    """P18: if the collector closed the iteration, it would swallow the exception."""
     tps = lab.topic("t", 2, records=3)
     call = IN_A_BATCH[name]
     for it in each_place(lab, 3):
@@ -533,8 +531,8 @@ def test_at_every_place_of_what_ends_an_iteration(lab, name):
 
 
 @everywhere
-def test_at_every_place_of_a_subscription_without_a_group(lab):
-    """P18: what was stored and not asked for is asked for; upstream waits 5 minutes."""
+def test_interrupted_subscription_without_a_group_is_read_soon(lab):
+    """P18: upstream waits 5 minutes to ask for the new topic."""
     lab.topic("t", 1, records=1)
     for it in each_place(lab, 30, OURS, THEIRS):
         (tp,) = lab.topic(f"t{it.number}", 1, records=1)
@@ -552,8 +550,8 @@ def test_at_every_place_of_a_subscription_without_a_group(lab):
 
 @both_ways
 @everywhere
-def test_at_every_place_of_close(lab, how):
-    """P18: also where it commits; a second close ends what is left of its threads."""
+def test_interrupted_close_is_finished_by_a_second_close(lab, how):
+    """P18: the first one may commit."""
     lab.topic("t", 2, records=3)
     settings = {"enable_auto_commit": how == "poll", "how": how}
     for it in each_place(lab, 20):
@@ -565,23 +563,23 @@ def test_at_every_place_of_close(lab, how):
         assert [one for one in lab.running() if "kafka" in one] == []
 
 
-def test_in_a_hook(lab):
-    """P18: it is no failure of the hook, and all hooks have the event."""
-    told = []
+def test_interrupt_in_a_hook_is_no_failure_of_the_hook(lab):
+    """P18: all hooks have the event."""
+    events = []
 
     def hook(event):
-        told.append(event)
-        len(told)
+        events.append(event)
+        len(events)
 
     tps = lab.topic("t", 1)
-    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[hook, told.append])
+    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[hook, events.append])
     reader.poll()
     interrupts = interrupting(__file__)
     for at in range(1, 4):  # at 0 it has not called yet
-        told.clear()
+        events.clear()
         assert interrupts.at(at, lambda: reader.consumer.pause(tps[0]))
         assert "hook" in interrupts.place
-        assert (len(told) in {1, 2}, reader.consumer.hook_failures) == (True, {})
+        assert (len(events) in {1, 2}, reader.consumer.hook_failures) == (True, {})
         assert reader.consumer.quiet() == {tps[0]}
         reader.consumer.resume(tps[0])
 
@@ -591,8 +589,8 @@ AFTER = ("the same topic", "another topic", "assigned by hand")
 
 @pytest.mark.parametrize("after", AFTER)
 @everywhere
-def test_an_interrupted_unsubscribe_is_finished_before_what_follows(lab, after):
-    """A subscription reads, and who assigns by hand is no member any more."""
+def test_interrupted_unsubscribe_is_finished_before_the_next_call(lab, after):
+    """A subscription reads; a consumer with an assignment by hand has left the group."""
     tps = lab.topic("t", 2, records=3)
     others = lab.topic("u", 2, records=3)
     first, _ = wanted = tps if after == "the same topic" else others
@@ -618,8 +616,8 @@ def test_an_interrupted_unsubscribe_is_finished_before_what_follows(lab, after):
 
 
 @everywhere
-def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(lab):
-    """P18: it is asked for again at once; else the position waits for 30 seconds."""
+def test_interrupted_seek_to_the_end_is_asked_for_again_at_once(lab):
+    """P18: otherwise the position would wait for 30 seconds."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp])
     reader.take(3)
@@ -634,8 +632,8 @@ def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(lab):
         assert lab.now - began < 5
 
 
-def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab):
-    """P18: a handler raises before the poll has noted that it asks; it was None at once."""
+def test_position_waits_for_the_answer_that_an_interrupted_poll_asked_for(lab):
+    """P18: the handler raises before the poll has noted its question."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp])
     reader.take(3)
@@ -660,8 +658,7 @@ def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab):
 
 
 @simulated(seeds=1, nightly=3)
-def test_a_commit_that_was_interrupted_is_not_tried_again_later(lab):
-    """P18: a handler raises while it waits; the broker takes it only after a newer one."""
+def test_interrupted_commit_is_not_retried_after_a_newer_one(lab):
     (tp,) = lab.topic("t", 1, records=100)
     reader = Reader(lab, SafeConsumer, "t")
     reader.take(10)

@@ -2,7 +2,7 @@
 Joins that outlast their ``poll``, are late, are for another subscription, or fail.
 
 kafka-python asks whether it needs to join; once JoinGroup is sent the answer is no. If
-that ``poll`` has ended meanwhile, nobody takes the answer: the member keeps its old
+that ``poll`` has ended meanwhile, no call takes the answer: the member keeps its old
 assignment with its heartbeats off, and goes on delivering what others own by then.
 """
 
@@ -28,7 +28,7 @@ UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
 
 
 def ask_to_join(lab):
-    """Let the next heartbeat of the test's consumer be told to join again."""
+    """Have the next heartbeat of the test's consumer answered with a request to join."""
     lab.cluster.fail("Heartbeat", error=REBALANCE_IN_PROGRESS, origin="test", count=1)
 
 
@@ -49,7 +49,7 @@ def joined(lab, kind=SafeConsumer, **settings):
 
 
 def commit(reader, tp, offset):
-    """Commit another offset than the reader's, as if somebody else had."""
+    """Commit an offset that is not the reader's position, as another member could."""
     reader.consumer.commit({tp: at(offset)})
 
 
@@ -59,7 +59,7 @@ def commit(reader, tp, offset):
 @stock_fails(FORGOTTEN)
 @both_protocols
 def test_a_changed_subscription_whose_join_outlasts_its_poll(lab, kind, assignor):
-    """The polls that follow finish it, and what was paused stays so."""
+    """The next polls finish the join, and paused partitions stay paused."""
     old, new = lab.topic("t", 2), lab.topic("u", 2, records=1)
     reader = Reader(lab, kind, "t", assignor=assignor)
     reader.owns(old, each=5)
@@ -79,44 +79,12 @@ def test_a_changed_subscription_whose_join_outlasts_its_poll(lab, kind, assignor
     assert reader.consumer.quiet() == set(old)
 
 
-@pytest.mark.contract("P11")
-@both_protocols
-def test_a_new_topic_while_another_member_is_slow(lab, assignor):
-    """P11: one polls briefly, one every 2 s: both share all, nothing comes to both."""
-    old = lab.topic("t-old", 4, records=10)
-    settings = {
-        "metadata_max_age_ms": 1000,
-        "enable_auto_commit": True,
-        "assignor": assignor,
-    }
-    quick = Reader(lab, SafeConsumer, **settings)
-    quick.consumer.subscribe(pattern="t-.*")
-    quick.owns(old)
-    slow = lab.member(SafeConsumer, name="slow", poll_ms=100, **settings)
-    slow.call(lambda consumer: consumer.subscribe(pattern="t-.*"))
-
-    def is_shared(tps):
-        mine, theirs = quick.consumer.assignment(), slow.consumer.assignment()
-        return bool(mine and theirs) and sorted([*mine, *theirs]) == sorted(tps)
-
-    quick.until(lambda: is_shared(old))
-    new = lab.topic("t-new", 4, records=10)
-    end = lab.now + 20
-    while lab.now < end:
-        slow.nap = 2.0
-        quick.poll(0.2)
-    assert is_shared([*old, *new])
-    both = [*quick.log, *slow.records]
-    came = {(one.topic, one.partition, one.offset) for one in both}
-    assert len(came) == len(both) == 80
-
-
 # A join that succeeds between two polls
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab):
-    """The member leaves by ``max_poll_interval_ms``; its IO thread does not spin."""
+def test_member_that_polls_too_late_leaves_without_spinning_and_joins_again(lab):
+    """It leaves after ``max_poll_interval_ms``."""
     reader, p0 = joined(lab)
     held_join(lab, reader).end()
     lab.sleep(1)
@@ -134,10 +102,10 @@ def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab):
     assert lab.generation() > generation
 
 
-@stock_fails("it joins anew, and what it heard is thrown away")
+@stock_fails("it joins again, and the answer to the first join is thrown away")
 @simulated(seeds=1, nightly=2)
 def test_a_join_that_succeeded_between_two_polls_is_used(lab, kind):
-    """However rarely it polls: it is not repeated, and heartbeats go on meanwhile."""
+    """The next poll does not repeat it, and heartbeats go on meanwhile."""
     reader, p0 = joined(lab, kind)
     held_join(lab, reader).end()
     lab.sleep(120)
@@ -174,8 +142,8 @@ LEAVE = {
 @pytest.mark.contract("P22")
 @pytest.mark.parametrize("leave", LEAVE)
 @both_protocols
-def test_who_leaves_while_a_join_waits_for_others_leaves_soon(lab, assignor, leave):
-    """The group goes on without it: the other member has everything when it polls."""
+def test_member_that_leaves_during_a_join_leaves_at_once(lab, assignor, leave):
+    """The other member has everything when it polls."""
     other, reader = join_behind(lab, assignor)
     began = lab.now
     LEAVE[leave](reader.consumer)
@@ -186,8 +154,8 @@ def test_who_leaves_while_a_join_waits_for_others_leaves_soon(lab, assignor, lea
 
 @pytest.mark.contract("P22")
 @both_protocols
-def test_a_member_that_closes_in_a_later_join_leaves_soon(lab, assignor):
-    """It has read, and commits by itself; what it could not commit comes again."""
+def test_member_that_has_read_and_closes_during_a_join_leaves_at_once(lab, assignor):
+    """Records that it could not commit come again."""
     automatic = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
     lab.topic("t", 4, records=10)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor, **automatic)
@@ -214,8 +182,7 @@ def test_a_member_that_closes_in_a_later_join_leaves_soon(lab, assignor):
 
 @pytest.mark.contract("P22")
 @pytest.mark.parametrize("is_away", [True, False], ids=["away", "silent"])
-def test_a_close_in_a_join_does_not_wait_for_a_broker_that_is(lab, is_away):
-    """Three seconds at most, where nobody answers its LeaveGroup."""
+def test_close_during_a_join_waits_three_seconds_for_its_broker(lab, is_away):
     reader, _ = joined(lab)
     held_join(lab, reader)
     if is_away:
@@ -228,8 +195,7 @@ def test_a_close_in_a_join_does_not_wait_for_a_broker_that_is(lab, is_away):
     assert lab.now - began < 3.1
 
 
-def test_two_leavings_at_once_leave_the_coordinator_known(lab):
-    """Heartbeats leave, as no poll came, while the application unsubscribes."""
+def test_coordinator_stays_known_if_heartbeats_and_unsubscribe_leave_at_once(lab):
     reader, _ = joined(lab, max_poll_interval_ms=20_000, session_timeout_ms=10_000)
     held_join(lab, reader).end()
     lab.sleep(1)
@@ -242,8 +208,7 @@ def test_two_leavings_at_once_leave_the_coordinator_known(lab):
     reader.until(reader.consumer.assignment, seconds=60)
 
 
-def test_stocks_close_waits_for_a_join_that_waits(lab):
-    """For half a minute: what the mend of it is held against."""
+def test_kafka_pythons_close_during_a_join_waits_half_a_minute(lab):
     reader, _ = joined(lab, KafkaConsumer)
     held_join(lab, reader)
     began = lab.now
@@ -256,16 +221,16 @@ def test_stocks_close_waits_for_a_join_that_waits(lab):
 
 @simulated(seeds=1, nightly=2)
 def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab):
-    """A join for an older subscription holds nothing up once there is none at all."""
-    told = []
-    reader, p0 = joined(lab, hooks=[lambda event: told.append(event.name)])
+    """A join for an older subscription delays no assignment by hand."""
+    names = []
+    reader, p0 = joined(lab, hooks=[lambda event: names.append(event.name)])
     lab.topic("u", 1)
     late = held_join(lab, reader)
-    told.clear()
+    names.clear()
     reader.consumer.subscribe(["u"])
     next_one = follow(lab, late)
     reader.until(lambda: next_one.kept)
-    assert "rebalance_completed" not in told
+    assert "rebalance_completed" not in names
     reader.consumer.unsubscribe()
     reader.consumer.assign([p0])
     reader.consumer.seek(p0, 0)
@@ -279,25 +244,25 @@ def follow(lab, late):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_dropped_join_commits_and_revokes_nothing_again(lab):
-    """Its generation is not used for positions that others may have moved since."""
+def test_dropped_join_commits_and_revokes_nothing_again(lab):
+    """Others may have moved its positions since."""
     lab.topic("u", 1)
-    told = []
+    names = []
     reader, _ = joined(
         lab,
         enable_auto_commit=True,
         auto_commit_interval_ms=600_000,
-        hooks=[lambda event: told.append(event.name)],
+        hooks=[lambda event: names.append(event.name)],
     )
-    listener = Listener(revoked=lambda _: told.append("revoked"))
+    listener = Listener(revoked=lambda _: names.append("revoked"))
     reader.consumer.subscribe(["t"], listener=listener)
-    told.clear()
+    names.clear()
     late = held_join(lab, reader)
     commits = lab.kinds().count("OffsetCommit")
     reader.consumer.subscribe(["u"], listener=listener)
     next_one = follow(lab, late)
     reader.until(lambda: next_one.kept)
-    assert told == ["revoked"]
+    assert names == ["revoked"]
     assert lab.kinds().count("OffsetCommit") == commits
     next_one.end()
     reader.owns([TopicPartition("u", 0)])
@@ -305,23 +270,23 @@ def test_a_dropped_join_commits_and_revokes_nothing_again(lab):
 
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_a_join_is_applied_when_the_subscription_has_only_grown(lab, assignor):
+def test_join_is_applied_if_the_subscription_has_only_grown_since(lab, assignor):
     """
-    What it assigned is subscribed still; the next join brings the rest.
+    The next join assigns the new topics.
 
-    With topics that match a pattern made one after the other no join would ever be
-    for the newest subscription, and nothing would flow.
+    If a program made topics that match its pattern one after the other, no join would ever
+    be for the newest subscription, and no record would come.
     """
-    told = []
-    hooks = [lambda event: told.append(event.name)]
+    names = []
+    hooks = [lambda event: names.append(event.name)]
     reader, p0 = joined(lab, assignor=assignor, hooks=hooks)
     (another,) = lab.topic("u", 1)
     late = held_join(lab, reader)
-    told.clear()
+    names.clear()
     reader.consumer.subscribe(["t", "u"])
     next_one = follow(lab, late)
     reader.until(lambda: next_one.kept)
-    assert told == ["rebalance_completed"]
+    assert names == ["rebalance_completed"]
     next_one.end()
     reader.owns([p0, another])
 
@@ -344,10 +309,10 @@ def test_a_join_is_applied_when_the_subscription_has_only_grown(lab, assignor):
 @simulated(seeds=1, nightly=2)
 def test_membership_that_ends_inside_a_join_ends_the_ownership(lab, kind, api):
     """
-    Others may have had the partition meanwhile: it goes on at what is committed.
+    Reading goes on at the committed offset: others may have had the partition.
 
-    So if it was told that nobody knows it, and if a generation passed without it, as
-    where the answer to SyncGroup is lost: another member may have read on in that.
+    A broker that does not know the member ends it, and so does a generation without it,
+    as after a lost answer to SyncGroup: another member may have read on in that.
     """
     reader, p0 = joined(lab, kind)
     commit(reader, p0, 4)
@@ -360,8 +325,7 @@ def test_membership_that_ends_inside_a_join_ends_the_ownership(lab, kind, api):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_follower_with_nothing_new_goes_on_where_it_was(lab):
-    """It is answered with the generation that it has: nobody had its partition."""
+def test_follower_that_joins_without_a_new_generation_keeps_its_position(lab):
     lab.topic("t", 2, records=10)
     leader = lab.member(SafeConsumer, "t", name="leader")
     leader.owns(2)
@@ -382,7 +346,7 @@ def test_a_follower_with_nothing_new_goes_on_where_it_was(lab):
 
 @simulated(seeds=1, nightly=2)
 def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab):
-    """With a commit after each short poll a gained partition gets its position, too."""
+    """A program commits after each short poll; a gained partition gets its position."""
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
     reader.consumer.assign([p0])
@@ -398,11 +362,11 @@ def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab):
     assert lab.kinds().count("OffsetFetch") == asked
 
 
-# What a member says it owns when it joins: a leader gives it nothing else at once
+# The partitions that a member claims when it joins: a leader gives it no others at once
 
 
 def claimed(message):
-    """Return what a JoinGroup claims to own."""
+    """Return the partitions that a JoinGroup claims."""
     (protocol,) = message.body.protocols
     offered = ConsumerProtocolSubscription.decode(protocol.metadata)
     return {
@@ -426,13 +390,13 @@ def subscribes_again(_, reader):
 @pytest.mark.contract("P6")
 @stock_fails("a cooperative member claims what it had before it was lost")
 @pytest.mark.parametrize("leave", [is_told_that_it_is_unknown, subscribes_again])
-def test_a_member_that_was_lost_claims_nothing(lab, kind, leave):
+def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, leave):
     """
-    P6: whoever owns it now gives it up first, and commits; nothing of that comes again.
+    P6: the present owner gives a partition up first, and commits.
 
-    An hour of churn found it: a member that thawed got partitions in the very
-    generation in which their owner was asked for them, began at the last offset
-    committed so far, and delivered what the owner committed a moment later.
+    An hour of churn found the defect: a member that thawed got partitions in the very
+    generation in which their owner was asked for them, began at the last offset committed
+    so far, and delivered records that the owner committed a moment later.
     """
     tps = lab.topic("t", 2)
     reader = Reader(lab, kind, "t", assignor=COOPERATIVE)
@@ -455,10 +419,8 @@ def test_a_member_that_was_lost_claims_nothing(lab, kind, leave):
 
 @stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "silent"])
-def test_a_broker_that_is_away_before_a_join_does_not_come_out_of_poll(
-    lab, kind, is_cut
-):
-    """Found by the soak: the member joins again by the next polls."""
+def test_poll_raises_nothing_for_a_broker_that_is_away_before_a_join(lab, kind, is_cut):
+    """The next polls join."""
     lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, request_timeout_ms=1000)
     reader.consumer.subscribe(pattern="^t$")
@@ -478,8 +440,7 @@ def test_a_broker_that_is_away_before_a_join_does_not_come_out_of_poll(
 
 
 @simulated(seeds=1, nightly=2)
-def test_what_a_callback_of_a_commit_raises_comes_out_of_poll(lab):
-    """It may pass on what the commit met, as with kafka-python."""
+def test_poll_raises_what_a_callback_of_a_commit_raises(lab):
     reader, _ = joined(lab)
 
     def pass_on(_, __):

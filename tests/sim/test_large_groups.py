@@ -84,7 +84,7 @@ class Team:
 @pytest.mark.nightly
 @simulated(seeds=1)
 def test_pauses_hold_while_two_hundred_members_come_and_go(lab, assignor):
-    """A topic that all have paused, and whatever ten of them own."""
+    """All members pause one topic; ten of them pause everything that they own."""
     for name in TOPICS:
         lab.topic(name, PARTITIONS, records=1)
     team = Team(lab, assignor)

@@ -1,4 +1,4 @@
-"""What a rebalance listener may do, and what it sees."""
+"""Calls in a rebalance listener: their effects and their answers."""
 
 import pytest
 from kafka import (
@@ -11,7 +11,7 @@ from safeconsumer import SafeConsumer
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors import BlockingCallInListenerError
 from safeconsumer.events.consumer import HeldPartitionUncommitted
-from tests.harness.holds.lab import Told
+from tests.harness.holds.lab import EventLog
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import (
@@ -42,8 +42,8 @@ class AsyncListener(AsyncConsumerRebalanceListener):
 @pytest.mark.contract("P7")
 @pytest.mark.parametrize("kind", [Listener, AsyncListener])
 @both_protocols
-def test_pause_seek_and_resume_in_a_listener_stand(lab, kind, assignor):
-    """P7: what it paused is quiet at once, and starts where it sought."""
+def test_pause_seek_and_resume_in_a_listener_take_effect(lab, kind, assignor):
+    """P7: a paused partition is quiet at once, and starts at its new position."""
     paused, sought, resumed = tps = lab.topic("t", 3, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     consumer = reader.consumer
@@ -83,8 +83,7 @@ def another(lab, assignor=EAGER):
 
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_paused_does_not_list_what_is_being_revoked(lab, assignor):
-    """Partitions that wait for their revocation are no pause of the user's."""
+def test_quiet_does_not_list_partitions_under_revocation(lab, assignor):
     seen = []
 
     def look(_):
@@ -101,9 +100,9 @@ def test_paused_does_not_list_what_is_being_revoked(lab, assignor):
 
 @pytest.mark.contract("P8")
 @both_protocols
-@stock_fails("what its listener raised ended a join, and nobody asks for another")
+@stock_fails("an error of its listener ends a join, and the client asks for no other")
 def test_a_change_that_is_taken_back_after_a_listener_raised(lab, kind, assignor):
-    """P8: its partitions are read again, whether the join before revoked them or not."""
+    """P8: the partitions are read again, whether the join before revoked them or not."""
     lab.topic("t", 2)
     lab.topic("u", 1)
     failures = []
@@ -146,10 +145,8 @@ class SlowlyLosing(AsyncListener):
 @pytest.mark.contract("P19")
 @pytest.mark.parametrize("is_woken", [True, False])
 @simulated(seeds=1, nightly=2)
-def test_no_poll_returns_while_a_listener_hears_of_a_loss_inside_a_join(
-    lab, *, is_woken
-):
-    """P19: a listener that runs is waited for, whether a poll has time, and is woken."""
+def test_poll_waits_for_on_partitions_lost_inside_a_join(lab, *, is_woken):
+    """P19: it waits without time left, and when it is woken."""
     tps = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
     consumer = reader.consumer
@@ -170,7 +167,7 @@ def test_no_poll_returns_while_a_listener_hears_of_a_loss_inside_a_join(
     reader.owns(tps, seconds=100, each=1)  # the broker has forgotten who it was
 
 
-# ------------------------------------------------------------ what it may ask
+# ------------------------------------------------------------ questions in a listener
 
 BLOCKING = {
     "commit": lambda consumer, _: consumer.commit(),
@@ -188,8 +185,8 @@ BLOCKING = {
 
 
 @pytest.mark.contract("P12")
-def test_a_blocking_call_in_a_listener_is_a_typed_error(lab):
-    """P12: it says what works instead; caught by the listener, the join goes on."""
+def test_blocking_call_in_a_listener_raises_a_typed_error(lab):
+    """P12: the error names the call to use; the join goes on if the listener catches it."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
     refused = []
@@ -210,20 +207,9 @@ def test_a_blocking_call_in_a_listener_is_a_typed_error(lab):
     assert all(reader.offsets(tp) == [*range(10)] for tp in tps)
 
 
-def test_a_blocking_call_that_the_listener_lets_through(lab):
-    """``poll`` raises what upstream raises for a listener, with ours as the cause."""
-    lab.topic("t", 2)
-    reader = Reader(lab, SafeConsumer)
-    listener = Listener(assigned=lambda _: reader.consumer.commit())
-    reader.consumer.subscribe(["t"], listener=listener)
-    with pytest.raises(KafkaError, match="callback") as caught:
-        reader.until(lambda: False)
-    assert isinstance(caught.value.__cause__, BlockingCallInListenerError)
-
-
 @pytest.mark.contract("P12")
-def test_a_listener_saves_positions_and_asks(lab):
-    """P12: what is answered without waiting works; P7: what is held is held by then."""
+def test_calls_that_need_no_wait_work_in_a_listener(lab):
+    """P12: positions, for example; P7: a held partition is held by then."""
     tps = lab.topic("t", 2, records=10)
     lab.topic("u", 1)
     saved = {}
@@ -265,8 +251,8 @@ def _raise(partitions):
 
 @pytest.mark.parametrize("when", ["assigned", "revoked"])
 @both_protocols
-def test_a_listener_that_raises_loses_nothing(lab, when, assignor):
-    """``poll`` raises as upstream's; holds hold, and all records come afterwards."""
+def test_listener_that_raises_loses_no_record_and_no_hold(lab, when, assignor):
+    """``poll`` raises as upstream's."""
     held, flowing = lab.topic("t", 2, records=10)
     lab.topic("u", 1, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
@@ -294,8 +280,10 @@ def test_a_listener_that_raises_loses_nothing(lab, when, assignor):
 @pytest.mark.parametrize("is_awaited", [True, False])
 @both_protocols
 @simulated(seeds=1, nightly=10)
-def test_commit_async_in_a_listener_is_in_time(lab, assignor, *, is_awaited):
-    """P12: nothing that was read before comes twice, here or with another member."""
+def test_commit_async_in_a_listener_reaches_the_broker_before_the_join(
+    lab, assignor, *, is_awaited
+):
+    """P12: no record comes twice, here or with another member."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
 
@@ -317,8 +305,8 @@ def test_commit_async_in_a_listener_is_in_time(lab, assignor, *, is_awaited):
     assert awaiting.answered > 0 or not is_awaited
 
 
-def test_a_close_whose_listener_raises_leaves_nothing_open(lab):
-    """kafka-python leaves a thread and four sockets each time; the error is raised on."""
+def test_close_whose_listener_raises_leaves_no_thread_and_no_socket(lab):
+    """kafka-python leaves a thread and four sockets each time."""
     lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer)
     reader.consumer.subscribe(["t"], listener=Listener(revoked=_raise))
@@ -341,8 +329,8 @@ class NotYet(Exception):  # noqa: N818 - a signal
 
 
 @simulated(seeds=1, nightly=10)
-def test_a_refused_join_ends_the_poll_at_once_and_takes_nothing(lab):
-    """However long its timeout; the next poll asks again, and joins once it may."""
+def test_refused_join_ends_the_poll_at_once_and_takes_no_record(lab):
+    """The next poll asks again, and joins once it may."""
     tps = lab.topic("t", 2, records=5)
     reader = Reader(lab, SafeConsumer, "t")
     membership, refusals = Membership(reader.consumer), [NotYet] * 3
@@ -370,8 +358,7 @@ def test_a_refused_join_ends_the_poll_at_once_and_takes_nothing(lab):
     assert all(reader.offsets(tp)[:5] == [*range(5)] for tp in tps)
 
 
-def test_a_cooperative_join_revokes_nothing_as_it_begins(lab):
-    """Only what is no longer subscribed to."""
+def test_cooperative_join_revokes_only_unsubscribed_topics_as_it_begins(lab):
     tps = lab.topic("t", 2)
     lab.topic("u", 1)
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
@@ -384,69 +371,66 @@ def test_a_cooperative_join_revokes_nothing_as_it_begins(lab):
 
 # ------------------------------------------------------------ departed, uncommitted
 
+
+def _close(consumer, *_):
+    consumer.close(autocommit=False)
+
+
+def _refused_commit(consumer, tp, lab):
+    lab.cluster.fail("OffsetCommit", error=12, count=1)
+    with pytest.raises(OffsetMetadataTooLargeError):
+        consumer.commit({tp: at(5)})
+
+
+def _ask(consumer, *_):
+    consumer.poll(1000)
+
+
+def _commit(consumer, tp, *_):
+    consumer.commit({tp: at(5)})
+
+
+def _send_to_transaction(consumer, *_):
+    consumer.group_metadata()
+
+
+# Calls before the departure of a quiet partition, the departure, and whether a warning
+# says that the partition has no commit. A producer may have committed for the group; a
+# broker that was not asked may have a commit.
 DEPARTURES = {
-    "close": lambda consumer, _: consumer.close(autocommit=False),
-    "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
-    "assign": lambda consumer, other: consumer.assign([other]),
+    "close": ([_ask], _close, True),
+    "unsubscribe": ([_ask], lambda consumer, _: consumer.unsubscribe(), True),
+    "assign": ([_ask], lambda consumer, other: consumer.assign([other]), True),
+    "a refused commit": ([_refused_commit, _ask], _close, True),
+    "a commit": ([_ask, _commit], _close, False),
+    "a transaction": ([_ask, _send_to_transaction], _close, False),
+    "not asked": ([], _close, False),
 }
-KNOWN = {
-    "committed": lambda consumer, tp: consumer.commit({tp: at(5)}),
-    "group_metadata": lambda consumer, _: consumer.group_metadata(),
-}
-
-
-def assigned_at_latest(lab, **settings):
-    """Assign two partitions by hand of which nothing is committed."""
-    told = Told()
-    tps = lab.topic("t", 2, records=3)
-    more = {"group_id": GROUP, "auto_offset_reset": "latest", "hooks": [told]}
-    return Reader(lab, SafeConsumer, tps=tps, **more, **settings), told
 
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("name", DEPARTURES)
-def test_a_quiet_partition_that_departs_uncommitted_is_told(lab, name):
-    """P8: the next owner would skip; however it departs, and only of what was quiet."""
-    reader, told = assigned_at_latest(lab)
-    p0, p1 = lab.partitions("t")
-    reader.poll(1)
-    reader.consumer.pause(p0)
-    DEPARTURES[name](reader.consumer, p1)
-    reader.consumer.close(autocommit=False)
-    assert [one.partitions for one in told.of(HeldPartitionUncommitted)] == [(p0,)]
-
-
-@pytest.mark.parametrize("name", [*KNOWN, "never asked"])
-def test_nothing_is_told_where_something_may_be_committed(lab, name):
-    """By this consumer, or by a producer that it does not see; or nobody knows."""
-    reader, told = assigned_at_latest(lab)
-    (p0, *_) = lab.partitions("t")
-    reader.consumer.pause(p0)
-    if name in KNOWN:
-        reader.poll(1)
-        KNOWN[name](reader.consumer, p0)
-    reader.consumer.close(autocommit=False)
-    assert told.of(HeldPartitionUncommitted) == []
-
-
-def test_a_commit_that_was_refused_is_none(lab):
-    """P8: the question after it says that there is nothing."""
-    reader, told = assigned_at_latest(lab)
-    (p0, *_) = lab.partitions("t")
-    lab.cluster.fail("OffsetCommit", error=12, count=1)
-    with pytest.raises(OffsetMetadataTooLargeError):
-        reader.consumer.commit({p0: at(5)})
-    reader.consumer.pause(p0)
-    reader.poll(1)
-    reader.consumer.close(autocommit=False)
-    assert [one.partitions for one in told.of(HeldPartitionUncommitted)] == [(p0,)]
+def test_quiet_partition_that_departs_uncommitted_is_a_warning(lab, name):
+    """P8: under ``latest`` its next owner would skip the records."""
+    before, depart, is_warned = DEPARTURES[name]
+    log = EventLog()
+    p0, p1 = lab.topic("t", 2, records=3)
+    more = {"group_id": GROUP, "auto_offset_reset": "latest", "hooks": [log]}
+    consumer = Reader(lab, SafeConsumer, tps=[p0, p1], **more).consumer
+    consumer.pause(p0)
+    for act in before:
+        act(consumer, p0, lab)
+    depart(consumer, p1)
+    _close(consumer)
+    named = [one.partitions for one in log.of(HeldPartitionUncommitted)]
+    assert named == [(p0,)] * is_warned
 
 
 @pytest.mark.contract("P19")
 @both_protocols
 @pytest.mark.parametrize("kind", [Listener, AsyncListener])
-def test_a_listener_that_takes_longer_than_a_poll_is_waited_for(lab, kind, assignor):
-    """P19: kafka-python 3.1 gives a poll up after 5 s; then the next ones wait for it."""
+def test_polls_wait_for_a_listener_that_takes_longer_than_one(lab, kind, assignor):
+    """P19: kafka-python 3.1 gives a poll up after 5 s."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, assignor=assignor, max_poll_interval_ms=900_000)
     began, ended, early = [], [], []

@@ -1,4 +1,4 @@
-"""Two calls meet: at every place of the one the other comes in, and both do what they say."""
+"""Two calls meet: at every place of the one the other comes in."""
 
 import itertools
 
@@ -48,8 +48,8 @@ def every_place(it, pair, first=0, step=1):
 @pytest.mark.contract("P1", "P3", "P8", "P10", "P12", "P14")
 @pytest.mark.parametrize(("a", "mode"), MEETINGS)
 @simulated(seeds=1, nightly=1 + STEP)
-def test_two_calls_may_meet_anywhere(lab, a, mode):
-    """P12: whatever comes in between: what is held is quiet, the rest comes once."""
+def test_call_that_comes_in_at_any_place_of_another_breaks_no_promise(lab, a, mode):
+    """P12: held partitions are quiet, and all other records come once."""
     it = meeting(lab, a)
     for number, b in enumerate(MEETINGS[a, mode]):
         if lab.world.seed:
@@ -71,7 +71,7 @@ def what_a_poll_may_put_back_outlives_a_seek(patch):
 
 
 def gates_wait_for_the_poll(patch):
-    patch.setattr(Table, "lifted", lambda table, *_, **__: table)
+    patch.setattr(Table, "after_lifting", lambda table, *_, **__: table)
 
 
 def who_comes_takes_the_next_event(patch):
@@ -117,8 +117,7 @@ PLANTED = {
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-def test_a_planted_fault_is_found(plant, monkeypatch):
-    """At some place of its pair, as a breach of the promise that it breaks."""
+def test_planted_fault_is_found_as_a_breach_of_its_promise(plant, monkeypatch):
     *pair, promise = PLANTED[plant]
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=promise):

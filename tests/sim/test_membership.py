@@ -1,4 +1,4 @@
-"""Members that are given up, fenced, leave or are back: what they hold and commit."""
+"""Members that are evicted, fenced, leave or come back."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -21,8 +21,8 @@ FENCED_INSTANCE_ID = 82
 @pytest.mark.contract("P11")
 @pytest.mark.parametrize("is_paused", [False, True])
 @stock_fails("the coordinator is asked without a pause from when a heartbeat is due")
-def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(lab, kind, *, is_paused):
-    """P11: while it is awaited a poll waits, at the pace of ``retry_backoff_ms``."""
+def test_poll_does_not_spin_while_a_heartbeat_has_no_answer(lab, kind, *, is_paused):
+    """P11: it waits, at the pace of ``retry_backoff_ms``."""
     (tp,) = lab.topic("t", 1)
     # An answer to a fetch ends a wait as well: none comes in that time.
     reader = Reader(lab, kind, "t", fetch_max_wait_ms=25_000)
@@ -83,8 +83,8 @@ LEAVING = {
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
 @simulated(seeds=1, nightly=2)
-def test_what_departed_is_told_if_no_join_completes(lab, leave):
-    """P8: the consumer leaves before it is back, so no join would tell it."""
+def test_uncommitted_partitions_are_reported_if_no_join_completes(lab, leave):
+    """P8: the consumer leaves before it has joined again, so no join reports them."""
     events = []
     reader, tps = quiet_member(lab, events, Listener())
     late = lab.cluster.fail("JoinGroup", is_held=True)
@@ -99,8 +99,8 @@ def test_what_departed_is_told_if_no_join_completes(lab, leave):
 
 @pytest.mark.contract("P8")
 @simulated(seeds=1, nightly=2)
-def test_what_departed_is_told_if_a_listener_raises(lab):
-    """P8: by the join after it: they were lost, whoever has them now."""
+def test_uncommitted_partitions_are_reported_after_a_listener_raised(lab):
+    """P8: the join after it reports them as lost."""
     events = []
     failures = [ValueError("once")]
 
@@ -133,7 +133,7 @@ def test_what_departed_is_told_if_a_listener_raises(lab):
         pytest.param(KafkaConsumer, marks=known("its heartbeat loop only stops")),
     ],
 )
-def test_a_fenced_static_member_raises_on_every_later_poll(lab, kind):
+def test_fenced_static_member_raises_in_every_later_poll(lab, kind):
     """P11: another member took its ``group_instance_id``."""
     tps = lab.topic("t", 2)
     reader = Reader(lab, kind, "t", group_instance_id="static")
@@ -150,8 +150,8 @@ def test_a_fenced_static_member_raises_on_every_later_poll(lab, kind):
 
 
 @pytest.mark.contract("P11")
-def test_a_static_member_that_is_fenced_as_it_commits_hears_so(lab):
-    """P11: it is a member, as far as it knows, and no commit of an earlier one."""
+def test_static_member_fenced_by_the_answer_to_a_commit_raises(lab):
+    """P11: the commit is none of an earlier membership."""
     reader, _ = static_member(lab)
     lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
     with pytest.raises(FencedInstanceIdError):
@@ -160,8 +160,8 @@ def test_a_static_member_that_is_fenced_as_it_commits_hears_so(lab):
 
 @pytest.mark.parametrize("is_automatic", [True, False])
 @stock_fails("it is sent a moment later, by no member of the group")
-def test_what_is_committed_before_unsubscribe_is_committed(lab, kind, *, is_automatic):
-    """It is sent while this is a member; later the broker would refuse it."""
+def test_commit_just_before_unsubscribe_is_sent_as_a_member(lab, kind, *, is_automatic):
+    """Later the broker would refuse it."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, "t", enable_auto_commit=is_automatic)
     reader.until(lambda: len(reader.log) == 10, each=5)
@@ -173,11 +173,11 @@ def test_what_is_committed_before_unsubscribe_is_committed(lab, kind, *, is_auto
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_commit_as_no_member_fences_nobody(lab):
+def test_answer_to_a_commit_without_a_membership_fences_no_new_member(lab):
     """
     A static member that subscribed again was fenced for good by its own old commit.
 
-    It was sent without a member id by then, beside the ``group_instance_id``: the
+    The commit was sent without a member id by then, beside the ``group_instance_id``: the
     broker knows another member of that name, which is this one.
     """
     reader, tp = static_member(lab)
@@ -197,8 +197,8 @@ def test_a_commit_as_no_member_fences_nobody(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_heartbeat_of_a_membership_that_is_over_fences_nobody(lab):
-    """Its answer comes when a static member has subscribed again: it is not about that."""
+def test_answer_to_a_heartbeat_of_an_earlier_membership_fences_no_new_member(lab):
+    """It comes when the static member has subscribed again."""
     reader, tp = static_member(lab)
     lab.cluster.fail("Heartbeat", error=FENCED_INSTANCE_ID, count=1)
     late = lab.cluster.fail("Heartbeat", is_held=True, count=1)
@@ -211,13 +211,13 @@ def test_a_heartbeat_of_a_membership_that_is_over_fences_nobody(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_nobody_heartbeats_for_a_join_whose_membership_is_over(lab):
+def test_join_of_an_earlier_membership_starts_no_heartbeats(lab):
     """
-    Its answer comes between two polls; a heartbeat of no member would fence this one.
+    A heartbeat without a member id would fence the new member.
 
     1. A static member joins. 2. It unsubscribes and subscribes again. 3. The answer to
     SyncGroup comes, of a broker before 2.5, whose answers do not name the protocol.
-    4. It does not poll for some heartbeats.
+    4. The member does not poll for some heartbeats.
     """
     reader, tp = static_member(lab, api_version=(2, 3))
     late = lab.cluster.fail("SyncGroup", is_held=True)
@@ -235,8 +235,7 @@ def test_nobody_heartbeats_for_a_join_whose_membership_is_over(lab):
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 @simulated(seeds=1, nightly=2)
-def test_subscribing_again_in_the_middle_of_a_join(lab, api, *, static):
-    """The answer for the membership that is over is used for nothing; nothing raises."""
+def test_answer_to_a_join_of_an_earlier_membership_is_not_used(lab, api, *, static):
     (tp,) = lab.topic("t", 1, records=10)
     name = {"group_instance_id": "static"} if static else {}
     reader = Reader(lab, SafeConsumer, "t", **name)

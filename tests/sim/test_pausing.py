@@ -1,4 +1,4 @@
-"""What a pause covers and outlives, and what is told of it."""
+"""The reach, the lifetime and the events of a pause."""
 
 import logging
 
@@ -16,7 +16,7 @@ QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
 @pytest.mark.contract("P2")
 @simulated(seeds=1, nightly=2)
-def test_an_expiry_does_not_follow_the_wall_clock(lab):
+def test_expiry_does_not_follow_the_wall_clock(lab):
     lab.topic("t", 1, records=1)
     a = lab.member(SafeConsumer, "t", start_paused=True)
     a.consumer.pause("t", owner="ops", for_=120)
@@ -27,14 +27,15 @@ def test_an_expiry_does_not_follow_the_wall_clock(lab):
     lab.step_clock(a.process, -7200)
     lab.until(lambda: a.records)
     assert 120 <= lab.now - began < 120.2
-    a.stop()
 
 
 @pytest.mark.contract("P2")
 @both_protocols
 @pytest.mark.parametrize("event", ["lost membership", "rebalance"])
-def test_owners_lift_their_own_holds_after_the_group_has_changed(lab, event, assignor):
-    """P2: whatever brings the partitions back, each hold waits for its own owner."""
+def test_each_owner_lifts_its_own_hold_after_the_group_has_changed(
+    lab, event, assignor
+):
+    """P2: the partitions come back by a rebalance, or after a lost membership."""
     p0, p1 = lab.topic("t", 2, records=3)
     settings = {"assignor": assignor, **QUICK}
     reader = Reader(lab, SafeConsumer, "t", **settings)
@@ -62,8 +63,8 @@ def test_owners_lift_their_own_holds_after_the_group_has_changed(lab, event, ass
 
 
 @pytest.mark.contract("P4")
-def test_a_call_with_a_bad_target_changes_nothing_while_a_join_is_under_way(lab):
-    """P4: nothing is assigned then; what was held stays, and the rest flows."""
+def test_call_with_a_bad_target_changes_nothing_during_a_join(lab):
+    """P4: no partition is assigned then."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, "t", **QUICK)
     reader.owns([p0, p1])
@@ -86,13 +87,13 @@ def test_a_call_with_a_bad_target_changes_nothing_while_a_join_is_under_way(lab)
 @pytest.mark.contract("P6", "P14")
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_what_a_program_that_does_nothing_wrong_is_told(lab, caplog, assignor):
-    """P6: a pause that rebalances keep, with what comes under it, is no warning."""
+def test_pause_that_rebalances_keep_causes_no_warning(lab, caplog, assignor):
+    """P6: neither does a partition that is gained under it."""
     lab.topic("t", 4, records=30)
-    told = []
+    reported = []
     settings = {"assignor": assignor}
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
-        a = lab.member(SafeConsumer, "t", name="a", hooks=[told.append], **settings)
+        a = lab.member(SafeConsumer, "t", name="a", hooks=[reported.append], **settings)
         a.owns(4)
         lab.until(lambda: a.records)
         a.consumer.pause(*a.consumer.assignment())
@@ -102,11 +103,10 @@ def test_what_a_program_that_does_nothing_wrong_is_told(lab, caplog, assignor):
         a.owns(2)
         b.stop()
         a.owns(4)
-    held = [one for one in told if isinstance(one, events.AssignedWhileHeld)]
+    held = [one for one in reported if isinstance(one, events.AssignedWhileHeld)]
     assert {one.severity for one in held} == {"info"}
-    assert [one for one in told if one.severity in {"warning", "error"}] == []
+    assert [one for one in reported if one.severity in {"warning", "error"}] == []
     assert [one for one in caplog.records if one.name == "safeconsumer"] == []
-    a.stop()
 
 
 def _is_held_on_assignment(event):
@@ -116,22 +116,22 @@ def _is_held_on_assignment(event):
 @pytest.mark.contract("P6")
 @both_protocols
 @pytest.mark.parametrize("is_whole", [False, True], ids=["by name", "whole"])
-def test_a_plain_pause_that_outlives_a_loss_is_a_warning_once(
+def test_plain_pause_that_outlives_a_lost_membership_is_a_warning_once(
     lab, caplog, assignor, *, is_whole
 ):
-    """A program that forgets its pauses in ``on_partitions_lost`` sees why nothing comes."""
+    """A program may have forgotten its pauses in ``on_partitions_lost``."""
     (p0,) = lab.topic("t", 1, records=3)
-    told = []
-    reader = Reader(lab, SafeConsumer, "t", assignor=assignor, hooks=[told.append])
+    reported = []
+    reader = Reader(lab, SafeConsumer, "t", assignor=assignor, hooks=[reported.append])
     reader.reads(p0, range(3))
     reader.consumer.pause(*(reader.consumer.assignment() if is_whole else [p0]))
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         lab.network.isolate(lab.world.outside)
         lab.until(lambda: not lab.members())
         lab.network.heal(lab.world.outside)
-        reader.until(lambda: any(map(_is_held_on_assignment, told)), seconds=60)
+        reader.until(lambda: any(map(_is_held_on_assignment, reported)), seconds=60)
         reader.is_silent()
-    (event,) = filter(_is_held_on_assignment, told)
+    (event,) = filter(_is_held_on_assignment, reported)
     assert event.severity == "warning"
     assert event.lost == (p0,)
     assert "outlive" in (event.advice or "")
@@ -139,32 +139,14 @@ def test_a_plain_pause_that_outlives_a_loss_is_a_warning_once(
     assert "assigned_while_held" in line.getMessage()
 
 
-@pytest.mark.contract("P3")
-def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(lab, caplog):
-    """A list that every member applies is what an owner, or a hold of the group, is for."""
-    tps = lab.topic("t", 2, records=3)
-    told = []
-    reader = Reader(lab, SafeConsumer, "t", client_id="a", hooks=[told.append])
-    other = lab.member(KafkaConsumer, "t", name="b")
-    reader.until(lambda: lab.members() == 2 and len(reader.consumer.assignment()) == 1)
-    owned = reader.consumer.assignment()
-    mine, away = sorted(tps, key=owned.__contains__, reverse=True)
-    reader.consumer.pause(mine, away)
-    with caplog.at_level(logging.WARNING, logger="safeconsumer"):
-        reader.consumer.resume(mine)
-    removed = told[-1]
-    assert (removed.name, removed.severity) == ("hold_removed", "warning")
-    assert f"pause('{away.topic}:{away.partition}', owner=" in (removed.advice or "")
-    assert "safeconsumer" in {one.name for one in caplog.records}
-    other.stop()
-
-
 @pytest.mark.contract("P7")
 @stock_fails("what a poll gains was not assigned when the loop paused")
 @both_ways
 @simulated(seeds=1, nightly=2)
-def test_what_the_loop_never_had_is_gated_until_its_poll_returns(lab, kind, how):
-    """P7: no pause covers what another member had from the start; its gain is quiet."""
+def test_gain_during_the_loop_of_kafka_13463_is_gated_until_the_poll_returns(
+    lab, kind, how
+):
+    """P7: no pause covers a partition that another member had from the start."""
     first, second = lab.topic("t", 2, records=10)
     other = lab.member(KafkaConsumer, "t", name="a", poll_ms=2000)  # sorted by its name
     other.owns(2)
@@ -187,12 +169,12 @@ def test_what_the_loop_never_had_is_gated_until_its_poll_returns(lab, kind, how)
 
 
 @simulated(seeds=1, nightly=2)
-def test_subscribed_away_and_back_without_a_group(lab):
+def test_strict_hold_survives_another_subscription_without_a_group(lab):
     """
-    Where no coordinator takes part, a strict hold stays as well.
+    The topic comes back beside a new one.
 
-    It comes back with a new topic: without a group, kafka-python looks at a changed
-    subscription only when that brings topics whose metadata it did not have.
+    Without a group, kafka-python applies a changed subscription only if it brings topics
+    whose metadata it did not have.
     """
     tps, others, new = lab.topic("t", 2, records=10), lab.topic("u"), lab.topic("v")
     reader = Reader(lab, SafeConsumer, "t", group_id=None)

@@ -1,8 +1,8 @@
 """
-What pages say about kafka-python's own consumer, played with it.
+Proves what pages say about kafka-python's own consumer.
 
-``tests/unit/contract/claims.toml`` says which sentence rests on which test. A test here
-that fails means that the sentence is no longer so, and both change.
+``tests/unit/contract/claims.toml`` has the sentence of each test. If a test fails, the
+sentence is not true any more, and both change.
 """
 
 from functools import partial
@@ -38,7 +38,7 @@ def test_a_partition_that_its_member_keeps_stays_paused(lab, assignor):
 
 @stock_fails("the rest goes back into an empty slot only, and this one is not empty")
 def test_a_partition_paused_in_mid_batch_delivers_again_beside_another(lab, kind):
-    """The other one's records come meanwhile; stock delivers nothing for a minute."""
+    """kafka-python delivers nothing of it for a minute."""
     other, paused = lab.topic("t", 2)
     lab.append(paused, 100)
     reader = Reader(lab, kind, tps=[other, paused])
@@ -57,7 +57,7 @@ def test_a_partition_paused_in_mid_batch_delivers_again_beside_another(lab, kind
     ("reset", "first"), [("latest", 20), ("earliest", 12)], ids=["latest", "earliest"]
 )
 def test_retention_of_a_paused_partition_goes_by_the_reset_policy(lab, reset, first):
-    """With ``latest``, the default, what is left of the backlog is passed over."""
+    """With ``latest``, the default, the rest of the backlog is skipped."""
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
     (tp,) = lab.topic("t", 1)
     for number in range(20):
@@ -80,7 +80,7 @@ def test_retention_of_a_paused_partition_goes_by_the_reset_policy(lab, reset, fi
     assert reader.offsets(tp)[0] == first
 
 
-def test_a_commit_of_what_another_member_owns_sets_that_one_back(lab):
+def test_commit_of_another_members_partition_sets_its_offset_back(lab):
     lab.topic("t", 2, records=10)
     reader = Reader(lab, KafkaConsumer, "t", client_id="a")
     other = lab.member(KafkaConsumer, "t", name="b", poll_ms=5000)
@@ -91,7 +91,6 @@ def test_a_commit_of_what_another_member_owns_sets_that_one_back(lab):
     assert lab.committed(foreign) == 10
     reader.consumer.commit({foreign: OffsetAndMetadata(3, "", -1)})
     assert lab.committed(foreign) == 3
-    other.stop()
 
 
 def _refused(call):
@@ -120,7 +119,7 @@ def test_a_blocking_call_in_a_listener_is_a_runtime_error(lab):
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_a_pattern_matches_what_begins_so(lab):
+def test_pattern_of_subscribe_matches_a_prefix(lab):
     """``subscribe(pattern="ord")`` subscribes to ``orders``."""
     (tp,) = lab.topic("orders", 1)
     reader = Reader(lab, KafkaConsumer)
@@ -148,7 +147,7 @@ def test_a_close_commits_what_the_last_poll_returned(lab):
 
 
 def test_a_poll_after_next_returns_records_twice(lab):
-    """What iteration has taken and not yielded yet is fetched anew, and yielded later."""
+    """The poll fetches records again that the iteration has taken and yields later."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, KafkaConsumer, tps=[tp], consumer_timeout_ms=1000)
     assert next(reader.consumer).offset == 0
@@ -165,7 +164,6 @@ def test_a_static_member_that_is_fenced_polls_on_in_silence(lab):
     reader.until(lambda: len(other.records) == 3)
     reader.poll(20)
     reader.is_silent(seconds=20)
-    other.stop()
 
 
 def test_two_threads_that_poll_are_not_refused(lab):
@@ -195,7 +193,7 @@ def test_the_future_of_a_commit_is_done_when_the_coordinator_is_found(lab):
     reader.until(lambda: called)
 
 
-def test_calls_of_a_closed_consumer(lab):
+def test_calls_of_a_closed_consumer_raise_illegal_state_or_runtime_error(lab):
     (tp,) = lab.topic("t", 1)
     reader = Reader(lab, KafkaConsumer, tps=[tp])
     reader.consumer.close()
@@ -209,7 +207,7 @@ def test_calls_of_a_closed_consumer(lab):
 
 
 def test_a_seek_while_a_poll_decodes_is_undone(lab):
-    """It comes on another thread: the poll sets the position behind it."""
+    """Another thread seeks; the poll then sets the position behind it."""
     (tp,) = lab.topic("t", 1, records=10)
     meddler = Meddler()
     meddler.at(5, lambda: reader.consumer.seek(tp, 3))
@@ -220,8 +218,8 @@ def test_a_seek_while_a_poll_decodes_is_undone(lab):
     assert reader.consumer.position(tp) == 10
 
 
-def test_records_of_a_poll_that_raises_are_committed_all_the_same(lab):
-    """The other partition's records were taken already, and nobody was given them."""
+def test_records_of_a_poll_that_raises_are_committed(lab):
+    """The poll had taken the other partition's records, and returned them to no one."""
     tps = lab.topic("t", 2, records=10)
     meddler = Meddler()
     meddler.raise_at(15, KeyboardInterrupt)
@@ -234,7 +232,7 @@ def test_records_of_a_poll_that_raises_are_committed_all_the_same(lab):
 
 
 def test_a_record_below_the_position_is_deserialized(lab):
-    """So no seek leads past one of the same batch that does not deserialize."""
+    """So no seek leads past a record of the same batch that does not deserialize."""
     (tp,) = lab.topic("t", 1, records=5)
     meddler = Meddler()
     meddler.raise_at(3, ValueError("a deserializer's own"))
@@ -257,8 +255,8 @@ def test_a_log_that_was_cut_between_two_members_is_not_noticed(lab):
     second.reads(tp, range(10, 15))
 
 
-def test_a_broker_without_offset_for_leader_epoch_is_read_no_more(lab):
-    """It is asked for ever after the partition's leader has changed."""
+def test_broker_without_offset_for_leader_epoch_is_read_no_more(lab):
+    """kafka-python asks it for ever after the partition's leader has changed."""
     (tp,) = lab.topic("t", 1, records=3)
     del lab.cluster._handlers["OffsetForLeaderEpoch"]
     reader = Reader(lab, KafkaConsumer, "t", metadata_max_age_ms=1000)

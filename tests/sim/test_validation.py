@@ -1,4 +1,4 @@
-"""What a poll asks of all positions is asked when one of them, or a leader, is new."""
+"""A poll reads all positions only if a position or a leader is new."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.sim.reading import Reader
 
 
 @simulated(seeds=1)
-def test_a_poll_compares_positions_only_when_one_or_a_leader_is_new(lab, monkeypatch):
+def test_poll_validates_positions_only_after_a_new_position_or_leader(lab, monkeypatch):
     """Upstream compares all in each poll: most of its time with a thousand partitions."""
     first, second = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, "t")
@@ -51,10 +51,10 @@ UNSETTLING = {
 
 
 @pytest.mark.parametrize("how", UNSETTLING)
-def test_a_poll_looks_at_all_positions_only_when_one_is_unsettled(
+def test_poll_reads_all_states_only_while_a_position_is_unsettled(
     lab, monkeypatch, how
 ):
-    """Upstream asks them all three questions in each poll."""
+    """Upstream reads all of them three times in each poll."""
     first, second = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, tps=[first, second])
     reader.take(20)

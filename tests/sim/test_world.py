@@ -29,7 +29,7 @@ def threads(*targets):
     return found
 
 
-def test_outside_a_world_all_is_as_it_was():
+def test_threads_and_locks_are_real_outside_a_world():
     seen = []
     own = threading.get_ident()
     thread = threading.Thread(target=lambda: seen.append(threading.get_ident() == own))
@@ -40,50 +40,56 @@ def test_outside_a_world_all_is_as_it_was():
     assert type(threading.RLock()).__module__ == "_thread"
 
 
-def test_nobody_can_run_and_nothing_is_due_is_told_at_once():
-    """A deadlock names every task, and where it waits."""
-    one, other = [], []
-
-    def main(_):
-        one.append(threading.Lock())
-        other.append(threading.Lock())
-        for this in threads(lambda: takes(one, other), lambda: takes(other, one)):
-            this.join()
+def deadlock(_):
+    one, other = threading.Lock(), threading.Lock()
 
     def takes(first, second):
-        with first[0]:
+        with first:
             time.sleep(1)
-            second[0].acquire()
+            second.acquire()
 
-    with pytest.raises(DeadlockError) as told:
-        run(main)
-    assert str(told.value).count(" takes") == 2
-    assert "virtual second 1.0" in str(told.value)
+    for this in threads(lambda: takes(one, other), lambda: takes(other, one)):
+        this.join()
 
 
-def test_what_never_comes_ends_at_the_worlds_limit():
-    """Timers that go on for ever are no deadlock; the limit tells where all stand."""
-
-    def main(_):
-        threads(lambda: [time.sleep(60) for _ in range(10_000)])
-        threading.Event().wait()
-
-    with pytest.raises(NotYetError, match="still waiting after 7200 virtual seconds"):
-        run(main, limit=7200)
+def timers_for_ever(_):
+    threads(lambda: [time.sleep(60) for _ in range(10_000)])
+    threading.Event().wait()
 
 
-def test_an_exception_in_a_thread_comes_out_of_the_world():
+def failing_thread(world):
     def fails():
         time.sleep(5)
         message = "as planned"
         raise RuntimeError(message)
 
-    with pytest.raises(RuntimeError, match="as planned"):
-        run(lambda world: (threads(fails), world.sleep(1000)))
+    threads(fails)
+    world.sleep(1000)
 
 
-def test_a_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
-    """kafka-python's for metadata does so within one turn: 7 GB until pytest ended it."""
+def turns_without_sleep(world):
+    """Others have their turns meanwhile, but the time hardly goes by."""
+    threads(lambda: [world.give_way() for _ in range(10**7)])
+    world.sleep(1e6)
+
+
+ENDED = {
+    deadlock: (DeadlockError, r"(?s)virtual second 1\.0.* takes.* takes"),
+    timers_for_ever: (NotYetError, "still waiting after 7200 virtual seconds"),
+    failing_thread: (RuntimeError, "as planned"),
+    turns_without_sleep: (EndlessError, "50000 turns without sleep"),
+}
+
+
+@pytest.mark.parametrize("main", ENDED, ids=lambda main: main.__name__)
+def test_world_that_cannot_go_on_is_ended_with_the_reason(main):
+    error, reason = ENDED[main]
+    with pytest.raises(error, match=reason):
+        run(main, limit=7200)
+
+
+def test_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
+    """kafka-python's for metadata wrote 7 GB within one turn."""
 
     def no_timers(*_):
         message = "as planned"
@@ -95,19 +101,8 @@ def test_a_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
         play(lambda lab: lab.member(SafeConsumer, "orders"))
 
 
-def test_a_task_that_never_sleeps_is_ended():
-    """Others have their turns meanwhile, but the time hardly goes by."""
-
-    def main(world):
-        threads(lambda: [world.give_way() for _ in range(10**7)])
-        world.sleep(1e6)
-
-    with pytest.raises(EndlessError, match="50000 turns while nobody slept"):
-        run(main)
-
-
-def test_a_hundred_busy_processes_do_not_slow_each_other_down():
-    """10,000 turns cost a second and a half; those of one process cost 76 seconds."""
+def test_busy_processes_do_not_slow_each_other_down():
+    """The turns of one process would cost 76 seconds."""
 
     def main(world):
         def work():
@@ -122,7 +117,7 @@ def test_a_hundred_busy_processes_do_not_slow_each_other_down():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_keeps_a_world_that_is_over(*, fails, caplog):
+def test_world_that_is_over_is_collected(*, fails, caplog):
     """One process plays hundreds; one that failed leaves its threads in the middle."""
     caplog.set_level(
         "CRITICAL", "kafka"
@@ -142,8 +137,7 @@ def test_nothing_keeps_a_world_that_is_over(*, fails, caplog):
     assert [world() for world in worlds] == [None]
 
 
-def test_a_world_says_at_its_end_which_threads_still_ran():
-    """They are named, and unwound: their ``finally`` runs."""
+def test_world_names_and_unwinds_the_threads_that_run_at_its_end():
     world, ended = World(), []
 
     def stays():
@@ -162,7 +156,7 @@ def test_a_world_says_at_its_end_which_threads_still_ran():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_lock_lets_one_in(seed):
+def test_lock_lets_one_thread_in(seed):
     def main(_):
         lock, count = threading.Lock(), [0]
 
@@ -180,8 +174,8 @@ def test_a_lock_lets_one_in(seed):
     assert run(main, seed, preempt=0.2) == 60
 
 
-def test_a_world_leaves_no_thread_behind():
-    """Of what it runs first Python would make a dummy, and keep it for ever."""
+def test_world_leaves_no_thread_behind():
+    """Python would make a dummy thread of the first task, and keep it for ever."""
     before, seen = set(threading.enumerate()), []
     World().run(lambda: seen.append(threading.current_thread()))
     assert seen == [threading.main_thread()]
@@ -211,7 +205,7 @@ def _life_of_a_group(lab):
 
 @pytest.fixture
 def drawing():
-    """Draw on a thread outside: another test's client, say, which nobody has closed."""
+    """Draw on a thread outside the world, as the unclosed client of another test does."""
     stop = []
 
     def draw():
@@ -230,8 +224,8 @@ def drawing():
     ("seed", "preempt"),
     [pytest.param(0, 0.0, marks=pytest.mark.nightly), (1, 0.05)],
 )
-def test_the_same_seed_is_the_same_history(seed, preempt):
-    """Every request comes at the same microsecond, from the same client, once more."""
+def test_same_seed_is_the_same_history(seed, preempt):
+    """Every request comes at the same microsecond, from the same client."""
     first = play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert first == play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert len(first) > 100
@@ -241,8 +235,8 @@ def test_another_seed_is_another_history():
     assert len({play(_life_of_a_group, seed, nodes=3) for seed in range(3)}) == 3
 
 
-def test_the_end_of_a_world_is_no_error_in_the_log(caplog):
-    """Threads that a test left are unwound; kafka-python would log that one crashed."""
+def test_end_of_a_world_logs_no_error(caplog):
+    """kafka-python would log that an unwound thread crashed."""
 
     def leave(lab):
         lab.topic("t", 1, records=1)

@@ -58,7 +58,7 @@ def _task():
 
 
 class Lock:
-    """A lock between simulated threads. As in CPython nobody is sure to be next."""
+    """A lock between simulated threads. As in CPython any waiting thread may be next."""
 
     __slots__ = ("__weakref__", "_is_held", "_waiters")
 
@@ -81,7 +81,7 @@ class Lock:
         return True
 
     def _take_at_the_end(self, one, *, may_wait):
-        """Take it where nobody can wait: what is unwound there must not."""
+        """Take it at the end of a world, where no task may wait any more."""
         if self._is_held:
             if may_wait and one is not None:
                 raise GreenletExit
@@ -151,7 +151,7 @@ class SimpleQueue:
 
 
 class _Life:
-    """What a simulated thread is, beside its Thread."""
+    """The task and the end of a simulated thread."""
 
     def __init__(self, task):
         self.task = task

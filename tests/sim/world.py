@@ -1,9 +1,9 @@
 """
-Runs programs in virtual time: a clock that nobody waits for, tasks that take turns.
+Runs programs in virtual time: the clock jumps, and tasks take turns.
 
-It knows nothing of Kafka and patches nothing. A task is a greenlet; one runs at a time,
-until it parks. Which of those that can run is next is drawn from the seed. If none can,
-the clock jumps to the next timer; if there is none either, that is a deadlock, and it
+This module knows nothing of Kafka and patches nothing. A task is a greenlet; one runs at
+a time, until it parks. The seed decides which of the runnable tasks is next. If there is
+none, the clock jumps to the next timer; without a timer the world is in a deadlock, which
 is raised at once with every task's place.
 """
 
@@ -26,26 +26,26 @@ _NEVER = float("inf")
 _BEGIN = 1000.0  # the monotonic clock's; above zero, as programs compare with zero
 _LOOK = 1e-6  # seconds; a deadline that is 1e-14 s away would else never pass
 _TURN = 100e-6  # seconds that a turn costs, about as much as it really does
-_LONGEST_TURN = 0.01  # seconds that it costs where nobody has slept for long
+_LONGEST_TURN = 0.01  # seconds that it costs if the process has not slept for long
 _UNWINDINGS = 20  # how often a task may refuse to end
 _LOOKS = 20_000  # at the clock in one turn; the tests' own programs do 2,416
-_BUSIEST = 50_000  # turns while nobody sleeps; the tests' own programs take 7,649
+_BUSIEST = 50_000  # turns without sleep; the tests' own programs take 7,649
 _OWN_FILES = ("/sim/world.py", "/sim/threads.py", "/threading.py")
 
 
 class DeadlockError(AssertionError):
-    """Nothing will ever happen again; the message says where every task stands."""
+    """No task can run and no timer is set; the message has every task's place."""
 
 
 class NotYetError(AssertionError):
-    """What was waited for did not happen within the virtual time given."""
+    """A condition did not become true within the virtual time given."""
 
 
 class EndlessError(BaseException):
     """
-    A task goes in circles, and what it logs at each would fill the memory.
+    A task loops without an end, and its log would fill the memory.
 
-    It is no Exception: such a loop logs those, and goes on.
+    It is no Exception: such a loop logs exceptions, and goes on.
     """
 
 
@@ -132,7 +132,7 @@ class World:
     Args:
         seed: decides everything that is drawn.
         preempt: how likely a task loses its turn where it takes a lock.
-        limit: virtual seconds after which the world is told to be endless.
+        limit: virtual seconds after which the world is ended.
     """
 
     current: ClassVar["World | None"] = None  # the one that runs
@@ -142,7 +142,7 @@ class World:
     def __init__(self, seed=0, *, preempt=0.0, limit=LIMIT):
         self.seed = seed
         self.rng = random.Random(seed)  # noqa: S311 - what it draws is no secret
-        # What the client draws: a real thread that another test has left may draw, too.
+        # For draws by the client: a real thread that another test has left may draw, too.
         self.chance = random.Random(seed)  # noqa: S311 - as above
         self.preempt = preempt
         self.limit = limit
@@ -281,7 +281,7 @@ class World:
 
     @contextmanager
     def _alone(self):
-        """Let nothing that ran before decide what happens here, nor the reverse."""
+        """Keep this world and the rest of the process from influencing each other."""
         was_collecting, drawn = gc.isenabled(), random.getstate()
         gc.disable()  # when an object dies must not depend on what ran before
         random.seed(self.seed)
@@ -331,7 +331,7 @@ class World:
                 call()
 
     def _turn(self, task):
-        """Let a task run. A turn costs time, the more the longer nobody has slept."""
+        """Let a task run. A turn costs more time the longer the process has not slept."""
         self.runnable.remove(task)
         self.turns += 1
         busy = task.process.take_turn(self._slept)
@@ -339,7 +339,7 @@ class World:
         self._enter(task)  # no context manager: its cost at each turn is seen
         try:
             if busy > _BUSIEST:
-                what = f"{_BUSIEST} turns while nobody slept"
+                what = f"{_BUSIEST} turns without sleep"
                 raise self._endless(what)
             task.switch()
         finally:
@@ -348,7 +348,7 @@ class World:
     def _endless(self, what):
         assert self.task is not None, "only a task has turns"
         name = f"{self.task.process}/{self.task.name}"
-        text = f"{name} goes in circles: {what}: {self.picture()}"
+        text = f"{name} loops without an end: {what}: {self.picture()}"
         return EndlessError(text)
 
     def _enter(self, task):
@@ -387,7 +387,7 @@ class World:
         """
         Unwind every task: it gets GreenletExit where it is, and may not wait.
 
-        Nothing of that is logged: a client would call it a crash.
+        No log line is written: a client would call it a crash.
         """
         self.is_over = True
         before = logging.root.manager.disable

@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from tests.harness.docs.pages import ROOT, Block
-from tests.lint import contributing, examples, names, prose, site
+from tests.lint import examples, history, names, prose, site
 
 BLOCK = Block(
     page=ROOT / "README.md",
@@ -26,7 +26,7 @@ BLOCK = Block(
         ("# Late by one look.\n```text\nIt is told.\n```\n<!-- It is told. -->", 0),
     ],
 )
-def test_words_nobody_says_and_sentences_without_a_verb(text, faults):
+def test_pages_with_odd_words_or_without_a_verb_are_found(text, faults):
     assert len(list(prose.faults(text))) == faults
 
 
@@ -38,7 +38,7 @@ def test_words_nobody_says_and_sentences_without_a_verb(text, faults):
         ("Reads a topic; it is None if there is none.", 0),
     ],
 )
-def test_docstrings(text, faults):
+def test_docstrings_with_odd_words_are_found(text, faults):
     assert len(list(prose.docstring_faults(f'"""\n{text}\n"""\n'))) == faults
 
 
@@ -52,7 +52,7 @@ def test_docstrings(text, faults):
         ({"code": "$ safeconsumer demoo\n$ safeconsumer demo --loud\n"}, 2),
     ],
 )
-def test_blocks(change, faults):
+def test_blocks_that_nothing_runs_are_found(change, faults):
     assert len(list(examples.faults(evolve(BLOCK, **change)))) == faults
 
 
@@ -65,34 +65,17 @@ def test_blocks(change, faults):
     ],
     ids=["short", "late", "long"],
 )
-def test_a_readme_that_takes_more_than_a_minute(text, faults):
+def test_long_readme_is_found(text, faults):
     assert len(list(examples.readme_faults(text))) == faults
 
 
-def test_names_of_what_is_gone(tmp_path):
+def test_names_of_missing_files_are_found(tmp_path):
     text = "See `unit/test_gone`, `tests/unit/test_lint.py`; python -m tests.gone"
     assert list(names.lost(text)) == ["tests/unit/test_gone", "tests.gone"]
     page = tmp_path / "page.md"
     assert list(names.links(page, "[a](gone.md), [b](https://x), [c](#d)")) == [
         "gone.md"
     ]
-
-
-@pytest.mark.parametrize(
-    ("folders", "missing"),
-    [
-        ("tests/*/cli", {"extend", "resume", "doctor", "monitoring"}),
-        ("tests/*/cli tests/*/group tests/*/console tests/*/metrics", set()),
-    ],
-)
-def test_commands_that_no_test_of_a_row_calls(folders, missing):
-    """Holds are placed and lifted by the tests of groups."""
-    found = {
-        fault.rpartition("'")[0].rpartition("'")[2]
-        for fault in contributing.faults(folders)
-    }
-    assert missing <= found
-    assert bool(found) == bool(missing)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +91,7 @@ def test_commands_that_no_test_of_a_row_calls(folders, missing):
         ("```console\n$ python -m tests.bench speed\n```", 0),
     ],
 )
-def test_inline_commands(text, faults):
-    """They run, or their line names the extra that they need."""
+def test_inline_commands_run_or_name_their_extra(text, faults):
     assert len(list(examples.inline_faults(text))) == faults
 
 
@@ -122,5 +104,22 @@ def test_inline_commands(text, faults):
     ],
     ids=["right", "not first", "a guide behind design"],
 )
-def test_what_the_site_finds_first(found, faults):
+def test_search_that_finds_the_wrong_page_first_is_found(found, faults):
     assert len(list(site.findings({"KAFKA-13463": found}))) == faults
+
+
+@pytest.mark.parametrize(
+    ("find", "text", "faults"),
+    [
+        (history.subject_faults, "fetcher: drop parked data on seek", 0),
+        (history.subject_faults, "wip: a table", 0),
+        (history.subject_faults, "What pages say is so", 1),
+        (history.subject_faults, "cli: say what was told", 1),
+        (history.subject_faults, f"cli: {'x' * 70}", 1),
+        (history.name_faults, "test_pause_is_reported_once", 0),
+        (history.name_faults, "test_what_is_quiet", 1),
+        (history.name_faults, "test_a_loss_is_told", 1),
+    ],
+)
+def test_odd_subjects_and_names_are_found(find, text, faults):
+    assert len(list(find([text]))) == faults

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from safeconsumer._interrupts import is_of_handler
+from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.decoding.records import CompiledRecords
 from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer._kafka.pausing.steps import Steps
@@ -61,7 +61,7 @@ def choose(wanted: str) -> DecoderChoice:
     try:
         return _compiled()
     except Exception as error:
-        if is_of_handler(error):
+        if is_from_handler(error):
             raise
         if wanted == "compiled":
             message = f"the compiled decoder cannot be used ({error}): {_INSTALL}"

@@ -15,7 +15,7 @@ from typing import Any
 from kafka.consumer.fetcher import ConsumerRecord, Fetcher
 from kafka.protocol.consumer import IsolationLevel
 
-from safeconsumer._interrupts import is_of_handler
+from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.decoding.deserializing import deserialized_again
 from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
@@ -174,7 +174,7 @@ def _uncompressed(data: Buffer, begin: int, end: int, codec: int) -> Buffer | No
     try:
         return uncompressed(memoryview(data)[begin:end], codec)
     except Exception as error:
-        if is_of_handler(error):
+        if is_from_handler(error):
             raise
         return None
 

@@ -29,7 +29,7 @@ from typing import Any
 from kafka.consumer.fetcher import CompletedFetch, ConsumerRecord
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._interrupts import is_of_handler
+from safeconsumer._interrupts import is_from_handler
 
 # Layout of a record batch, https://kafka.apache.org/documentation/#recordbatch:
 # base offset int64, length int32, leader epoch int32, magic int8 at 16, ...,
@@ -146,7 +146,7 @@ class Buffer:
         batch = self.batch
         records: list[ConsumerRecord] = batch.take(most)
         error = batch._next_inline_exception
-        if error is not None and is_of_handler(error):
+        if error is not None and is_from_handler(error):
             raise error  # now, and not by the next call
         # What was taken counts. Where an error came behind it, a decoder may have
         # counted a record that it did not give, or not counted one that it gave.

@@ -8,7 +8,7 @@ from uuid import UUID
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
-from safeconsumer.errors.faces import NotOwnedError
+from safeconsumer.errors.kafka_python import NotOwnedError
 
 States = Mapping[TopicPartition, OwnedPartitionState]
 Offsets = dict[TopicPartition, OffsetAndMetadata]

@@ -37,7 +37,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafka.util import Timer
 
 from safeconsumer import events
-from safeconsumer._interrupts import is_of_handler
+from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.network import new_future, run, waking
 from safeconsumer._kafka.pausing.commits import Offsets, OwnedOffsets, States
 from safeconsumer._kafka.pausing.ids import PATIENCE
@@ -45,7 +45,7 @@ from safeconsumer._kafka.pausing.notes import Notes
 from safeconsumer._kafka.pausing.subscription import ConsumedOffsets, LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
-from safeconsumer.errors.faces import CommitRefusedError
+from safeconsumer.errors.kafka_python import CommitRefusedError
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause, Owned
 from safeconsumer.holds.table import rebalanced
@@ -177,7 +177,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._fenced = error
             raise
         except RetriableError as error:
-            if error is self._raised_by_callback or is_of_handler(error):
+            if error is self._raised_by_callback or is_from_handler(error):
                 raise
             return False
         finally:
@@ -250,7 +250,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             self.commit_offsets_sync(consumed, timeout_ms=timeout_ms)
         except Exception as error:
-            if is_of_handler(error):
+            if is_from_handler(error):
                 raise
             if isinstance(error, _OUT_OF_DATE):
                 log.warning("The last commit failed, no member any more: %s", error)

@@ -16,14 +16,14 @@ from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
-from safeconsumer._interrupts import is_of_handler
+from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.network import await_for, new_future
 from safeconsumer._kafka.pausing.buffer import Buffer, Buffers, Purged, drop_answer
 from safeconsumer._kafka.pausing.stamps import Stamped, StampedOffsets, is_of
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
-from safeconsumer.errors.faces import CorruptBatchError
+from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.holds.ownership import Owned
 
 # Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).
@@ -261,7 +261,7 @@ class PauseSafeFetcher(Fetcher):
                 else:
                     break
         except Exception as error:
-            if is_of_handler(error):
+            if is_from_handler(error):
                 raise
             tp, offset, is_refused = self._source
             raised = error

@@ -13,7 +13,7 @@ from safeconsumer._kafka.pausing.fetcher import Drained
 from safeconsumer._kafka.pausing.steps import Steps
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
-from safeconsumer.errors.faces import ConcurrentPollError, ForkedConsumerError
+from safeconsumer.errors.kafka_python import ConcurrentPollError, ForkedConsumerError
 
 T = TypeVar("T")
 

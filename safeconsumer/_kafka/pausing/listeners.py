@@ -7,7 +7,10 @@ from typing import Any
 
 from kafka import KafkaConsumer
 
-from safeconsumer.errors.faces import BlockingCallInListenerError, ConsumerClosedError
+from safeconsumer.errors.kafka_python import (
+    BlockingCallInListenerError,
+    ConsumerClosedError,
+)
 
 
 def is_on_io_thread(consumer: KafkaConsumer) -> bool:

@@ -22,7 +22,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import events
 from safeconsumer._kafka.pausing.ids import TopicIds
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
-from safeconsumer.errors.faces import ConcurrentPollError, ConsumerInUseError
+from safeconsumer.errors.kafka_python import ConcurrentPollError, ConsumerInUseError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
 from safeconsumer.holds.ledger import PauseLedger

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import kafka.errors as kafka_errors
 from kafka.future import Future
 
-from safeconsumer._interrupts import is_of_handler
+from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.fixes.waits import wait_on
 from safeconsumer._kafka.network import LoopFuture, await_for, call_soon
 from safeconsumer._waits import InterruptibleEvent
@@ -223,7 +223,7 @@ def _call(callback: Callable[[Any], object], value: object) -> None:
     try:
         callback(value)
     except Exception as error:
-        if is_of_handler(error):
+        if is_from_handler(error):
             raise
         log.exception("Error processing callback")  # upstream's words, too
 

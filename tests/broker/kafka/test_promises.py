@@ -16,7 +16,7 @@ from safeconsumer import SafeConsumer
 from safeconsumer.errors import NotOwnedError
 from safeconsumer.events import consumer as events
 from safeconsumer.testing import poll_until as poll_all_until
-from tests.harness.holds.lab import Told
+from tests.harness.holds.lab import EventLog
 from tests.harness.kafka.interrupted import LIMIT
 from tests.harness.polling import poll_until
 from tests.harness.processes import ROOT, module
@@ -100,7 +100,7 @@ def test_owners_hold_and_lift_their_own(reading):
 @pytest.mark.contract("P16")
 def test_records_that_were_deleted_under_a_hold_are_an_event(reading, kafka_broker):
     """P16: under ``latest`` it goes on at what is left, and an event says what is gone."""
-    told = Told()
+    told = EventLog()
     one = reading(start_paused=True, auto_offset_reset="latest", hooks=(told,))
     consumer, first, second = one.consumer, one.first, one.second
     one.until(lambda: consumer.quiet() == {first, second})
@@ -120,7 +120,7 @@ def test_a_committed_position_beyond_the_end_goes_to_where_the_logs_part(
     reading, make_consumer
 ):
     """It has an epoch, which Kafka compares with its log."""
-    told = Told()
+    told = EventLog()
     one = reading(auto_offset_reset="earliest")
     one.until_read(one.first, 5)
     one.until_read(one.second, 5)
@@ -145,7 +145,7 @@ def test_a_topic_that_was_made_again_under_a_hold_is_read_from_its_start(  # noq
     kafka_topic, kafka_broker, make_consumer, make_producer, count, *, by_hand
 ):
     """No metadata are asked for meanwhile, and nothing of the old one is committed."""
-    told = Told()
+    told = EventLog()
     topic = kafka_topic(partitions=2)
     settings = {"group": f"g-{topic}", "hooks": (told,), "auto_offset_reset": "latest"}
     consumer = make_consumer(SafeConsumer, metadata_max_age_ms=300_000, **settings)
@@ -184,7 +184,7 @@ def test_a_topic_that_is_made_again_while_it_is_read_is_read_from_its_start(
     kafka_topic, kafka_broker, make_consumer, make_producer
 ):
     """Kafka answers fetches with an error until it is there again."""
-    told = Told()
+    told = EventLog()
     topic = kafka_topic(partitions=2)
     settings = {"hooks": (told,), "allow_auto_create_topics": False}
     consumer = make_consumer(SafeConsumer, **settings)
@@ -222,7 +222,7 @@ def _made_again(admin, topic):
 @pytest.mark.parametrize(("reset", "begins"), [("earliest", 0), ("latest", 5)])
 def test_a_number_beyond_the_end_goes_where_the_policy_says(reading, reset, begins):
     """A seek has no epoch: Kafka answers that the offset is out of range."""
-    told = Told()
+    told = EventLog()
     one = reading(auto_offset_reset=reset, hooks=(told,))
     one.until(one.consumer.assignment)
     one.consumer.seek(one.first, 1000)
@@ -251,7 +251,7 @@ def test_another_thread_resumes_while_a_poll_waits(reading):
 @pytest.mark.contract("P12")
 def test_a_signal_handler_pauses(reading):
     """P12: while a poll waits; what is written afterwards does not come."""
-    told = Told()
+    told = EventLog()
     one = reading(hooks=(told,))
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
 
@@ -298,7 +298,7 @@ def test_every_hook_gets_the_same_events_in_order(reading):
     def raising(_event):
         raise ZeroDivisionError
 
-    told, also = Told(), Told()
+    told, also = EventLog(), EventLog()
     one = reading(hooks=(told, raising, also), max_poll_records=1)
     consumer = one.consumer
     one.until(lambda: any(one.got.values()))

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.sim.parity.catalogue import cases
 from tests.sim.parity.playing import real_facts, simulated_facts
+from tests.sim.parity.stages import cases
 
 _BESIDE = 6  # scenarios on the real cluster at a time; they mostly wait
 

@@ -16,7 +16,7 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.group import clients, topics
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
-from tests.harness.holds.lab import Told
+from tests.harness.holds.lab import EventLog
 from tests.harness.members import Polled, has_positions, is_shared_out
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
@@ -92,7 +92,7 @@ class Team:
     # ------------------------------------------------------------ members
 
     def member(self, name="a", **configs):
-        told = Told()
+        told = EventLog()
         control = configs.pop("control", self.settings)
         consumer = SafeConsumer(
             **{

@@ -1,4 +1,4 @@
-"""A ledger whose time stands still until a test moves it, and what it told."""
+"""A ledger whose time stands still until a test moves it, and the log of its events."""
 
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
@@ -13,7 +13,13 @@ ALL = scopes.Everything()
 
 
 class Clock:
-    """Seconds that pass when told to, and what to do when somebody looks."""
+    """
+    A clock that a test sets.
+
+    Attributes:
+        now: its time, in seconds.
+        on_look: called whenever somebody reads it.
+    """
 
     def __init__(self):
         self.now = 1000.0
@@ -25,7 +31,9 @@ class Clock:
         return self.now
 
 
-class Told:
+class EventLog:
+    """A hook that keeps all events."""
+
     def __init__(self):
         self.events = []
 
@@ -36,10 +44,10 @@ class Told:
         return [one for one in self.events if isinstance(one, kind)]
 
     def only(self, kind):
-        """Return the one event of a kind; fail in words if there is none, or are more."""
+        """Return the one event of a kind; fail if there is not exactly one."""
         found = self.of(kind)
-        told = f"{len(found)} events {kind.__name__} came, not one; all: {self.names()}"
-        assert len(found) == 1, told
+        message = f"{len(found)} {kind.__name__}, not one, among {self.names()}"
+        assert len(found) == 1, message
         return found[0]
 
     def names(self):
@@ -63,12 +71,12 @@ def handed(snapshot):
 
 
 class LedgerLab:
-    """One ledger with a clock, a hook that remembers, and more hooks if wanted."""
+    """One ledger with a clock, a log of its events, and more hooks if wanted."""
 
     def __init__(self, *hooks, owns=()):
-        self.clock, self.told = Clock(), Told()
+        self.clock, self.log = Clock(), EventLog()
         self.ledger = PauseLedger(
-            (self.told, *hooks),
+            (self.log, *hooks),
             client_id="c",
             group_id="g",
             clock=self.clock,
@@ -111,10 +119,10 @@ class LedgerLab:
 
     def poll(self, *assignments):
         """
-        Do what a ``poll`` does that is given these assignments, one after another.
+        Change the assignment within a ``poll``, to each of these in turn.
 
         Returns:
-            What was quiet after each of them.
+            The partitions that were quiet after each change.
         """
         self.ledger.begin_call()
         seen = []

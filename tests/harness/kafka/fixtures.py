@@ -5,14 +5,14 @@ from contextlib import ExitStack
 import pytest
 
 from safeconsumer import SafeConsumer
-from tests.harness.holds.lab import Told
+from tests.harness.holds.lab import EventLog
 from tests.harness.kafka.offline import offline
 
 
 @pytest.fixture
 def told():
     """Make a hook that remembers."""
-    return Told()
+    return EventLog()
 
 
 @pytest.fixture

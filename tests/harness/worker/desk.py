@@ -74,7 +74,7 @@ class Desk:
             self.place,
             breaker,
         )
-        self.ledger.lookers.append(self.decisions.obey)
+        self.ledger.observers.append(self.decisions.obey)
         self.epoch = self.kept.open(TP, 1, 0, 0)
         self.key = key
         self._next = 0

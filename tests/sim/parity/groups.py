@@ -2,8 +2,8 @@
 
 from kafka import ConsumerRebalanceListener, OffsetAndMetadata
 
-from tests.sim.parity.catalogue import both, in_groups
 from tests.sim.parity.reading import raised
+from tests.sim.parity.stages import both, in_groups
 
 
 def joined(s, *topics, **settings):
@@ -53,7 +53,7 @@ def the_next_member_begins_at_what_was_committed(s):
 
 @both
 def nothing_was_committed(s):
-    """What is asked for then, and where ``latest`` begins."""
+    """A consumer asks for the end of the log, where ``latest`` begins."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t", auto_offset_reset="latest")
     one.consumer.seek_to_end()
@@ -65,17 +65,19 @@ def nothing_was_committed(s):
 
 @both
 def commits_with_metadata_and_without_waiting(s):
-    """What ``committed`` returns, and what a callback is given."""
+    """``committed`` returns the metadata; a callback gets offsets and no error."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t")
     one.read(5)
     one.consumer.commit({tp: OffsetAndMetadata(3, "three", -1)})
     found = one.consumer.committed(tp, metadata=True)
     s.facts["metadata"] = (found.offset, found.metadata)
-    told = []
-    one.consumer.commit_async(callback=lambda asked, error: told.append((asked, error)))
-    one.poll_until(lambda: told, "a callback")
-    (asked, error) = told[0]
+    answers = []
+    one.consumer.commit_async(
+        callback=lambda asked, error: answers.append((asked, error))
+    )
+    one.poll_until(lambda: answers, "a callback")
+    (asked, error) = answers[0]
     s.facts["callback"] = ([one.offset for one in asked.values()], repr(error))
 
 
@@ -106,14 +108,14 @@ def a_commit_by_somebody_who_is_no_member(s):
 
 @both
 def offsets_of_a_transaction(s):
-    """What is sent to a transaction is committed with it, and not before."""
+    """Offsets that are sent to a transaction are committed with it, and not before."""
     (tp,) = s.topic(records=5)
     a = s.member("t")
     a.owns(1)
     a.settle()
     producer = s.producer(transactional_id=s.name("producer"))
     producer.init_transactions()
-    told = []
+    answers = []
 
     def committed():
         return a.call(lambda consumer: consumer.committed(tp))
@@ -126,9 +128,9 @@ def offsets_of_a_transaction(s):
         getattr(producer, end)()
         if end == "commit_transaction":  # Kafka answers before its markers are written
             s.until(lambda: committed() is not None, "the offset to be committed")
-        told.append(committed())
+        answers.append(committed())
     producer.close()
-    s.facts["committed"] = told
+    s.facts["committed"] = answers
 
 
 @in_groups
@@ -176,7 +178,7 @@ def a_pattern_and_a_topic_that_comes_later(s):
 
 @both
 def a_topic_that_is_deleted_and_made_again(s):
-    """That a pause of its partition ends with it, and that it begins anew."""
+    """A pause of its partition ends with it, and the partition begins again."""
     (tp,) = s.topic(records=5)
     s.topic("other", records=1)
     a = s.member("t", "other", metadata_max_age_ms=500, poll_ms=5000)  # as above
@@ -195,15 +197,15 @@ def a_topic_that_is_deleted_and_made_again(s):
 
 
 class _Commits(ConsumerRebalanceListener):
-    """Commits when partitions are taken away, and keeps what was raised."""
+    """Commits when partitions are revoked, and keeps the names of errors."""
 
-    def __init__(self, told):
+    def __init__(self, raised_in_it):
         self.consumer = None
-        self._told = told
+        self.raised_in_it = raised_in_it
 
     def on_partitions_revoked(self, revoked):
         if revoked:
-            self._told.append(raised(self.consumer.commit))
+            self.raised_in_it.append(raised(self.consumer.commit))
 
     def on_partitions_assigned(self, assigned):
         pass
@@ -211,9 +213,9 @@ class _Commits(ConsumerRebalanceListener):
 
 @both
 def a_commit_in_a_listener(s):
-    """What a listener's commit raises, and what is committed."""
-    told = []
-    listener = _Commits(told)
+    """A commit in a listener raises, and commits nothing."""
+    raised_in_it = []
+    listener = _Commits(raised_in_it)
     partitions = s.topic(partitions=2, records=5)
     a = s.member()
     listener.consumer = a.consumer
@@ -222,7 +224,7 @@ def a_commit_in_a_listener(s):
     a.owns(2)
     a.settle()
     a.call(lambda consumer: consumer.unsubscribe())
-    s.facts["raised"] = told
+    s.facts["raised"] = raised_in_it
     s.facts["committed"] = offsets(s.consumer(group_id=s.group), partitions)
 
 

@@ -2,8 +2,7 @@
 
 from tests.sim.lab import play
 from tests.sim.parity import groups, reading  # noqa: F401 - they add theirs
-from tests.sim.parity.catalogue import SCENARIOS
-from tests.sim.parity.stages import RealStage, SimStage
+from tests.sim.parity.stages import SCENARIOS, RealStage, SimStage
 
 
 def simulated_facts(name, client, protocol):

@@ -3,7 +3,7 @@
 from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
-from tests.sim.parity.catalogue import both
+from tests.sim.parity.stages import both
 
 
 def assigned(s, *partitions, **settings):
@@ -50,7 +50,7 @@ def seeks(s):
 
 @both
 def a_pause_of_what_is_not_assigned(s):
-    """What is raised, and whether the good half of a bad call was done."""
+    """The call raises; the good half of its targets may be paused."""
     tp, other = s.topic(partitions=2, records=5)
     one = assigned(s, tp)
     one.settle()
@@ -245,7 +245,7 @@ def _write_in_one(producer, tp, *values, end="commit_transaction"):
 
 @both
 def committed_and_aborted_transactions(s):
-    """Who reads only what is committed sees no aborted record; others see all."""
+    """A reader of committed records gets no aborted one; others get all."""
     (tp,) = s.topic()
     producer = _transactional(s)
     _write_in_one(producer, tp, 1, 2)

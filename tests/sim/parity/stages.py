@@ -1,9 +1,9 @@
 """
-Where a scenario is played: the simulated world, or a real cluster.
+Plays scenarios in the simulated world or on a real cluster.
 
-A scenario is written once, against Stage. What it has seen it writes down as facts,
-which must be the same on both. It waits for events and positions only: on the real
-cluster time passes by itself.
+A scenario is written once, against Stage. It writes its observations down as facts, which
+must be the same on both. It waits for events and positions only: on the real cluster time
+passes by itself.
 """
 
 import threading
@@ -26,14 +26,39 @@ CLIENTS = {"ours": SafeConsumer, "stock": KafkaConsumer}
 PROTOCOLS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
 # Requests that come by the clock, or when a connection happens to be new.
 _BY_CHANCE = {"ApiVersions", "Heartbeat", "Metadata"}
-# Members hear quickly of a rebalance; a busy machine evicts nobody.
+# Members learn quickly of a rebalance; a busy machine evicts no member.
 _SESSION = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 200}
 _ROUNDS = 3  # polls after everything was read, which must bring nothing more
 
 
+SCENARIOS = {}
+"""By its name, what is played, and with which protocols of groups."""
+
+
+def both(play, protocols=("eager",)):
+    """Play it with both clients; groups, if any, are eager."""
+    SCENARIOS[play.__name__] = play, protocols
+    return play
+
+
+def in_groups(play):
+    """Play it with both clients and both protocols."""
+    return both(play, tuple(PROTOCOLS))
+
+
+def cases():
+    """Return every scenario with each client and protocol: the ids of tests."""
+    return [
+        (name, client, protocol)
+        for name, (_, protocols) in SCENARIOS.items()
+        for client in CLIENTS
+        for protocol in protocols
+    ]
+
+
 class Stage:
     """
-    What a scenario may do, and where it writes down what it saw.
+    The calls that a scenario may make, and its facts.
 
     Args:
         client: ``ours`` or ``stock``.
@@ -64,7 +89,7 @@ class Stage:
         for one in reversed(self._opened):
             one.close()
 
-    # What the two kinds of stage do differently
+    # Different in the two kinds of stage
 
     def until(self, condition, what):
         raise NotImplementedError
@@ -164,7 +189,7 @@ def _noting(kinds):
     def make(**configs):
         client = KafkaNetClient(**configs)
         # kafka-python takes the setting and does not hand it on: a topic that was
-        # deleted would be made again by whoever asks for it.
+        # deleted would be made again by any client that asks for it.
         client.cluster.config["allow_auto_create_topics"] = False
         send = client._manager.send
 

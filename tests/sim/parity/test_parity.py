@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.sim.parity.catalogue import cases
 from tests.sim.parity.playing import simulated_facts
+from tests.sim.parity.stages import cases
 
-# Where ours does otherwise, and what for.
+# Scenarios in which our class differs, by the promise that demands it.
 OTHERWISE = {
     "P4, P5: all or nothing, and by Kafka's error": (
         "a_pause_of_what_is_not_assigned",
@@ -13,7 +13,7 @@ OTHERWISE = {
     "P16: what is left of a held partition comes, whatever the policy": (
         "retention_passes_a_held_position_to_the_latest",
     ),
-    "P11: a fenced member is told so": ("a_static_member_that_was_fenced",),
+    "P11: a fenced member raises": ("a_static_member_that_was_fenced",),
 }
 DIFFERENT = {name for names in OTHERWISE.values() for name in names}
 
@@ -23,8 +23,8 @@ DIFFERENT = {name for names in OTHERWISE.values() for name in names}
     ("name", "protocol"),
     [(name, protocol) for name, client, protocol in cases() if client == "stock"],
 )
-def test_it_is_a_drop_in(name, protocol):
-    """P13: a program sees, asks and commits the same by either client; or it is listed."""
+def test_program_sees_asks_and_commits_the_same_with_either_client(name, protocol):
+    """P13: exceptions are listed."""
     ours, stock = (simulated_facts(name, one, protocol) for one in ("ours", "stock"))
     assert stock, "it has seen nothing"
     assert (ours == stock) == (name not in DIFFERENT), (ours, stock)

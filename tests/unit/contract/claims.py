@@ -1,6 +1,8 @@
 """
 Reads which test proves which sentence about another client: ``claims.toml`` beside it.
 
+The list has a table for each page and client: sentences, each with its proofs.
+
 A sentence, or a table's row, is on the list if it names a client, or stands in a table
 that compares clients. Most say what the client does: each of these has a proof. The
 others only name it (``mentions``). Not on the list: figures, which stand where the
@@ -30,7 +32,7 @@ PAGES = (
     ),
 )
 
-# Of what was measured, each with the program that measures it.
+# Pages of measured figures, each with the program that measures it.
 FIGURES = {"design/benchmarks.md", "design/conformance.md"}
 
 # How kafka-python works inside, and what is promised here: only those of their tables
@@ -55,7 +57,8 @@ _CLIENT = re.compile(
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 _REMARK = re.compile(r"<!--.*?-->", re.DOTALL)
 _HEAD = re.compile(
-    r"^\|[^|]*\|\s*((with )?kafka-python[ \d.]*|2\.3)\s*\||^\| it \|( seen \|)? here \|$"
+    r"^\|[^|]*\|\s*((with )?kafka-python[ \d.]*|2\.3)\s*\|"
+    r"|^\| (?:it|kafka-python) \|(?: (?:seen|observed) \|)? (?:here|`SafeConsumer`) \|$"
 )
 _END = re.compile(r"(?<=[.:;!?])\s+(?=[A-Z`*\[(])")
 
@@ -90,27 +93,22 @@ class Claim:
 
 @cache
 def _listed():
-    return list(tomllib.loads(LIST.read_text("utf-8"))["page"])
+    return tomllib.loads(LIST.read_text("utf-8"))
 
 
 def claims():
     return [
-        Claim(
-            str(page["name"]), one["text"], one["client"], tuple(one.get("proof", ()))
-        )
-        for page in _listed()
-        for one in page.get("claim", ())
+        Claim(page, text, client, tuple(proof))
+        for page, by_client in _listed().items()
+        for client, claimed in by_client.items()
+        if client != "mentions"
+        for text, proof in claimed.items()
     ]
 
 
 def mentions(page):
     """Return parts of the sentences of a page that only name a client."""
-    return [
-        text
-        for one in _listed()
-        if one["name"] == page
-        for text in one.get("mentions", ())
-    ]
+    return _listed().get(page, {}).get("mentions", [])
 
 
 def sentences(page):

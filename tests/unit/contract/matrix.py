@@ -6,8 +6,8 @@ sources, so that it is the same with any broker, and without one. Each promise h
 in the simulated world, where every seed can be played again, and a real one, on sockets
 and brokers; ``EXCEPTIONS`` has what cannot be so, and why.
 
-What is marked ``nightly`` or ``xfail`` is no proof: the one does not run by day, the
-other does not hold. Each of the latter is named by the page, under what is not promised.
+A test with the mark ``nightly`` or ``xfail`` is no proof: it does not run by day, or it
+fails. The page names each failing one under what is not promised.
 """
 
 import ast
@@ -25,7 +25,7 @@ MEASURED = {
     "S6": "It is measured, and no test asserts it: `python -m tests.bench spark`.",
 }
 
-# Where the proofs of a tier stand.
+# The folders of each tier.
 TIERS = {
     "pure": "tests/unit/",
     "simulated": "tests/sim/",

@@ -16,18 +16,18 @@ from tests.harness.listing import short
 PUBLIC = sorted(name for name in dir(kafka.KafkaConsumer) if not name.startswith("_"))
 METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name))]
 
-# What upstream takes, and we take as well: pause and resume take targets.
+# Methods of which we change the positional arguments: they take targets.
 VARARGS = {"pause", "resume"}
 
 
-def test_the_class_under_upstreams_name_is_ours():
+def test_kafka_consumer_is_safe_consumer_and_a_child_of_upstreams():
     assert safeconsumer.KafkaConsumer is SafeConsumer
     assert issubclass(SafeConsumer, kafka.KafkaConsumer)
 
 
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("name", METHODS, ids=short)
-def test_a_signature_is_upstreams_and_has_more_by_keyword_only(name):
+def test_signature_is_upstreams_plus_keyword_only_arguments(name):
     theirs = inspect.signature(getattr(kafka.KafkaConsumer, name)).parameters
     ours = inspect.signature(getattr(SafeConsumer, name)).parameters
     shared = [one for one in ours.values() if one.kind is not one.KEYWORD_ONLY]
@@ -40,7 +40,7 @@ def test_a_signature_is_upstreams_and_has_more_by_keyword_only(name):
         assert list(theirs) == [one.name for one in shared]
 
 
-def test_the_constructor_takes_upstreams_arguments():
+def test_constructor_adds_keyword_only_arguments_to_upstreams():
     ours = inspect.signature(SafeConsumer).parameters
     kinds = {one.name: one.kind for one in ours.values()}
     assert inspect.Parameter.VAR_POSITIONAL is kinds.pop("topics")
@@ -49,19 +49,19 @@ def test_the_constructor_takes_upstreams_arguments():
     assert not set(kinds) & set(kafka.KafkaConsumer.DEFAULT_CONFIG)
 
 
-def test_the_defaults_are_upstreams():
+def test_defaults_are_upstreams():
     assert kafka.KafkaConsumer.DEFAULT_CONFIG is SafeConsumer.DEFAULT_CONFIG
 
 
 @pytest.mark.contract("P13")
-def test_every_key_is_accepted_with_its_default():
+def test_every_setting_is_accepted_with_its_default():
     configs = {**kafka.KafkaConsumer.DEFAULT_CONFIG}
     del configs["bootstrap_servers"], configs["api_version"]
     with offline(SafeConsumer, **configs) as consumer:
         assert configs.items() <= consumer.config.items()
 
 
-def test_an_unknown_key_is_upstreams_error_unchanged():
+def test_unknown_setting_raises_upstreams_error_unchanged():
     messages = []
     for kind in (kafka.KafkaConsumer, SafeConsumer):
         with pytest.raises(KafkaConfigurationError) as caught:
@@ -72,8 +72,8 @@ def test_an_unknown_key_is_upstreams_error_unchanged():
 
 
 @pytest.mark.parametrize("value", ["first", "earliest ", 7, b"latest"], ids=short)
-def test_a_reset_that_is_unknown(value):
-    """It is refused, before a thread is started; upstream takes it for ``"none"``."""
+def test_unknown_reset_policy_is_refused_before_a_thread_starts(value):
+    """Upstream takes it for ``"none"``."""
     before = set(threading.enumerate())
     with pytest.raises(KafkaConfigurationError, match=re.escape(repr(value))):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", auto_offset_reset=value)
@@ -81,7 +81,7 @@ def test_a_reset_that_is_unknown(value):
 
 
 @pytest.mark.parametrize("value", ["Earliest", "LATEST", "none", "smallest", None])
-def test_a_reset_that_upstream_knows_is_taken(value):
+def test_reset_policy_that_upstream_knows_is_accepted(value):
     with (
         offline(SafeConsumer, auto_offset_reset=value) as ours,
         offline(kafka.KafkaConsumer, auto_offset_reset=value) as stock,
@@ -90,8 +90,8 @@ def test_a_reset_that_upstream_knows_is_taken(value):
         assert getattr(ours._subscription, name) == getattr(stock._subscription, name)
 
 
-def test_names_that_are_ours_alone_are_not_upstreams():
-    """A later upstream that uses one of them is noticed here."""
+def test_our_own_public_names_are_not_upstreams():
+    """A later upstream that uses one of them fails here."""
     ours = {
         name
         for name in dir(SafeConsumer)

@@ -8,14 +8,14 @@ from tests.unit.contract import claims, matrix
 
 
 def test_every_promise_has_a_proof_in_each_tier():
-    """A simulated and a real one; or it is an exception, or there is what measures it."""
+    """A promise is proved simulated and real, excepted by name, or measured."""
     excepted = {(one, tier) for one, tier, _, _ in matrix.EXCEPTIONS}
     measured = {("S6", "real")}
     assert matrix.missing() == excepted | measured
     assert {one for one, _ in measured} <= matrix.MEASURED.keys()
 
 
-def test_an_exception_has_another_proof():
+def test_excepted_promise_has_a_proof_in_another_tier():
     for one, _, tier, _ in matrix.EXCEPTIONS:
         assert matrix.proofs_in(tier, one), (one, tier)
 
@@ -34,29 +34,29 @@ def test_that_fails(): ...
 """
 
 
-def test_what_fails_and_what_waits_for_the_night_is_no_proof():
-    """A mark on each test, or on the whole file."""
+def test_nightly_and_xfail_tests_are_no_proofs():
+    """The mark may stand on the test or on the whole file."""
     found = dict(matrix.marked(ast.parse(MARKED)))
     assert found == {"test_that_proves": ["P1", "P2"]}
     whole = "pytestmark = [pytest.mark.any_broker, pytest.mark.nightly]" + MARKED
     assert not dict(matrix.marked(ast.parse(whole)))
 
 
-def test_a_promise_that_is_known_to_be_broken_is_named_as_not_promised():
-    """By the test that fails; and no test is named there that holds by now."""
+def test_contract_names_every_test_of_a_broken_promise():
+    """A test that holds by now is not named there."""
     assert [*matrix.broken(ast.parse(MARKED))] == ["test_that_fails"]
     named = re.findall(r"`(test_\w+)`", matrix.not_promised())
     assert sorted(named) == sorted(matrix.breaches())
 
 
-def test_what_is_measured_says_how():
+def test_measured_promise_names_its_benchmark():
     for said in matrix.MEASURED.values():
         (name,) = re.findall(r"`python -m tests\.bench (\w+)`", said)
         assert (matrix.ROOT / "tests" / "bench" / f"{name}.py").is_file()
 
 
-def test_no_promise_is_overlooked():
-    """Every section of the page is one; what is left out in between is still to come."""
+def test_promises_are_numbered_without_a_gap():
+    """Each section of the page is a promise; a missing number is one to come."""
     text = matrix.CONTRACT.read_text(encoding="utf-8")
     found = list(matrix.promises())
     named = re.findall(r"^- \*\*([PGWS]\d+)\b", text, re.MULTILINE)
@@ -70,12 +70,11 @@ def test_no_promise_is_overlooked():
 
 
 def test_every_mark_names_a_promise():
-    """An id that the contract does not have proves nothing."""
+    """A mark with an unknown id would prove nothing."""
     assert sorted(matrix.proofs().keys() - matrix.promises().keys()) == []
 
 
-def test_a_member_on_another_client_proves_what_the_table_says_it_keeps():
-    """In the rows that do not say no; and nobody proves what they do say no to."""
+def test_other_clients_have_proofs_of_exactly_the_promises_in_the_table():
     for said, proof in KEPT.items():
         keeps = {
             promise
@@ -114,9 +113,9 @@ def kept_by(client):
     return found
 
 
-def test_each_sentence_about_another_client_is_on_the_list():
+def test_every_sentence_about_another_client_is_on_the_list():
     assert list(claims.misfits()) == []
 
 
-def test_each_claim_about_another_client_has_a_proof():
+def test_every_claim_about_another_client_has_a_proof():
     assert list(claims.unproved()) == []

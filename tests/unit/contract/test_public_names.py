@@ -1,4 +1,4 @@
-"""What is public: one table, so that no name comes or goes unnoticed."""
+"""One table has all public names, so that none comes or goes unnoticed."""
 
 import pickle
 from contextlib import suppress
@@ -9,7 +9,7 @@ import pytest
 
 import safeconsumer
 from safeconsumer import SafeConsumerError, errors
-from safeconsumer.errors import base, faces
+from safeconsumer.errors import base, kafka_python
 from safeconsumer.worker import WorkerControl, handlers
 from tests.harness.listing import short
 
@@ -36,22 +36,22 @@ def _public(module):
     return list(import_module(module).__all__)
 
 
-def test_the_public_names():
-    """Else: write what this shows into the table, and a line into the changelog."""
+def test_public_names_are_those_in_the_table():
+    """If it fails, write its output into the table, and a line into the changelog."""
     assert _table() == TABLE.read_text("utf-8")
 
 
 @pytest.mark.parametrize("module", MODULES, ids=short)
-def test_a_name_is_there(module):
+def test_public_name_can_be_imported(module):
     found = import_module(module)
     for name in _public(module):
         assert getattr(found, name) is not None
     assert not hasattr(found, "nothing_of_that_name")
 
 
-@pytest.mark.parametrize("module", [base, faces, handlers], ids=short)
-def test_every_error_of_ours_is_public(module):
-    """A traceback names it as users import it, and a pickled one is found there."""
+@pytest.mark.parametrize("module", [base, kafka_python, handlers], ids=short)
+def test_every_error_is_public_under_its_public_module(module):
+    """Tracebacks show that module, and a pickled error is found there."""
     for name, one in vars(module).items():
         is_error = isinstance(one, type) and issubclass(one, errors.SafeConsumerError)
         if is_error:
@@ -62,14 +62,14 @@ def test_every_error_of_ours_is_public(module):
 
 
 @pytest.mark.parametrize("name", errors.__all__)
-def test_the_text_of_an_error_is_its_message(name):
-    """kafka-python's errors put their class before it, which tracebacks do as well."""
+def test_text_of_an_error_is_its_message(name):
+    """kafka-python's errors put their class before the message, as tracebacks do."""
     kind = getattr(errors, name)
     with suppress(TypeError):  # one that takes other arguments
         assert str(kind("orders:0 is no text")) == "orders:0 is no text"
     assert issubclass(kind, WorkerControl) or kind.__str__ is SafeConsumerError.__str__
 
 
-def test_the_root_is_for_every_day():
-    """Whoever reads it can hold it in their head."""
+def test_root_has_few_names():
+    """A reader can remember them all."""
     assert len(safeconsumer.__all__) <= 28

@@ -30,6 +30,6 @@ def imported():
 
 
 @pytest.mark.parametrize(("module", "name"), sorted(imported()), ids=short)
-def test_an_imported_name_is_there(module, name):
+def test_imported_name_of_kafka_python_exists(module, name):
     if not hasattr(import_module(module), name):
         import_module(f"{module}.{name}")

@@ -28,7 +28,7 @@ except UnsupportedKafkaPythonError as error:
     print(error)
 """
 
-# What each of them has of the modules we build on.
+# The modules of kafka-python that each fake has.
 TWO = ("consumer", "consumer/fetcher", "coordinator", "cluster", "errors", "structs")
 MOVED = ("errors", "structs")
 NAMES = {
@@ -60,22 +60,24 @@ def _message(root):
     ("version", "modules"),
     [("2.3.0", TWO), ("3.1.0", MOVED), ("3.0.12", TWO), ("0.0", ())],
 )
-def test_missing_modules_are_a_typed_error(tmp_path, version, modules):
+def test_kafka_python_without_our_modules_raises_a_typed_error(
+    tmp_path, version, modules
+):
     _fake(tmp_path, version, modules)
     message = _message(tmp_path)
     assert f"kafka-python {version} is not supported" in message
     assert "install 'kafka-python>=3.0.9,<3.1'" in message
 
 
-def test_another_package_of_that_name_is_told_too(tmp_path):
-    """An application's own directory ``kafka``, say."""
+def test_other_package_named_kafka_raises_the_typed_error(tmp_path):
+    """An application's own directory ``kafka`` is one."""
     (tmp_path / "kafka").mkdir()
     (tmp_path / "kafka" / "__init__.py").write_text("")
     assert "what is installed as 'kafka' is not supported" in _message(tmp_path)
 
 
-def test_an_import_that_fails_for_another_reason_stays_as_it_is(monkeypatch):
-    """A dependency that is missing is not kafka-python's fault."""
+def test_import_error_for_another_reason_is_raised_unchanged(monkeypatch):
+    """A missing dependency is not kafka-python's fault."""
     monkeypatch.setitem(sys.modules, "safeconsumer.holds.hold", None)
     monkeypatch.delitem(vars(safeconsumer), "Hold", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"holds\.hold"):
@@ -83,8 +85,8 @@ def test_an_import_that_fails_for_another_reason_stays_as_it_is(monkeypatch):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["pause", "x"]])
-def test_the_command_says_it_in_a_line(tmp_path, arguments):
-    """No traceback of whichever name it misses first."""
+def test_command_reports_an_unsupported_version_in_one_line(tmp_path, arguments):
+    """The user gets no traceback."""
     _fake(tmp_path, "2.3.3", TWO)
     path = f"import sys; sys.path[:0] = {[str(tmp_path), OURS]!r}"
     program = f"{path}; from safeconsumer.cli.main import main; main()"
@@ -113,7 +115,7 @@ def _asked_anew():
         ("4.0", "newer"),
     ],
 )
-def test_an_unsupported_version_is_refused(version, why, monkeypatch):
+def test_unsupported_version_is_refused(version, why, monkeypatch):
     monkeypatch.setattr(kafka, "__version__", version)
     before = set(threading.enumerate())
     with pytest.raises(UnsupportedKafkaPythonError) as caught:
@@ -125,6 +127,6 @@ def test_an_unsupported_version_is_refused(version, why, monkeypatch):
 
 @pytest.mark.usefixtures("_asked_anew")
 @pytest.mark.parametrize("version", ["3.0.9", "3.0.12", "3.0.99", "3.0.12.post1"])
-def test_a_supported_version_is_accepted(version, monkeypatch):
+def test_supported_version_is_accepted(version, monkeypatch):
     monkeypatch.setattr(kafka, "__version__", version)
     installed.require_supported()

@@ -156,7 +156,7 @@ def test_run_opens_after_its_time_and_alarms():
     lab.clock.now += 2
     lab.barrier.run_out()
     assert lab.quiet() == set()
-    told = lab.told.only(control_events.GatesOpenedUnread)
+    told = lab.log.only(control_events.GatesOpenedUnread)
     assert told.partitions == (A,)
 
 

@@ -46,7 +46,7 @@ def test_it_ends_by_the_brokers_clock(ahead, *, is_known):
     assert lab.is_quiet_for(10.0 + SKEW - 0.1)
     assert not lab.is_quiet_for(0.2)
     lab.ledger.deliver()
-    assert len(lab.told.of(HoldsPlaced)) == len(lab.told.of(HoldsExpired)) == 1
+    assert len(lab.log.of(HoldsPlaced)) == len(lab.log.of(HoldsExpired)) == 1
 
 
 def test_nothing_expires_before_the_time_is_known():

@@ -92,11 +92,11 @@ def test_garbage_is_counted_and_skipped():
     lab.hear(*(Written(b"x", b"x", n, 0) for n in range(10, 1000)))
     assert lab.held() == {("orders", "operator:alice")}
     assert lab.state.skipped == 4 + 990
-    told = lab.told.of(control_events.ControlRecordsSkipped)
+    told = lab.log.of(control_events.ControlRecordsSkipped)
     assert [(one.topic, one.records) for one in told] == [(HOLDS, 4)]
     lab.clock.now += 11
     lab.hear(Written(b"x", b"x", 1001, 0))
-    told = lab.told.of(control_events.ControlRecordsSkipped)
+    told = lab.log.of(control_events.ControlRecordsSkipped)
     assert [one.records for one in told] == [4, 991]
 
 
@@ -109,7 +109,7 @@ def test_a_scope_still_to_be_invented_holds_everything():
     assert lab.quiet() == {A, C}
     lab.hear(Written(b"2\0g\0alice\0some:new:kind", None, 2, 0))
     assert lab.quiet() == set()
-    assert len(lab.told.of(control_events.ControlNotUnderstood)) == 1
+    assert len(lab.log.of(control_events.ControlNotUnderstood)) == 1
 
 
 @pytest.mark.parametrize("key", [b"2\0g\0alice\0orders:0", b"1\0g\0alice\0orders:00"])
@@ -139,7 +139,7 @@ def test_a_pattern_that_cannot_be_compiled_holds_everything(text):
     lab.assign(A, C)
     lab.hear(written(text, 0))
     assert lab.quiet() == {A, C}
-    assert len(lab.told.of(control_events.ControlNotUnderstood)) == 1
+    assert len(lab.log.of(control_events.ControlNotUnderstood)) == 1
     lab.hear(written(text, 1, held=False))
     assert lab.quiet() == set()
 
@@ -152,7 +152,7 @@ def test_without_google_re2_a_pattern_holds_everything(monkeypatch):
     lab.hear(written("re:ord.*", 0))
     patterns.read.cache_clear()
     assert lab.quiet() == {A, C}
-    told = lab.told.only(control_events.ControlNotUnderstood)
+    told = lab.log.only(control_events.ControlNotUnderstood)
     assert "pip install 'safeconsumer[group]'" in told.why
 
 

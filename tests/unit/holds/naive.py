@@ -1,7 +1,7 @@
 """
-What the contract says of holds, whole pauses and gates (P2-P7), in sets scanned in full.
+A naive model of holds, whole pauses and gates (P2-P7): sets that are scanned in full.
 
-It shares names and scopes with the ledger it judges, and no rule.
+It shares names and scopes with the ledger that it judges, and no rule.
 """
 
 import re
@@ -38,21 +38,21 @@ def covers(scope, tp):
 
 
 @frozen
-class Wish:
-    """What is known of a hold besides its scope and owner."""
+class Terms:
+    """The properties of a hold besides its scope and owner."""
 
     lifetime: Lifetime
     reason: str | None
     until: float
-    beneath: "Wish | None" = field(default=None, eq=False)
+    beneath: "Terms | None" = field(default=None, eq=False)
 
 
 @define
 class Named:
-    """What was named, since a poll began, of all that one ``assignment()`` returned."""
+    """The partitions of one answer of ``assignment()`` that were paused in this poll."""
 
     snapshot: Snapshot
-    said: dict[TopicPartition, Any]
+    paused: dict[TopicPartition, Any]
 
 
 class NaiveLedger:
@@ -63,11 +63,11 @@ class NaiveLedger:
         self.holds = {}
         self.assigned = set()
         self.named = []
-        # Away since the membership was lost: the next join decides.
+        # Partitions given up or lost, until the next join decides.
         self.undecided = set()
         self.in_call = False
-        # The holds that a poll found everything quiet by, less what was lifted since.
-        self.stood = None
+        # The holds that kept everything quiet as a poll began, without those lifted since.
+        self.gating = None
         self.gated = set()
         self.is_watched = False
         self.unread = set()
@@ -88,21 +88,23 @@ class NaiveLedger:
         # Plain pauses of what is not assigned.
         return {
             (scope, owner)
-            for (scope, owner), wish in self.holds.items()
-            if wish.lifetime is PLAIN
+            for (scope, owner), terms in self.holds.items()
+            if terms.lifetime is PLAIN
             and owner == APP
             and not any(covers(scope, tp) for tp in self.assigned)
         }
 
     # ------------------------------------------------------------ holds
 
-    def place(self, scopes, owner, wish, handed=None):
+    def place(self, scopes, owner, terms, handed=None):
         scopes = list(scopes)
         for scope in scopes:
             is_single = isinstance(scope, Partition)
-            strict = Lifetime.UNTIL_RESUMED if wish.lifetime is PLAIN else wish.lifetime
-            lifetime = wish.lifetime if is_single else strict
-            self._put((scope, owner), evolve(wish, lifetime=lifetime))
+            strict = (
+                Lifetime.UNTIL_RESUMED if terms.lifetime is PLAIN else terms.lifetime
+            )
+            lifetime = terms.lifetime if is_single else strict
+            self._put((scope, owner), evolve(terms, lifetime=lifetime))
         if handed is None:
             return
         note = next((one for one in self.named if one.snapshot is handed), None)
@@ -111,14 +113,14 @@ class NaiveLedger:
         tps = {
             (one.topic, one.partition) for one in scopes if isinstance(one, Partition)
         }
-        note.said |= dict.fromkeys(tps, evolve(wish, lifetime=PLAIN))
+        note.paused |= dict.fromkeys(tps, evolve(terms, lifetime=PLAIN))
         for topic in {tp[0] for tp in tps}:
             for one in self.named:
                 everything = one.snapshot.get(topic, set())
-                if not everything or not everything <= one.said.keys():
+                if not everything or not everything <= one.paused.keys():
                     continue
                 first = min(
-                    (one.said[tp] for tp in everything), key=lambda it: it.until
+                    (one.paused[tp] for tp in everything), key=lambda it: it.until
                 )
                 if first.until <= self.now:
                     continue
@@ -127,23 +129,27 @@ class NaiveLedger:
                     self._put(key, first)
                 break
 
-    def _put(self, key, wish):
+    def _put(self, key, terms):
         known = self.holds.get(key)
-        if known is not None and wish.lifetime is PLAIN and known.lifetime is not PLAIN:
+        if (
+            known is not None
+            and terms.lifetime is PLAIN
+            and known.lifetime is not PLAIN
+        ):
             # A plain pause never weakens a strict one, and it is obeyed itself.
-            is_longer = wish.until > known.until
+            is_longer = terms.until > known.until
             if known.lifetime is Lifetime.WHILE_ASSIGNED:
-                longer = wish if is_longer else known
+                longer = terms if is_longer else known
                 self.holds[key] = evolve(longer, lifetime=PLAIN)
             elif is_longer:
-                self.holds[key] = evolve(wish, beneath=known)
+                self.holds[key] = evolve(terms, beneath=known)
             return
-        if wish.lifetime is PLAIN and known is not None:
-            wish = evolve(wish, beneath=known.beneath)
-        self.holds[key] = wish
+        if terms.lifetime is PLAIN and known is not None:
+            terms = evolve(terms, beneath=known.beneath)
+        self.holds[key] = terms
 
     def _over(self, key):
-        # A hold has ended by itself: a strict one that it was placed over is in force.
+        # A hold has ended by itself: the strict hold beneath it is in force again.
         strict = self.holds.pop(key).beneath
         if strict is not None and strict.until > self.now:
             self.holds[key] = strict
@@ -155,13 +161,13 @@ class NaiveLedger:
             if not ending:
                 self.named = []
             for note in self.named:
-                for tp in list(note.said):
+                for tp in list(note.paused):
                     if (Partition(*tp), APP) in ending:
-                        del note.said[tp]
+                        del note.paused[tp]
             whole = {key for key in self.holds if key[1] == WHOLE}
             ending = named | whole | self._away()
-            if not self.assigned and self.stood is not None:
-                self.stood = {key for key in self.stood if key[1] not in {APP, WHOLE}}
+            if not self.assigned and self.gating is not None:
+                self.gating = {key for key in self.gating if key[1] not in {APP, WHOLE}}
         for key in named:
             self.holds.pop(key, None)
         for key in ending - named:
@@ -174,7 +180,7 @@ class NaiveLedger:
 
     def expire(self, now):
         self.now = now
-        due = {key for key, wish in self.holds.items() if wish.until <= now}
+        due = {key for key, terms in self.holds.items() if terms.until <= now}
         over = {str(scope) for scope, owner in due if owner == WHOLE}
         ended = {
             (scope, owner)
@@ -200,7 +206,7 @@ class NaiveLedger:
         self.assigned = new
         self.gated -= gone
         self.unread -= gone
-        if self.in_call and self.stood is not None:
+        if self.in_call and self.gating is not None:
             self.gated |= gained
         if self.is_watched:
             self.unread |= gained
@@ -222,7 +228,7 @@ class NaiveLedger:
         if is_here or (scope.topic in self.wholes() and not by_hand):
             return False
         has_been = (scope.topic, scope.partition) in gone | self.undecided
-        return bool(new) or has_been  # a join of nothing decides of nothing else
+        return bool(new) or has_been  # a join of nothing decides nothing else
 
     # ------------------------------------------------------------ polls and gates
 
@@ -230,25 +236,27 @@ class NaiveLedger:
         self.in_call, self.named = True, []
         if self.assigned:
             by = [self.covering(tp) for tp in self.assigned]
-            self.stood = set().union(*by) if all(by) else None
+            self.gating = set().union(*by) if all(by) else None
 
     def end(self):
         self.in_call, self.gated = False, set()
 
-    def choose_anew(self):
+    def subscription_changed(self):
         if not self.assigned and not self.in_call:
-            self.stood = None
+            self.gating = None
 
     def _lifted(self, keys):
-        # Gates stand in for holds; when all of these are lifted they open. If only one
-        # owner's are left, this owner opens what it names.
-        if self.stood is None:
+        # Gates stand in for holds, and open when all of these are lifted. If the holds of
+        # only one owner are left, this owner opens the gates that it names.
+        if self.gating is None:
             return
-        self.stood -= keys
-        if not self.stood:
-            self.stood, self.gated = None, set()
+        self.gating -= keys
+        if not self.gating:
+            self.gating, self.gated = None, set()
             return
-        owners = {owner for _, owner in self.stood}
+        owners = {owner for _, owner in self.gating}
         if len(owners) == 1:
-            spoken = [scope for scope, owner in keys if owner in owners]
-            self.gated -= {tp for tp in self.gated for one in spoken if covers(one, tp)}
+            named_scopes = [scope for scope, owner in keys if owner in owners]
+            self.gated -= {
+                tp for tp in self.gated for one in named_scopes if covers(one, tp)
+            }

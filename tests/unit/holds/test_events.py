@@ -8,7 +8,6 @@ from attrs.exceptions import FrozenInstanceError
 from kafka import TopicPartition
 
 from safeconsumer import events
-from safeconsumer.group.events import ControlReady
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from tests.harness.listing import short
@@ -51,8 +50,8 @@ def _sample(kind):
 
 
 @pytest.mark.parametrize("kind", EVERY, ids=short)
-def test_an_event_is_ready_for_json(kind):
-    """With a key per field, and partitions as ``orders:3``."""
+def test_event_as_dict_is_plain_json(kind):
+    """Each field is a key, and partitions are ``orders:3``."""
     plain = _sample(kind).as_dict()
     assert plain == json.loads(json.dumps(plain))
     assert set(plain) == set(kind._fields)
@@ -60,8 +59,8 @@ def test_an_event_is_ready_for_json(kind):
     assert all(value == ["orders:0", "orders:1"] for value in partitions)
 
 
-def test_every_event_has_a_name_and_a_level_of_its_own():
-    """Log lines and metrics are told apart by it."""
+def test_event_names_are_unique_and_levels_known():
+    """Log lines and metrics identify an event by its name."""
     names = [kind.name for kind in EVERY]
     assert len(set(names)) == len(names)
     assert {kind.level for kind in EVERY} <= {"debug", "info", "warning", "error"}
@@ -70,15 +69,13 @@ def test_every_event_has_a_name_and_a_level_of_its_own():
 @pytest.mark.parametrize(
     "kind", [one for one in EVERY if one is not events.Event], ids=short
 )
-def test_the_positions_of_a_pattern_are_named_fields(kind):
-    """``case HoldsPlaced(holds, quiet):`` says what it binds."""
+def test_match_args_of_an_event_are_fields(kind):
     event = _sample(kind)
     assert all(hasattr(event, name) for name in kind.__match_args__)
     assert kind.__match_args__
 
 
-def test_the_example_of_the_package_runs(capsys):
-    """As it stands in the docstring."""
+def test_example_in_the_package_docstring_runs(capsys):
     text = (events.__doc__ or "").split("::\n\n", 1)[1].split("\n\nEvery hook")[0]
     names = {}
     exec(textwrap.dedent(text), names)  # noqa: S102 - our own docstring
@@ -107,8 +104,7 @@ def test_the_example_of_the_package_runs(capsys):
     ],
     ids=short,
 )
-def test_an_event_about_a_forgotten_hold_says_how_to_lift_it(owner, expected):
-    """By the call, or the command, that does it."""
+def test_assigned_while_held_advises_the_call_or_command_that_lifts(owner, expected):
     hold = Hold(scope=scopes.partition("orders", 3), owner=owner)
     tps = (("orders", 3),)
     assert events.AssignedWhileHeld(holds=(hold,), partitions=tps).advice == expected
@@ -118,24 +114,24 @@ def test_an_event_about_a_forgotten_hold_says_how_to_lift_it(owner, expected):
     assert _sample(events.HoldsPlaced).advice is None
 
 
-def test_events_are_equal_if_they_are_of_one_kind_and_say_the_same():
-    """Compared, hashed, shown and copied by one method for all of them."""
-    told = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
+def test_events_of_one_kind_with_equal_fields_are_equal():
+    """One class compares, hashes, shows and copies all events."""
+    event = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
     same = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
-    assert told == same
-    assert hash(told) == hash(same)
-    assert told != events.ControlReady(topics=("t",), holds=2, seconds=0.5, at=2.0)
+    assert event == same
+    assert hash(event) == hash(same)
+    assert event != events.ControlReady(topics=("t",), holds=2, seconds=0.5, at=2.0)
     reason = {"reason": "x", "at": 2.0}
     assert events.ControlUnavailable(**reason) != events.NothingConsumed(**reason)
-    assert repr(told) == (
+    assert repr(event) == (
         "ControlReady(at=2.0, client_id=None, group_id=None, topics=('t',), holds=1, "
         "seconds=0.5)"
     )
-    assert pickle.loads(pickle.dumps(told)) == told  # noqa: S301 - our own
+    assert pickle.loads(pickle.dumps(event)) == event  # noqa: S301 - our own
     with pytest.raises(FrozenInstanceError):
-        told.holds = 3
+        event.holds = 3
     with pytest.raises(FrozenInstanceError):
-        del told.holds
+        del event.holds
 
 
 @pytest.mark.parametrize(
@@ -147,8 +143,8 @@ def test_events_are_equal_if_they_are_of_one_kind_and_say_the_same():
     ],
     ids=short,
 )
-def test_an_event_takes_its_own_fields_by_name(values):
-    """Those without a default must be there; the error names all of them."""
+def test_event_refuses_missing_and_unknown_fields(values):
+    """The error names the fields that it takes."""
     takes = "takes at, client_id, group_id, topics, holds, seconds; it was given "
     with pytest.raises(TypeError, match=takes + (", ".join(values) or "nothing")):
         events.ControlReady(**values)
@@ -157,8 +153,8 @@ def test_an_event_takes_its_own_fields_by_name(values):
 @pytest.mark.parametrize(
     "kind", [ClassVar[str], "ClassVar[str]", "typing.ClassVar", ClassVar], ids=short
 )
-def test_an_applications_own_event(kind):
-    """What belongs to its class is no field, also where annotations are texts."""
+def test_class_variable_of_an_own_event_is_no_field(kind):
+    """Annotations may be texts."""
     body = {"__annotations__": {"name": kind, "bytes": "int"}, "name": "mine"}
     mine = type("Mine", (events.Event,), body)
     assert mine(bytes=3).as_dict() == {
@@ -168,45 +164,52 @@ def test_an_applications_own_event(kind):
     }
 
 
-def test_what_a_resume_leaves_held_says_how_to_lift_it():
-    """In both events that tell it."""
-    expected = "lift with resume('orders', owner='ops')"
-    mine = Hold(scope=scopes.topic("orders"))
-    removed = events.HoldsRemoved(holds=(mine,), remaining=(HOLD,))
-    assert (removed.severity, removed.advice) == ("info", expected)
-    assert events.StillHeld(holds=(HOLD,)).advice == expected
-    assert events.HoldsRemoved(holds=(mine,)).advice is None
+OWN = Hold(scope=scopes.topic("orders"))
+WHOLE = Hold(scope=scopes.topic("orders"), owner="app (all)")
+LOAD = Hold(scope=scopes.ALL, owner="worker:drain")
+PURGED = {"partitions": TPS, "fetches": 1}
+LIFT = "lift with resume('orders', owner='ops')"
+
+# A kind of event, its fields, its severity and its advice. A worker's own holds come and
+# go with every full queue; an answer without records is purged at nearly every rebalance.
+LINES = [
+    (events.HoldsPlaced, {"holds": (LOAD,)}, "debug", None),
+    (events.HoldsPlaced, {"holds": (OWN,)}, "debug", None),
+    (events.HoldsPlaced, {"holds": (HOLD,)}, "info", None),
+    (events.HoldsRemoved, {"holds": (LOAD,)}, "debug", None),
+    (events.HoldsRemoved, {"holds": (OWN,)}, "debug", None),
+    (events.HoldsRemoved, {"holds": (HOLD,)}, "info", None),
+    (events.HoldsRemoved, {"holds": (OWN,), "remaining": (HOLD,)}, "info", LIFT),
+    (events.StillHeld, {"holds": (HOLD,)}, "info", LIFT),
+    (events.HoldsExpired, {"holds": (OWN,)}, "info", None),
+    (events.AssignedWhileHeld, {"holds": (LOAD,)}, "debug", "owner='worker:drain')"),
+    (events.AssignedWhileHeld, {"holds": (HOLD, LOAD)}, "warning", LIFT),
+    (events.AssignedWhileHeld, {"holds": (OWN,)}, "warning", "resume('orders')"),
+    (events.AssignedWhileHeld, {"holds": (WHOLE,)}, "warning", "(*assignment())"),
+    (events.ControlReady, {"topics": ("o",), "holds": 2, "seconds": 0.1}, "info", None),
+    (events.FetchesPurged, {"bytes": 0, "records": 0, **PURGED}, "debug", None),
+    (events.FetchesPurged, {"bytes": 1, "records": 1, **PURGED}, "info", None),
+]
 
 
-def test_a_whole_pause_is_lifted_as_it_was_placed():
-    """A bare ``resume()`` looks as if it did nothing, as in kafka-python."""
-    whole = Hold(scope=scopes.topic("orders"), owner="app (all)")
-    event = events.AssignedWhileHeld(holds=(whole,), partitions=TPS)
-    assert event.advice == "lift with resume(*assignment())"
-
-
-def test_an_event_that_counts_holds_has_a_level():
-    """Its line was lost: the number was taken for the holds themselves."""
-    ready = ControlReady(topics=("ops",), holds=2, seconds=0.1)
-    assert ready.severity == "info"
-
-
-@pytest.mark.parametrize(("size", "level"), [(0, "debug"), (1, "info")])
-def test_a_purge_of_nothing_is_no_news(size, level):
-    """An answer without records is thrown away at nearly every rebalance."""
-    purged = events.FetchesPurged(
-        partitions=TPS, bytes=size, fetches=1, records=bool(size)
-    )
-    assert purged.severity == level
+@pytest.mark.parametrize(("kind", "fields", "severity", "advice"), LINES, ids=short)
+def test_severity_and_advice_of_an_event(kind, fields, severity, advice):
+    if kind is events.AssignedWhileHeld:
+        fields = {"partitions": TPS, **fields}
+    event = kind(**fields)
+    assert event.severity == severity
+    assert (event.advice is None) if advice is None else advice in event.advice
 
 
 @pytest.mark.parametrize(
     ("position", "offset", "skipped", "advice"),
     [(10, 100, 90, "seek_to_beginning"), (500, 100, 0, "read before")],
 )
-def test_a_position_out_of_range_says_what_to_do(position, offset, skipped, advice):
-    """Below the start offsets are passed over; beyond the end the log was cut off."""
-    told = events.PositionOutOfRange(
+def test_position_out_of_range_advises_by_the_side_of_the_log(
+    position, offset, skipped, advice
+):
+    """Below the start offsets are skipped; beyond the end the log was cut."""
+    event = events.PositionOutOfRange(
         partition=("orders", 0), position=position, offset=offset, skipped=skipped
     )
-    assert advice in (told.advice or "")
+    assert advice in (event.advice or "")

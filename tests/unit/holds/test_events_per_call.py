@@ -12,105 +12,98 @@ ORD = scopes.pattern(re.compile("ord.*"))
 
 
 @pytest.mark.contract("P14")
-def test_placing_several_holds_is_one_event():
-    """One per call, naming what became quiet by it."""
+def test_pause_of_several_targets_is_one_event():
+    """The event names the partitions that became quiet."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS)
-    lab.told.events.clear()
+    lab.log.events.clear()
     lab.hold(ORDERS, AUDIT, ALL, owner="ops", reason="deploy")
-    (placed,) = lab.told.events
+    (placed,) = lab.log.events
     assert isinstance(placed, events.HoldsPlaced)
     assert [hold.scope for hold in placed.holds] == [ORDERS, AUDIT, ALL]
     assert placed.quiet == (C,)
     assert (placed.client_id, placed.group_id, placed.at) == ("c", "g", 1.0)
 
 
-def test_an_unchanged_hold_emits_nothing():
-    """A loop that pauses again and again is not heard."""
+def test_unchanged_hold_emits_no_event():
+    """A loop pauses again and again; a plain pause changes no strict hold."""
     lab = LedgerLab(owns=[A])
-    lab.hold(ORDERS, reason="full")
-    lab.told.events.clear()
+    one = scopes.partition(*A)
+    lab.hold(one, reason="full")
+    lab.log.events.clear()
     view = lab.ledger.view()
-    lab.hold(ORDERS, reason="full")
-    assert lab.told.events == []
+    lab.hold(one, reason="full")
+    lab.pause(one)
+    assert lab.log.events == []
     assert lab.ledger.view() is view
 
 
-def test_lifting_several_holds_is_one_event():
-    """It names what flows by it and what still holds."""
+def test_resume_of_several_targets_is_one_event():
+    """The event names the partitions that flow and the holds that remain."""
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, AUDIT)
     lab.hold(ORDERS, owner="ops")
-    lab.told.events.clear()
+    lab.log.events.clear()
     lab.lift(ORDERS, AUDIT)
-    (removed,) = lab.told.events
+    (removed,) = lab.log.events
     assert isinstance(removed, events.HoldsRemoved)
     assert [hold.scope for hold in removed.holds] == [ORDERS, AUDIT]
     assert removed.flowing == (C,)
     assert [hold.owner for hold in removed.remaining] == ["ops"]
 
 
-def test_lifting_what_is_not_held_changes_nothing():
-    """It is silent; but where another's hold keeps it quiet, that is told."""
+def test_resume_of_an_unheld_target_reports_only_others_holds():
     lab = LedgerLab(owns=[A])
     view = lab.ledger.view()
     lab.lift(ORDERS)
-    assert lab.told.names() == []
+    assert lab.log.names() == []
     assert lab.ledger.view() is view
     lab.hold(ALL, owner="ops")
     lab.lift(ORDERS)
-    assert lab.told.of(events.HoldsRemoved) == []
-    told = lab.told.only(events.StillHeld)
-    assert [hold.owner for hold in told.holds] == ["ops"]
-    assert (told.severity, told.advice) == (
+    assert lab.log.of(events.HoldsRemoved) == []
+    held = lab.log.only(events.StillHeld)
+    assert [hold.owner for hold in held.holds] == ["ops"]
+    assert (held.severity, held.advice) == (
         "info",
         "lift with resume('@all', owner='ops')",
     )
 
 
-def test_partitions_are_told_in_the_order_people_expect():
-    """By topic and number, in every event."""
+def test_events_sort_partitions_by_topic_and_number():
     many = [("orders", number) for number in (11, 3, 7, 0)]
-    lab = LedgerLab(owns=[*many, C])
+    lab = LedgerLab(owns=[C])
+    lab.hold(AUDIT)
+    lab.poll([C, *many])
+    lab.lift(AUDIT)
     lab.hold(ORDERS, AUDIT)
     lab.lift(ORDERS, AUDIT)
     lab.hold(ALL, for_=5.0)
     lab.clock.now = 2000.0
     lab.ledger.view()
     lab.ledger.deliver()
-    expected = tuple(sorted([*many, C]))
-    (placed, again), (removed,) = (
-        lab.told.of(events.HoldsPlaced),
-        lab.told.of(events.HoldsRemoved),
-    )
-    expired = lab.told.only(events.HoldsExpired)
-    for told in (placed.quiet, again.quiet, removed.flowing, expired.flowing):
-        assert told == expected
+    found = [(one.name, getattr(one, "flowing", ())) for one in lab.log.events]
+    gained, everything = tuple(sorted(many)), tuple(sorted([*many, C]))
+    assert ("gate_changed", gained) in found
+    assert ("hold_removed", everything) in found
+    assert ("hold_expired", everything) in found
+    placed = [one.quiet for one in lab.log.of(events.HoldsPlaced)]
+    assert placed == [(C,), everything, everything]
 
 
-def test_what_a_gate_lets_flow_is_told_in_order():
-    lab = LedgerLab(owns=[C])
-    lab.hold(AUDIT)
-    lab.poll([C, ("orders", 11), ("orders", 3), ("orders", 7), ("orders", 0)])
-    opened = lab.told.only(events.GatesChanged)
-    assert opened.flowing == tuple(sorted(opened.flowing))
-
-
-def test_a_surviving_hold_is_told_when_its_partition_returns():
-    """A warning, so that nobody wonders why nothing arrives."""
+def test_hold_of_a_returning_partition_is_a_warning():
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, reason="full")
     lab.assign(C)
-    assert lab.told.of(events.AssignedWhileHeld) == []
+    assert lab.log.of(events.AssignedWhileHeld) == []
     lab.assign(A, C)
-    event = lab.told.only(events.AssignedWhileHeld)
+    event = lab.log.only(events.AssignedWhileHeld)
     assert event.level == "warning"
     assert event.partitions == (A,)
     assert [hold.reason for hold in event.holds] == ["full"]
 
 
-def test_a_hold_of_what_flowed_when_it_left_is_no_warning():
-    """It was placed before the partition came, or while it was away: as asked for."""
+def test_hold_of_a_partition_that_left_flowing_is_no_warning():
+    """The hold was placed before the partition came, or while it was away."""
     lab = LedgerLab()
     lab.hold(ORDERS)
     lab.assign(A, C)
@@ -118,46 +111,19 @@ def test_a_hold_of_what_flowed_when_it_left_is_no_warning():
     lab.assign(C)
     lab.hold(ORDERS)
     lab.assign(A, C)
-    assert lab.told.of(events.AssignedWhileHeld) == []
+    assert lab.log.of(events.AssignedWhileHeld) == []
 
 
-def test_whoever_places_a_pattern_is_told_what_it_covers():
-    """Among the assigned and the known topics; none is a warning."""
+def test_hold_of_a_pattern_names_its_topics_and_warns_of_none():
+    """It looks among the assigned and the known topics."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
-    placed = lab.told.only(events.HoldsPlaced)
+    placed = lab.log.only(events.HoldsPlaced)
     assert placed.topics == ("orders", "ordinary")
-    assert lab.told.of(events.PatternCoversNothing) == []
+    assert lab.log.of(events.PatternCoversNothing) == []
     lab.hold(scopes.pattern(re.compile("nothing")), known_topics=lambda: ["ordinary"])
-    nothing = lab.told.only(events.PatternCoversNothing)
+    nothing = lab.log.only(events.PatternCoversNothing)
     assert nothing.level == "warning"
-
-
-def test_nothing_is_delivered_under_the_lock():
-    """A hook may ask, place and lift."""
-    lab = LedgerLab()
-
-    def hook(event):
-        if isinstance(event, events.HoldsPlaced) and event.holds[0].scope == ORDERS:
-            lab.hold(AUDIT, owner="hook")
-            lab.lift(ORDERS)
-
-    lab = LedgerLab(hook, owns=[A, C])
-    lab.hold(ORDERS)
-    assert lab.quiet() == {C}
-    assert len(lab.told.of(events.HoldsPlaced) + lab.told.of(events.HoldsRemoved)) == 3
-
-
-def test_a_call_makes_no_view():
-    """Ten thousand partitions are resumed one by one: what is quiet is found by a look."""
-    lab = LedgerLab(owns=[A, B, C])
-    lab.hold(ORDERS, AUDIT)
-    lab.ledger.lookers.clear()
-    lab.lift(ORDERS)
-    lab.resume(AUDIT)
-    lab.ledger.remove_owner("app")
-    assert lab.ledger._view is None
-    assert lab.quiet() == set()
 
 
 def _steps(call):
@@ -192,13 +158,13 @@ def _loop(held):
     return steps[1:]  # the first resume ends the whole pause
 
 
-def test_what_a_call_costs_does_not_grow_with_what_is_held():
-    """A loop that resumes or pauses five thousand partitions one by one is linear."""
+def test_cost_of_a_call_does_not_grow_with_the_held_partitions():
+    """A loop over five thousand partitions is linear."""
     assert _loop(held=20) == _loop(held=400)
 
 
-def test_a_pause_and_a_resume_call_few_functions():
-    """Each change went through twelve frames once, and a pair called two hundred."""
+def test_pause_and_resume_call_few_functions():
+    """Each change once went through twelve frames, and a pair called two hundred."""
     lab = LedgerLab(owns=[A, B, C])
     one = scopes.partition(*A)
     lab.pause(one)

@@ -16,16 +16,15 @@ from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, LedgerLab
     ],
     ids=["quiet", "view", "place", "remove"],
 )
-def test_every_look_up_lifts_what_is_due(look):
-    """Whichever way the ledger is asked."""
+def test_every_call_of_the_ledger_ends_expired_holds(look):
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += 5.0
     assert not len(look(lab.ledger))
 
 
-def test_with_the_last_hold_its_deadline_is_forgotten():
-    """A step of an iteration asks no clock then."""
+def test_last_hold_lifted_leaves_no_deadline():
+    """A step of an iteration then reads no clock."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     assert (lab.quiet(), lab.ledger.settled) == ({A}, None)
@@ -34,8 +33,8 @@ def test_with_the_last_hold_its_deadline_is_forgotten():
     assert lab.ledger.seconds_to_next_expiry() == math.inf
 
 
-def test_the_next_expiry_is_that_of_the_hold_that_ends_first():
-    """It caps the wait of a fetch."""
+def test_next_expiry_is_the_earliest_deadline():
+    """The wait of a fetch ends then."""
     lab = LedgerLab()
     assert lab.ledger.seconds_to_next_expiry() == math.inf
     lab.hold(ORDERS, for_=9.0)
@@ -53,8 +52,8 @@ def test_the_next_expiry_is_that_of_the_hold_that_ends_first():
 
 
 @pytest.mark.parametrize("then", ["assigned", "paused plainly", "lifted"])
-def test_what_expired_counts_for_no_later_change(then):
-    """Though nobody has looked in between: it is reported as expired, and holds nothing."""
+def test_expired_hold_counts_for_no_later_change(then):
+    """The next change finds it first: it is reported as expired, and holds nothing."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     lab.assign()
@@ -66,11 +65,11 @@ def test_what_expired_counts_for_no_later_change(then):
     else:
         lab.hold(ORDERS)
     names = ["hold_placed", "hold_expired"]
-    assert lab.told.names() == names + ["hold_placed"] * (then == "paused plainly")
+    assert lab.log.names() == names + ["hold_placed"] * (then == "paused plainly")
 
 
-def test_a_deadline_that_moves():
-    """As the broker's clock is known better; not that of a hold placed again since."""
+def test_moved_deadline_applies_unless_the_hold_was_placed_again():
+    """Deadlines move as the broker's clock is known better."""
     lab = LedgerLab(owns=[A])
     early, late = (
         Hold(scope=ORDERS, owner="operator:jo", deadline=at) for at in (1005.0, 1050.0)

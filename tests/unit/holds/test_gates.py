@@ -28,7 +28,7 @@ def late(lab):
 
 
 def again(lab):
-    lab.ledger.choose_anew()
+    lab.ledger.subscription_changed()
 
 
 def resume_nothing(lab):
@@ -51,6 +51,10 @@ def hold(*several, owner="app", **more):
     return lambda lab: lab.hold(*several, owner=owner, **more)
 
 
+def resume(*several):
+    return lambda lab: lab.resume(*several)
+
+
 def lift(*several, owner="app"):
     return lambda lab: lab.lift(*several, owner=owner)
 
@@ -62,7 +66,7 @@ BOUND = (assign(A), hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED))
 OPS, NO_OPS = hold(ORDERS, owner="ops"), lift(ORDERS, owner="ops")
 POLL = (begin, end)
 
-# What happens one after another, and what is quiet after it.
+# Steps one after another, and the partitions that are quiet after them.
 HISTORIES = {
     "gated until the poll returns": [[*HELD, begin, assign(A, B), {A, B}, end, {A}]],
     "something flowed when it began": [
@@ -97,6 +101,9 @@ HISTORIES = {
         [*HELD, begin, assign(A, B), lift(ALL), {A}],
         [*HELD, OPS, begin, assign(A, C), lift(AUDIT), {A, C}, NO_OPS, {A, C}],
     ],
+    "one of the application opens what it names": [
+        [*PLAIN, begin, assign(A, B, C), resume(HOLD_B), {A, C}]
+    ],
     "one of another owner opens nothing": [
         [*HELD, begin, assign(A, C), lift(AUDIT, owner="worker"), {A, C}, end, {A}]
     ],
@@ -124,8 +131,8 @@ HISTORIES = {
 
 
 @pytest.mark.parametrize("histories", HISTORIES.values(), ids=HISTORIES)
-def test_what_is_quiet_in_and_after_a_poll(histories):
-    """Whoever held everything before it had no chance yet to hold what it gained."""
+def test_quiet_partitions_in_and_after_a_poll(histories):
+    """A program that held everything could not yet hold what the poll gains."""
     for history in histories:
         lab = LedgerLab()
         for one in history:
@@ -135,13 +142,13 @@ def test_what_is_quiet_in_and_after_a_poll(histories):
                 one(lab)
 
 
-def test_a_gate_is_told_and_explained():
-    """It is no hold, but somebody will ask; it leaves with its partition."""
+def test_gate_is_reported_and_explained():
+    """It leaves with its partition."""
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     assert lab.poll([A, B, C], [A, B]) == [{A, B, C}, {A, B}]
-    told = [one.flowing for one in lab.told.of(GatesChanged)]
-    assert told == [(B,)]
+    opened = [one.flowing for one in lab.log.of(GatesChanged)]
+    assert opened == [(B,)]
     lab.hold(HOLD_B)
     lab.ledger.begin_call()
     lab.assign(A, B, C)
@@ -149,20 +156,19 @@ def test_a_gate_is_told_and_explained():
     assert line == "gate: gained during a poll() that began all paused"
 
 
-def test_a_poll_of_which_nothing_changes_is_no_change():
-    """Ten thousand polls a second wake nobody, and make no new view."""
+def test_poll_without_a_change_makes_no_view_and_calls_no_observer():
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     looks = []
-    lab.ledger.lookers.append(lambda: looks.append(1))
+    lab.ledger.observers.append(lambda: looks.append(1))
     view = lab.ledger.view()
     lab.poll([A])
     assert lab.ledger.view() is view
     assert not looks
 
 
-def test_what_waits_for_the_control_topics_is_not_held():
-    """It is quiet; but a poll that begins with nothing else was paused by nobody."""
+def test_partition_that_waits_for_control_topics_is_quiet_and_not_held():
+    """No program paused a poll that begins with such partitions only."""
     lab = LedgerLab()
     waiting = {}
     lab.ledger.watch(waiting.update)

@@ -15,7 +15,7 @@ from safeconsumer.holds.hold import (
     checked_placer,
     checked_reason,
 )
-from tests.harness.holds.lab import ALL, ORDERS, A, C, LedgerLab, assign_to
+from tests.harness.holds.lab import ALL, ORDERS, A, C, LedgerLab
 from tests.harness.listing import short
 
 
@@ -30,15 +30,14 @@ from tests.harness.listing import short
     ],
     ids=short,
 )
-def test_whether_placing_again_asks_for_something_else(change, *, same):
-    """Only reason, lifetime and time limit do; a time limit always starts anew."""
+def test_hold_placed_again_differs_by_reason_lifetime_and_limit(change, *, same):
+    """A time limit always starts again."""
     before = Hold(scope=ORDERS, reason="full")
     again = Hold(**{"scope": ORDERS, "reason": "full", **change})
     assert same is again.asks_the_same_as(before)
 
 
-def test_a_hold_as_plain_values():
-    """Ready for JSON; the monotonic deadline, of no use elsewhere, is left out."""
+def test_hold_as_dict_is_plain_json_without_the_deadline():
     hold = Hold(
         scope=scopes.partition("orders", 3),
         owner="ops",
@@ -59,8 +58,7 @@ def test_a_hold_as_plain_values():
 
 
 @pytest.mark.parametrize("owner", ["worker:", "worker:drain", "worker:mine"])
-def test_a_workers_owners_are_its_own(owner):
-    """An application lifts such holds, and places none; the worker says so of its own."""
+def test_application_lifts_a_workers_holds_and_places_none(owner):
     assert checked_owner(owner) == owner
     with pytest.raises(HoldSettingError, match="Worker"):
         checked_placer(owner)
@@ -68,8 +66,7 @@ def test_a_workers_owners_are_its_own(owner):
     assert checked_placer("workers") == "workers"
 
 
-def test_nobody_places_whole_pauses_by_their_owner():
-    """An application lifts them, as any hold that ``holds()`` lists."""
+def test_owner_of_whole_pauses_is_reserved_for_placing():
     assert checked_owner(WHOLE) == WHOLE
     with pytest.raises(HoldSettingError, match="reserved"):
         checked_placer(WHOLE)
@@ -87,8 +84,8 @@ def test_nobody_places_whole_pauses_by_their_owner():
     ],
     ids=short,
 )
-def test_a_reason_of_several_lines_is_shown_on_one(reason, shown):
-    """Text out of a ticket or a commit; each break becomes a space."""
+def test_reason_of_several_lines_becomes_one_line(reason, shown):
+    """The text may come out of a ticket or a commit."""
     assert checked_reason(reason) == shown
 
 
@@ -99,8 +96,8 @@ def test_a_reason_of_several_lines_is_shown_on_one(reason, shown):
         ("-x", "safeconsumer resume --group g --owner jo --bootstrap HOST:PORT -- -x"),
     ],
 )
-def test_the_command_that_lifts_it_names_any_topic(scope, expected):
-    """Also one whose name looks like a pattern, or like an option."""
+def test_command_that_lifts_a_hold_quotes_its_topic(scope, expected):
+    """A topic may look like a pattern, or like an option."""
     hold = Hold(scope=scopes.parse(scope), owner="operator:jo")
     assert hold.lifted_by("g").startswith(expected)
 
@@ -128,6 +125,13 @@ AT = 1714979289.0
             "@all held by app, since 2024-05-06 07:08:09Z, while assigned here",
         ),
         (
+            Hold(scope=ALL, expires_at=60.0, lifetime=Lifetime.WHILE_ASSIGNED),
+            (
+                "@all held by app, since 1970-01-01 00:00:00Z, while assigned here, "
+                "at most until 1970-01-01 00:01:00Z"
+            ),
+        ),
+        (
             Hold(scope=ORDERS, owner=WHOLE, lifetime=Lifetime.PLAIN),
             (
                 "orders held by app (all), since 1970-01-01 00:00:00Z, until the "
@@ -152,32 +156,22 @@ AT = 1714979289.0
                 "until 2024-05-06 07:09:09Z"
             ),
         ),
+        (
+            Hold(scope=ORDERS, placed_at=AT, expires_at=AT + 1e300),
+            (
+                "orders held by app, since 2024-05-06 07:08:09Z, "
+                "until a time beyond the year 9999"
+            ),
+        ),
     ],
     ids=short,
 )
-def test_one_line_about_one_hold(hold, line):
-    """Who, why, since when, until when."""
+def test_hold_line_names_owner_reason_beginning_and_end(hold, line):
     assert hold_line(hold) == line
 
 
-def test_a_time_that_no_calendar_knows():
-    """``for_`` may be any number of seconds; asking about it must not raise."""
-    hold = Hold(scope=ORDERS, placed_at=AT, expires_at=AT + 1e300)
-    assert hold_line(hold).startswith("orders held by app")
-
-
-def test_a_closed_gate_has_a_line():
-    """It is no hold, but it keeps the partition quiet."""
-    lab = LedgerLab(owns=[A])
-    lab.hold(ORDERS)
-    lab.ledger.begin_call()
-    assign_to(lab.ledger, [A, C])
-    (line,) = explain_lines(lab.ledger.view(), C)
-    assert line.startswith("gate: ")
-
-
-def test_what_is_not_assigned_has_a_line():
-    """It does not flow; a hold of it is the better answer."""
+def test_explain_has_a_line_for_an_unassigned_partition():
+    """A hold that covers it is the better answer."""
     lab = LedgerLab(owns=[A])
     (line,) = explain_lines(lab.ledger.view(), C)
     assert line == "audit:0 is not assigned to this consumer"
@@ -187,7 +181,7 @@ def test_what_is_not_assigned_has_a_line():
     assert line.startswith("@all held by app")
 
 
-def test_the_hold_of_a_reset_is_no_programs_to_lift():
+def test_hold_of_a_reset_cannot_be_lifted_by_a_program():
     """A record of the old place would come before the partition is moved."""
     hold = Hold(scope=scopes.parse("orders:3"), owner=RESET)
     assert hold.lifted_by("g").startswith("nothing: it ends once")

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from safeconsumer import events
 from safeconsumer.holds.hold import APP, Hold, Lifetime
-from safeconsumer.holds.ownership import Cause, Reassignment, difference
+from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Topic
 from safeconsumer.holds.view import Holds
 from tests.harness.holds.lab import LedgerLab, assign_to, handed
-from tests.unit.holds.naive import NEVER, PLAIN, NaiveLedger, Wish, covers
+from tests.unit.holds.naive import NEVER, PLAIN, NaiveLedger, Terms, covers
 from tests.unit.holds.strategies import (
     PARTITIONS,
     assignments,
@@ -29,7 +29,7 @@ _RANK = (Partition, Topic, Pattern, Everything)
 
 
 class Both:
-    """A ledger and its naive twin, after the same steps, compared after each."""
+    """A ledger and its naive twin, compared after each of the same steps."""
 
     def __init__(self, *, is_watched):
         self.lab, self.naive = LedgerLab(), NaiveLedger()
@@ -40,8 +40,8 @@ class Both:
             self.lab.ledger.watch(self.gained.update)
         self.unseen = 0.0
         self.snapshots = [{}]
-        self.seen = []
-        self.told = {}  # the holds, by what the events say
+        self.views = []
+        self.reported = {}  # the holds, according to the events
 
     # ------------------------------------------------------------ steps
 
@@ -60,12 +60,12 @@ class Both:
             named=named,
         )
         until = NEVER if for_ is None else self.naive.now + for_
-        wish = Wish(lifetime, reason, until)
+        terms = Terms(lifetime, reason, until)
         if scopes:
-            self.naive.place(scopes, owner, wish, snapshot)
+            self.naive.place(scopes, owner, terms, snapshot)
 
     def place_handed(self, back, chosen, for_, *, topics_of):
-        """Pause what ``assignment()`` returned now, or earlier; some of it, or topics."""
+        """Pause some of what ``assignment()`` returned, now or earlier, or its topics."""
         snapshot = self.snapshots[-1 - back % len(self.snapshots)]
         names = {one.topic for one in chosen if topics_of}
         scopes = [
@@ -109,31 +109,31 @@ class Both:
         else:
             self.naive.begin()
             is_gating = self.lab.ledger.begin_call()
-            assert is_gating == (self.naive.stood is not None)
+            assert is_gating == (self.naive.gating is not None)
 
-    def choose_anew(self):
-        self.lab.ledger.choose_anew()
-        self.naive.choose_anew()
+    def subscription_changed(self):
+        self.lab.ledger.subscription_changed()
+        self.naive.subscription_changed()
 
     def read(self):
         self.lab.ledger.open_gates(self.gained)
         self.naive.unread = set()
 
-    # ------------------------------------------------------------ what must hold
+    # ------------------------------------------------------------ comparing
 
     def step(self, step):
-        before, seen = self.naive.quiet(), len(self.lab.told.events)
+        before, seen = self.naive.quiet(), len(self.lab.log.events)
         owned = self.lab.ledger.owned()
-        self.lab.clock.now += self.unseen  # nobody looks before the step does
+        self.lab.clock.now += self.unseen  # the step is the first to read the clock
         self.naive.expire(self.lab.clock.now)
         self.unseen = 0.0
         step(self)
         ledger, naive = self.lab.ledger, self.naive
         view = ledger.view()
         ledger.deliver()
-        assert _wishes(view.holds) == naive.holds
+        assert _terms_of(view.holds) == naive.holds
         assert view.quiet == naive.quiet() == ledger.quiet()
-        # What a step of an iteration takes without a look at the clock.
+        # A step of an iteration takes this without reading the clock.
         expires = ledger.seconds_to_next_expiry() < math.inf
         assert ledger.settled == (None if expires else view.quiet)
         assert set(view.gates) == naive.gated | naive.unread
@@ -144,34 +144,34 @@ class Both:
             assert view.holds.covers(tp) == bool(covering)
             ranks = [_RANK.index(type(one.scope)) for one in covering]
             assert ranks == sorted(ranks)  # narrowest first
-        self.seen.append((view, naive.holds.copy(), naive.quiet()))
-        self._check_told(self.lab.told.events[seen:], before, dict(owned))
+        self.views.append((view, naive.holds.copy(), naive.quiet()))
+        self._check_events(self.lab.log.events[seen:], before, dict(owned))
 
-    def _check_told(self, told, before, owned):
-        # P14: what changed is told, in the order in which it did, and nothing else.
+    def _check_events(self, new, before, owned):
+        # P14: the events report every change in its order, and nothing else.
         now = self.lab.ledger.owned()
         kept = {tp for tp in owned if owned[tp] == now.get(tp)}
         quiet = set(before)
-        for event in told:
+        for event in new:
             became, flows = getattr(event, "quiet", ()), getattr(event, "flowing", ())
             assert not quiet.intersection(became)
             quiet.update(became)
             assert quiet.issuperset(flows)
             quiet.difference_update(flows)
             if isinstance(event, events.HoldsPlaced):
-                self.told |= _wishes(event.holds)
+                self.reported |= _terms_of(event.holds)
             elif isinstance(
                 event, events.HoldsRemoved | events.HoldsExpired | events.HoldsEnded
             ):
                 for hold in event.holds:
-                    del self.told[hold.key]
-        assert self.told == self.naive.holds
+                    del self.reported[hold.key]
+        assert self.reported == self.naive.holds
         assert quiet & kept == self.naive.quiet() & kept
 
 
-def _wishes(several):
+def _terms_of(several):
     return {
-        one.key: Wish(
+        one.key: Terms(
             one.lifetime, one.reason, NEVER if one.deadline is None else one.deadline
         )
         for one in several
@@ -216,7 +216,7 @@ steps = st.one_of(
     _steps("assign", st.just([]), st.sampled_from([Cause.PASSING, Cause.LOST])),
     _steps("poll"),
     _steps("poll"),
-    _steps("choose_anew"),
+    _steps("subscription_changed"),
     _steps("read"),
 )
 
@@ -224,15 +224,15 @@ steps = st.one_of(
 @pytest.mark.contract("P2", "P3", "P6", "P7", "P14")
 @settings(max_examples=400, deadline=None)
 @given(several=st.lists(steps, max_size=14), is_watched=st.booleans())
-def test_every_history_ends_as_the_contract_says(several, *, is_watched):
-    """Holds, quiet partitions, gates and events, after each step; and views never change."""
+def test_ledger_equals_the_naive_model_after_every_step(several, *, is_watched):
+    """Holds, quiet partitions, gates and events are compared; old views never change."""
     check_history(several, is_watched=is_watched)
 
 
 @pytest.mark.nightly
 @settings(max_examples=5_000, deadline=None)
 @given(several=st.lists(steps, max_size=20), is_watched=st.booleans())
-def test_every_long_history_ends_as_the_contract_says(several, *, is_watched):
+def test_ledger_equals_the_naive_model_over_long_histories(several, *, is_watched):
     check_history(several, is_watched=is_watched)
 
 
@@ -240,15 +240,15 @@ def check_history(several, *, is_watched):
     both = Both(is_watched=is_watched)
     for step in several:
         both.step(step)
-    for view, held, quiet in both.seen:
-        assert _wishes(view.holds) == held
+    for view, held, quiet in both.views:
+        assert _terms_of(view.holds) == held
         assert view.quiet == quiet
 
 
 @quick
 @given(st.lists(known_scopes, max_size=8, unique=True), known_scopes)
-def test_what_overlaps_a_scope(placed, scope):
-    """Holds of the scope, of parts of it and of what is wider; patterns by their texts."""
+def test_overlapping_finds_holds_of_the_scope_its_parts_and_wider_ones(placed, scope):
+    """Two patterns overlap if their texts are equal."""
     found = {one.scope for one in Holds(map(_held, placed)).overlapping(scope)}
     assert set(placed).intersection({scope, Everything()}) <= found
     for one in placed:
@@ -260,40 +260,3 @@ def test_what_overlaps_a_scope(placed, scope):
 
 def _held(scope):
     return Hold(scope=scope)
-
-
-A, B, C = ("orders", 0), ("orders", 1), ("audit", 0)
-
-
-def owned(names, before):
-    return {tp: before.get(tp, object()) for tp in names}
-
-
-@quick
-@given(st.lists(assignments, max_size=10))
-def test_what_stays_is_kept_and_all_else_is_gained_or_departed(several):
-    before = {}
-    for assignment in several:
-        after = owned(assignment, before)
-        change = difference(before, after)
-        assert change.kept == after.keys() & before.keys()
-        assert change.gained == after.keys() - before.keys()
-        assert change.departed == before.keys() - after.keys()
-        before = after
-
-
-def test_another_ownership_of_a_partition_has_departed_and_is_gained():
-    """It is told by the object alone, whatever that equals."""
-    before, after = {A: [], B: []}, {A: [], C: []}
-    after[B] = before[B]
-    assert difference(before, after) == Reassignment(
-        kept=frozenset({B}), gained=frozenset({A, C}), departed=frozenset({A})
-    )
-
-
-def test_the_same_assignment_is_the_same_mapping():
-    """In whatever order it comes: what looks at it each time finds no change."""
-    lab = LedgerLab(owns=[A, B])
-    before = lab.ledger.owned()
-    assign_to(lab.ledger, [B, A])
-    assert lab.ledger.owned() is before

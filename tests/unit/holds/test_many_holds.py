@@ -1,4 +1,4 @@
-"""What a call costs does not grow with holds and topics that it is not about."""
+"""The cost of a call does not grow with other holds and topics."""
 
 from kafka.structs import TopicPartition
 
@@ -11,7 +11,7 @@ from safeconsumer.holds.view import Holds
 from tests.harness.kafka.offline import offline
 
 
-def test_what_overlaps_a_topic_is_sought_in_that_topic_only(monkeypatch):
+def test_overlapping_a_topic_reads_the_holds_of_that_topic_only(monkeypatch):
     looked_at = []
     overlap = view._overlap
 
@@ -26,7 +26,7 @@ def test_what_overlaps_a_topic_is_sought_in_that_topic_only(monkeypatch):
     assert looked_at == [Topic("invoices")]
 
 
-def test_a_pattern_asks_nothing_of_topics_that_are_assigned(monkeypatch):
+def test_known_topics_takes_assigned_topics_without_a_question(monkeypatch):
     """Each question went through the whole assignment: a second with 5,000 topics."""
     asked = []
     monkeypatch.setattr(Consumed, "may_have", lambda _, topic: asked.append(topic))
@@ -44,8 +44,8 @@ class Unlisted(dict):
         raise AssertionError(message)
 
 
-def test_what_is_quiet_of_a_thousand_is_found_from_the_one_that_is_held():
-    """A look after each pause went through all that was assigned."""
+def test_covered_of_a_thousand_partitions_reads_the_one_that_is_held():
+    """Each reader after a pause went through the whole assignment."""
     tps = {("orders", number): ("orders", number) for number in range(1000)}
     held = Holds([Hold(scope=Partition("orders", 7), owner="app")])
     assert held.covered({"orders": Unlisted(tps)}) == {("orders", 7)}

@@ -10,7 +10,7 @@ import pytest
 
 from safeconsumer import events
 from safeconsumer.events.dispatch import Dispatcher, Outbox
-from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab, Told
+from tests.harness.holds.lab import AUDIT, ORDERS, A, C, EventLog, LedgerLab
 from tests.harness.signals import handled_by, send
 
 pytestmark = pytest.mark.timeout(120)  # a deadlock ends here
@@ -34,43 +34,42 @@ def _outbox(*hooks):
     return Outbox(Dispatcher(hooks))
 
 
-def _ats(told):
-    return [event.at for event in told.events]
+def _times(log):
+    return [event.at for event in log.events]
 
 
 @pytest.mark.contract("P14")
-def test_two_threads_tell_in_the_order_of_the_ledger():
+def test_events_of_two_threads_come_in_the_order_of_the_ledger():
     """
-    The last word of every hook is "removed".
+    The last event of every hook is "removed".
 
-    1. One thread places a hold; a hook takes its time over that. 2. Another lifts it,
-    and does not wait for the hook. 3. The first tells both.
+    1. One thread places a hold; a hook takes its time over that. 2. Another thread lifts
+    it, and does not wait for the hook. 3. The first thread hands out both events.
     """
-    slow, told = Slow(), Told()
-    lab = LedgerLab(slow, told)
+    slow, log = Slow(), EventLog()
+    lab = LedgerLab(slow, log)
     placing = threading.Thread(target=lab.hold, args=(ORDERS,))
     placing.start()
     assert slow.entered.wait(PATIENCE)
     lab.lift(ORDERS)
-    assert told.names() == []
+    assert log.names() == []
     slow.release.set()
     placing.join(PATIENCE)
-    assert told.names() == lab.told.names() == ["hold_placed", "hold_removed"]
+    assert log.names() == lab.log.names() == ["hold_placed", "hold_removed"]
 
 
-def test_a_hook_that_pauses_is_told_after_the_event_it_has():
-    """Hooks behind it see what it did after the cause of it."""
-    told = Told()
+def test_event_of_a_hooks_own_pause_comes_after_its_cause():
+    log = EventLog()
 
     def keeper(event):
         if isinstance(event, events.HoldsRemoved):
             lab.hold(ORDERS)
 
-    lab = LedgerLab(keeper, told)
+    lab = LedgerLab(keeper, log)
     lab.hold(ORDERS)
     lab.lift(ORDERS)
     expected = ["hold_placed", "hold_removed", "hold_placed"]
-    assert told.names() == lab.told.names() == expected
+    assert log.names() == lab.log.names() == expected
 
 
 class _Turn(dict[str, list[int]]):
@@ -85,15 +84,16 @@ class _Turn(dict[str, list[int]]):
         super().__delitem__(key)
 
 
-def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten():
+def test_event_added_as_the_delivering_thread_stops_is_delivered():
     """
-    Whoever finds the turn taken may go away.
+    The thread that finds the turn taken may go away.
 
-    1. A thread has handed out all there was. 2. Another appends an event and finds the
-    turn taken. 3. The first gives the turn back, looks once more, and tells it.
+    1. A thread has handed out all events. 2. Another thread appends an event and finds the
+    turn taken. 3. The first gives the turn back, reads the queue once more, and hands the
+    event out.
     """
-    told = Told()
-    outbox = _outbox(told)
+    log = EventLog()
+    outbox = _outbox(log)
     answers = []
 
     def other():
@@ -110,62 +110,47 @@ def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten():
     outbox.waiting.append(events.Event(at=1.0))
     assert outbox.deliver()
     assert answers == [False]
-    assert _ats(told) == [1.0, 2.0]
+    assert _times(log) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_what_ends_the_program_is_raised_when_every_hook_has_had_the_event(stop):
-    """The turn is given back, and the events behind it wait for the next call."""
-    told = Told()
+def test_keyboard_interrupt_in_a_hook_is_raised_after_all_hooks(stop):
+    """The turn is given back, and later events wait for the next call."""
+    log = EventLog()
 
     def hook(event):
         if event.at == 1.0:
             raise stop
 
-    outbox = _outbox(hook, told)
+    outbox = _outbox(hook, log)
     outbox.waiting.extend([events.Event(at=1.0), events.Event(at=2.0)])
     with pytest.raises(stop):
         outbox.deliver()
-    assert _ats(told) == [1.0]
+    assert _times(log) == [1.0]
     assert outbox.deliver()
-    assert _ats(told) == [1.0, 2.0]
+    assert _times(log) == [1.0, 2.0]
 
 
-def test_a_handler_in_the_middle_of_a_hook_tells_nothing():
-    """The hook may have the very lock that another hook would wait for."""
-    told = Told()
+def test_signal_handler_inside_a_hook_delivers_no_event():
+    """The hook may have the lock that another hook would wait for."""
+    log = EventLog()
     seen = []
 
     def handler(*_):
         lab.lift(ORDERS)
-        seen.append(told.names())
+        seen.append(log.names())
 
-    lab = LedgerLab(lambda event: event.name == "hold_placed" and send(), told)
+    lab = LedgerLab(lambda event: event.name == "hold_placed" and send(), log)
     lab.assign(A, C)
     with handled_by(handler):
         lab.hold(ORDERS, AUDIT)
     assert seen == [[]]
-    assert told.names() == lab.told.names() == ["hold_placed", "hold_removed"]
+    assert log.names() == lab.log.names() == ["hold_placed", "hold_removed"]
     assert lab.quiet() == {C}
 
 
-def test_a_hook_that_never_returns_stops_no_other_thread():
-    """``pause`` does not wait for hooks that run elsewhere; nothing of it is lost."""
-    slow = Slow()
-    lab = LedgerLab(slow)
-    first = threading.Thread(target=lab.hold, args=(ORDERS,))
-    first.start()
-    assert slow.entered.wait(PATIENCE)
-    for number in range(50):
-        lab.hold(AUDIT, reason=str(number))
-    assert len(lab.told.of(events.HoldsPlaced)) == 1
-    slow.release.set()
-    first.join(PATIENCE)
-    assert len(lab.told.of(events.HoldsPlaced)) == 51
-
-
-def test_whoever_waits_is_woken_by_what_changes_here():
-    """A waiting ``poll`` looks again; a hold of elsewhere wakes nobody."""
+def test_wakers_are_called_by_changes_of_assigned_partitions_only():
+    """A waiting ``poll`` goes on."""
     lab = LedgerLab(owns=[A])
     woken = []
     lab.ledger.wakers.append(lambda: woken.append("again"))
@@ -188,15 +173,15 @@ class _Trap(deque[object]):
             act()
 
 
-def test_who_queued_a_change_goes_on_when_all_have_seen_it():
+def test_pause_returns_after_all_observers_if_another_thread_applied_it():
     """
-    A worker starts nothing after the pause (W10), whoever has applied it.
+    A worker starts nothing after the pause (W10).
 
-    1. A thread queues its change. 2. Another applies it, and is slow to call those who
-    look. 3. The first calls them before it returns.
+    1. A thread queues its change. 2. Another thread applies it, and is slow to call the
+    observers. 3. The first calls them before it returns.
     """
     lab = LedgerLab(owns=[A])
-    inside, told = threading.Event(), threading.Event()
+    inside, released = threading.Event(), threading.Event()
     seen = []
     other = threading.Thread(target=lab.ledger.view, name="other")
 
@@ -204,15 +189,15 @@ def test_who_queued_a_change_goes_on_when_all_have_seen_it():
         name = threading.current_thread().name
         if name == "other":
             inside.set()
-            assert told.wait(20)
+            assert released.wait(20)
         seen.append(name)
 
     trap = lab.ledger.queue = _Trap()
     trap.then = lambda: (other.start(), inside.wait(20))
-    lab.ledger.lookers.append(look)
+    lab.ledger.observers.append(look)
     lab.hold(ORDERS)
     assert seen == [threading.current_thread().name]
-    told.set()
+    released.set()
     other.join(20)
     assert seen[1:] == ["other"]
 
@@ -235,9 +220,9 @@ class Broken:
 
 
 @pytest.mark.contract("P14")
-def test_a_hook_that_raises_breaks_nothing(caplog):
-    """The other hooks are called, it is counted each time and logged once."""
-    after = Told()
+def test_hook_that_raises_is_counted_and_logged_once(caplog):
+    """The other hooks are called."""
+    after = EventLog()
     lab = LedgerLab(Broken(), after)
     with caplog.at_level(logging.ERROR, logger="safeconsumer"):
         lab.assign(A)
@@ -254,27 +239,25 @@ def test_a_hook_that_raises_breaks_nothing(caplog):
     assert isinstance(record.exc_info[1], BrokenError)
 
 
-def test_a_hook_that_cannot_be_named_breaks_nothing():
-    """Also its ``repr`` is foreign code."""
+def test_hook_whose_repr_raises_breaks_nothing():
 
     def nameless():
         raise BrokenError
 
-    after = Told()
+    after = EventLog()
     lab = LedgerLab(Broken(nameless), after)
     lab.hold(ORDERS)
     assert len(after.events) == 1
 
 
 @pytest.mark.parametrize("hook", [None, "hook", 3])
-def test_what_is_no_hook_is_refused_at_once(hook):
-    """Not at the first event, hours later."""
+def test_hook_that_is_not_callable_is_refused(hook):
+    """The refusal does not wait for the first event, hours later."""
     with pytest.raises(TypeError, match="hook"):
         Dispatcher([hook])
 
 
-def test_a_hook_has_one_name(caplog):
-    """Also one whose ``repr`` changes each time: it is logged once, and counted under it."""
+def test_hook_whose_repr_changes_is_counted_and_logged_under_its_first(caplog):
     numbers = count()
     lab = LedgerLab(Broken(lambda: f"hook {next(numbers)}"))
     for _ in range(3):
@@ -291,9 +274,9 @@ class Full(logging.Handler):
         raise OSError(record.getMessage())
 
 
-def test_a_log_that_fails_breaks_nothing():
-    """Neither as a hook nor when the hook's failure is to be logged."""
-    after = Told()
+def test_log_handler_that_raises_breaks_nothing():
+    """It may raise as a hook, or for a hook's failure."""
+    after = EventLog()
     lab = LedgerLab(Broken(), after)
     logger, full = logging.getLogger("safeconsumer"), Full()
     logger.addHandler(full)
@@ -305,18 +288,18 @@ def test_a_log_that_fails_breaks_nothing():
     assert dict(lab.ledger.dispatcher.failures) == {"Broken()": 1}
 
 
-def test_who_makes_events_without_rest_tells_them_himself():
+def test_thread_hands_out_a_bounded_number_of_others_events():
     """
-    Another thread that hands out, the network's for example, goes back to its work.
+    The network's thread, say, goes back to its work.
 
-    A hook that holds and lifts at each event stands in for that thread.
+    A hook that makes an event of each event stands in for the other thread.
     """
-    told = []
+    handed_out = []
 
     def restless(event):
-        told.append(event)
+        handed_out.append(event)
         lab.ledger.emit(type(event), holds=())
 
     lab = LedgerLab(restless)
     lab.hold(ORDERS)
-    assert 1 < len(told) <= 200
+    assert 1 < len(handed_out) <= 200

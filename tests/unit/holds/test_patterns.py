@@ -40,8 +40,8 @@ class Asking:
         return scopes.pattern(self)
 
 
-def test_an_expression_is_asked_once_about_a_name():
-    """Whatever is done: placing, assigning, asking, expiring, lifting."""
+def test_expression_is_called_once_for_a_topic():
+    """Placing, assigning, reading, expiring and lifting use the kept answer."""
     lab = LedgerLab(owns=[A])
     one = Asking()
     scope = one.scope()
@@ -57,8 +57,8 @@ def test_an_expression_is_asked_once_about_a_name():
     assert sorted(one.asked) == ["audit", "known", "orders"]
 
 
-def test_topics_with_ever_new_names_do_not_fill_the_memory():
-    """Such as one topic for each day, or for each customer that came and went."""
+def test_answers_of_a_pattern_are_bounded():
+    """Topics may have ever new names, one for each day or customer."""
     scope = scopes.pattern(re.compile("ord.*"))
     gc.collect()
     tracemalloc.start()
@@ -72,19 +72,19 @@ def test_topics_with_ever_new_names_do_not_fill_the_memory():
 
 
 @pytest.mark.contract("P4")
-def test_one_that_raises_at_the_pause_places_nothing():
-    """Neither itself nor what was paused with it; the caller gets what it raised."""
+def test_expression_that_raises_at_the_pause_places_nothing():
+    """The caller gets the exception."""
     lab = LedgerLab(owns=[A, C])
     with pytest.raises(PatternError):
         lab.hold(AUDIT, Asking("known").scope(), known_topics=lambda: ["known"])
     assert lab.quiet() == set()
     assert not lab.ledger.view().holds
-    assert lab.told.events == []
+    assert lab.log.events == []
 
 
 @pytest.mark.contract("P12")
-def test_what_a_handler_raises_is_not_taken_for_the_expressions():
-    """It comes out of the call, and the topic is asked about again."""
+def test_exception_of_a_handler_inside_an_expression_comes_out_of_the_call():
+    """The expression is called again about the topic."""
     lab = LedgerLab(owns=[A])
     one = Asking()
     lab.hold(one.scope())
@@ -99,8 +99,7 @@ def test_what_a_handler_raises_is_not_taken_for_the_expressions():
     assert set(lab.ledger.view().partitions()) == {A, C}
 
 
-def test_whoever_places_a_pattern_asks_it_under_no_lock():
-    """About all that is assigned and known; others need not wait for it."""
+def test_expression_is_called_without_the_lock_as_it_is_placed():
     lab = LedgerLab(owns=[A])
     locked = []
     one = Asking()

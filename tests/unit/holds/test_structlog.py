@@ -27,8 +27,7 @@ def _as_installed():
     structlog.reset_defaults()
 
 
-def test_an_unconfigured_structlog_means_standard_logging(caplog, capsys):
-    """Logger ``safeconsumer``, one line per event, nothing printed."""
+def test_unconfigured_structlog_writes_one_line_to_the_standard_logger(caplog, capsys):
     with caplog.at_level(logging.INFO, logger="safeconsumer"):
         log_event(PLACED)
     (record,) = caplog.records
@@ -40,8 +39,7 @@ def test_an_unconfigured_structlog_means_standard_logging(caplog, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_level_of_an_event_is_the_level_of_its_line(caplog):
-    """And what the application filters away is not even rendered."""
+def test_line_has_the_events_level_and_is_filtered_by_it(caplog):
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         log_event(PLACED)
         log_event(HELD)
@@ -49,43 +47,8 @@ def test_the_level_of_an_event_is_the_level_of_its_line(caplog):
     assert "assigned_while_held" in caplog.text
 
 
-def test_what_a_worker_holds_by_itself_is_no_news(caplog):
-    """It comes and goes with every full queue and every rebalance: for debugging only."""
-    own = Hold(scope=scopes.Everything(), owner="worker:drain")
-    both = (*PLACED.holds, own)
-    with caplog.at_level(logging.INFO, logger="safeconsumer"):
-        log_event(events.HoldsPlaced(holds=(own,)))
-        log_event(events.HoldsRemoved(holds=(own,)))
-        log_event(events.AssignedWhileHeld(partitions=(("orders", 0),), holds=(own,)))
-        assert not caplog.records
-        log_event(events.AssignedWhileHeld(partitions=(("orders", 0),), holds=both))
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
-        log_event(events.HoldsPlaced(holds=(own,)))
-    assert caplog.records[-1].levelno == logging.DEBUG
-
-
-def test_what_the_application_pauses_itself_is_no_news(caplog):
-    """It knows; what anybody else holds, and what keeps its records back, is."""
-    own = Hold(scope=scopes.topic("orders"))
-    (other,) = PLACED.holds
-    with caplog.at_level(logging.INFO, logger="safeconsumer"):
-        log_event(events.HoldsPlaced(holds=(own,)))
-        log_event(events.HoldsRemoved(holds=(own,)))
-        assert not caplog.records
-        log_event(events.HoldsPlaced(holds=(other,)))
-        log_event(events.HoldsRemoved(holds=(other,)))
-        log_event(events.HoldsRemoved(holds=(own,), remaining=(other,)))
-        log_event(events.StillHeld(holds=(other,)))
-        log_event(events.HoldsExpired(holds=(own,)))
-        log_event(events.AssignedWhileHeld(partitions=(("orders", 0),), holds=(own,)))
-    levels = [record.levelno for record in caplog.records]
-    assert levels == [logging.INFO] * 5 + [logging.WARNING]
-    assert "lift with resume('orders')" in caplog.records[-1].getMessage()
-
-
-def test_a_line_names_the_first_few_and_how_many_more(caplog):
-    """Ten pauses a second of 200 partitions must not write 680 KB a second."""
+def test_line_names_the_first_few_partitions_and_the_number_of_others(caplog):
+    """Ten pauses a second of 200 partitions would write 680 KB a second."""
     many = tuple(("orders", number) for number in range(200))
     holds = tuple(Hold(scope=scopes.partition(*tp)) for tp in many)
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
@@ -96,8 +59,7 @@ def test_a_line_names_the_first_few_and_how_many_more(caplog):
         assert len(record.getMessage()) < 1500
 
 
-def test_a_configured_structlog_gets_the_fields(caplog):
-    """The application's processors decide what becomes of them."""
+def test_configured_structlog_gets_the_fields(caplog):
     capture = LogCapture()
     structlog.configure(processors=[capture])
     log_event(PLACED)
@@ -127,8 +89,8 @@ assert not dispatcher.failures, dispatcher.failures
 """
 
 
-def test_a_program_that_configured_nothing_has_a_clean_stdout():
-    """A drop-in never prints what nobody asked for; structlog waits for a line to write."""
+def test_program_without_configuration_prints_nothing_to_stdout():
+    """Its import waits for the first line that is written."""
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         [sys.executable, "-c", _PROGRAM],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Plain and whole pauses, situation by situation (P3, P7), and what is told of them."""
+"""Plain and whole pauses, situation by situation (P3, P7), and their events."""
 
 import re
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.contract("P3", "P7")
 D, E = ("orders", 2), ("audit", 1)
 PARTITIONS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
-# What happens, and what is quiet then. What programs do all the time is played with the
-# real client by tests/sim/test_idioms.py, and is not here again. ``all`` is what
-# ``assignment()`` returns and ``some`` a part of it; ``pause`` names partitions by value.
+# Steps, and the partitions that are quiet after them. tests/sim/test_idioms.py plays what
+# programs do all the time, with the real client. ``all`` is what ``assignment()`` returns
+# and ``some`` a part of it; ``pause`` names partitions by value.
 SITUATIONS = {
     "nothing assigned at the resume": (
         "join A; pause all; lost; resume all; join A -> nothing"
@@ -66,6 +66,9 @@ SITUATIONS = {
     "before it, and a join of nothing": "pause A; join; join A B -> A",
     "before it, in the second assignment": "pause A; join B; join A B -> nothing",
     "before it, and a resume of another": "pause A; resume C; join A B -> nothing",
+    "again before it, and again a resume of another": (
+        "pause A; resume C; pause A; resume C; join A B -> nothing"
+    ),
     "another's resume ends no whole pause": (
         "join A; pause all; lift another's A; join A B -> A B"
     ),
@@ -142,7 +145,7 @@ SITUATIONS = {
 
 
 def play(lab, steps):
-    """Do these things one after another; the capitals at the end of each are partitions."""
+    """Do these steps one after another; capitals at the end of a step are partitions."""
     asked = {}
     for step in steps.split("; "):
         what, names = re.fullmatch(r"(.+?)((?: [A-E])*)", step).groups()
@@ -178,6 +181,7 @@ def _act(lab, names, asked):
         "pause what was asked": lambda: lab.pause(*handed(asked), snapshot=asked),
         "resume": lambda: lab.resume(*single),
         "resume all": lambda: lab.resume(*handed(now)),
+        "resume the topic": lambda: lab.resume(ORDERS),
         "resume_all": lambda: lab.ledger.remove_owner(APP),
         "lift another's": lambda: lab.lift(*single, owner="ops"),
         "held": lambda: (lab.hold(*single), lab.lift(*single)),
@@ -191,11 +195,12 @@ def _act(lab, names, asked):
         "lost": lambda: lab.assign(*names, cause=Cause.LOST),
         "prepared": lambda: lab.assign(*names, cause=Cause.PASSING),
         "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
+        "close": lambda: (lab.ledger.close(), lab.ledger.deliver()),
     }
 
 
 @pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS)
-def test_what_is_quiet_after_a_situation(situation):
+def test_quiet_partitions_after_a_situation(situation):
     steps, quiet = situation.split(" -> ")
     expected = (
         set() if quiet == "nothing" else {PARTITIONS[one] for one in quiet.split()}
@@ -204,8 +209,7 @@ def test_what_is_quiet_after_a_situation(situation):
 
 
 @pytest.mark.parametrize("lifetime", [Lifetime.UNTIL_RESUMED, Lifetime.WHILE_ASSIGNED])
-def test_only_single_partitions_are_paused_plainly(lifetime):
-    """A topic is held until it is resumed, whatever the others are."""
+def test_pause_of_a_topic_is_strict_beside_a_plain_pause_of_a_partition(lifetime):
     lab = LedgerLab()
     lab.pause(ORDERS, Partition(*C))
     lab.hold(AUDIT, lifetime=lifetime)
@@ -214,8 +218,7 @@ def test_only_single_partitions_are_paused_plainly(lifetime):
     assert found == {"orders": strict, "audit": lifetime, "audit:0": Lifetime.PLAIN}
 
 
-def test_a_whole_pause_is_a_hold_of_its_own():
-    """It shows as one of the topic, and takes reason and limit of the call."""
+def test_whole_pause_is_a_hold_of_each_topic_with_reason_and_limit_of_the_call():
     lab = LedgerLab(owns=[A, C])
     snapshot = lab.assignment()
     lab.pause(*handed(snapshot), snapshot=snapshot, reason="full", for_=5.0)
@@ -225,11 +228,18 @@ def test_a_whole_pause_is_a_hold_of_its_own():
     assert wholes[0].lifted_by() == "resume(*assignment())"
 
 
-def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause():
-    """Neither the whole pause nor the names under it travel (G7)."""
-    lab = LedgerLab()
-    lab.ledger.carried = frozenset({A, B, C})
-    lab.assign(A, B, C)
+# ------------------------------------------------------------ handed over (G7)
+
+
+def carrying(*partitions, owns=()):
+    """Return a lab whose group knows the pauses of some partitions."""
+    lab = LedgerLab(owns=owns)
+    lab.ledger.carried = frozenset(partitions)
+    return lab
+
+
+def test_pauses_under_a_whole_pause_are_not_handed_over():
+    lab = carrying(A, B, C, owns=[A, B, C])
     lab.pause(*handed({"orders": frozenset({A, B})}), snapshot=lab.assignment())
     lab.pause(Partition(*C))
     lab.assign()
@@ -237,107 +247,35 @@ def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause():
     assert left == {"orders:0", "orders:1", "orders"}
 
 
-def taken_over(lab, epochs):
-    """Take pauses of these ownerships over; return the reasons of the holds there are."""
-    lab.ledger.take_over(epochs, "left")
-    return {str(hold.scope): hold.reason for hold in lab.ledger.view().holds}
-
-
-def test_a_pause_of_the_applications_own_is_not_taken_over():
-    """Its reason stays: it is what the application has asked for here."""
-    lab = LedgerLab(owns=[A, B])
-    lab.ledger.carried = frozenset({A, B, C})
-    lab.hold(Partition(*A), reason="own")
-    epochs = lab.ledger.owned()
-    assert taken_over(lab, epochs) == {"orders:0": "own", "orders:1": "left"}
-
-
-def test_an_ownership_that_has_ended_takes_nothing_over():
-    """What came in it comes too late."""
-    lab = LedgerLab(owns=[A, B])
-    lab.ledger.carried = frozenset({A, B, C})
-    before = lab.ledger.owned()
-    play(lab, "join B; join A B")
-    assert taken_over(lab, before) == {"orders:1": "left"}
-
-
-# ------------------------------------------------------------ what is told
-
-
-def told(lab, steps):
-    """Play these steps, and return the events that they cause."""
-    lab.told.events.clear()
+@pytest.mark.parametrize(
+    ("own", "steps", "reasons"),
+    [
+        ([A], "ask", {"orders:0": "own", "orders:1": "left"}),
+        ([], "join B; join A B", {"orders:1": "left"}),
+    ],
+    ids=["paused here", "owned again since"],
+)
+def test_pause_is_taken_over_for_the_same_ownership_without_one_here(
+    own, steps, reasons
+):
+    lab = carrying(A, B, C, owns=[A, B])
+    if own:
+        lab.hold(*(Partition(*tp) for tp in own), reason="own")
+    owned = lab.ledger.owned()
     play(lab, steps)
-    return lab.told.events
+    lab.ledger.take_over(owned, "left")
+    found = {str(hold.scope): hold.reason for hold in lab.ledger.view().holds}
+    assert found == reasons
 
 
-def only(lab, steps, kind):
-    """Return the one event that these steps cause; it is of this kind."""
-    (event,) = told(lab, steps)
-    assert isinstance(event, kind)
-    return event
-
-
-def assigned_while_held(lab, steps):
-    return [
-        one for one in told(lab, steps) if isinstance(one, events.AssignedWhileHeld)
-    ]
-
-
-def scopes_of(holds):
-    return [str(hold.scope) for hold in holds]
-
-
-def test_a_plain_pause_that_ends_with_its_partition_is_told_with_advice():
-    """One who wanted more learns what to write; a strict hold needs no advice."""
-    lab = played("join A B; pause A")
-    ended = only(lab, "join B", events.HoldsEnded)
-    assert ended.departed == (A,)
-    assert "UNTIL_RESUMED" in (ended.advice or "")
-    lab.hold(ALL, lifetime=Lifetime.WHILE_ASSIGNED)
-    (bound,) = told(lab, "join")
-    assert bound.advice is None
-
-
-@pytest.mark.parametrize("how", ["assign", "unsubscribe", "close"])
-def test_what_the_applications_own_call_ends_is_no_news(how):
-    """But if it was another owner's: only the application knows of its call."""
-    lab = played("join A; pause A")
-    end = {
-        "assign": lambda: lab.assign(B, cause=Cause.ASSIGNED),
-        "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
-        "close": lambda: (lab.ledger.close(), lab.ledger.deliver()),
-    }
-    lab.told.events.clear()
-    end[how]()
-    own = lab.told.only(events.HoldsEnded)
-    assert (own.is_called, own.severity, own.advice) == (True, "debug", None)
-    play(lab, "join A")
-    lab.hold(Partition(*A), owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
-    end[how]()
-    assert lab.told.of(events.HoldsEnded)[-1].severity == "info"
-
-
-def test_what_flows_as_a_whole_pause_ends_is_told_with_its_end():
-    """``assign`` ends it; what was gained under it is kept, and was never named."""
-    lab = played("join A; pause all; join A B")
-    ended = only(lab, "assign A B", events.HoldsEnded)
-    assert ([hold.owner for hold in ended.holds], ended.flowing) == ([WHOLE], (B,))
-    assert lab.quiet() == {A}
-
-
-def test_what_goes_to_the_next_owner_is_told_as_that():
-    """It has not ended for the group, and no other lifetime is advised."""
-    lab = LedgerLab()
-    lab.ledger.carried = frozenset({A})
-    play(lab, "join A B; pause A B")
-    ended, left = told(lab, "join C")
-    assert (left.name, left.partitions) == ("pause_not_handed_over", (B,))
-    assert (ended.handed_over, ended.severity) == ((A,), "info")
-    assert "UNTIL_RESUMED" in (ended.advice or "")  # for the other one
-    play(lab, "join A; pause A")
-    ended = only(lab, "join C", events.HoldsEnded)
-    assert (ended.handed_over, ended.advice) == ((A,), None)
+def test_pause_that_was_taken_over_is_a_warning_with_the_call_that_lifts_it():
+    lab = carrying(A, B, C)
+    play(lab, "join A B; pause B")
+    lab.log.events.clear()
+    lab.ledger.take_over({A: lab.ledger.owned()[A]}, "left")
+    placed = lab.log.only(events.HoldsPlaced)
+    assert (placed.is_taken_over, placed.severity) == (True, "warning")
+    assert placed.advice == "lift with resume('orders:0')"
 
 
 @pytest.mark.contract("G7")
@@ -351,31 +289,87 @@ def test_what_goes_to_the_next_owner_is_told_as_that():
         (Cause.CLOSED, set()),
     ],
 )
-def test_what_departs_and_is_not_handed_over_is_told(cause, left):
-    """C is known to the group."""
-    lab = LedgerLab(owns=[A, B, C])
-    lab.ledger.carried = frozenset({C})
+def test_departed_pauses_that_the_group_does_not_know_are_reported(cause, left):
+    lab = carrying(C, owns=[A, B, C])
     lab.pause(Partition(*A))
     lab.hold(Partition(*B), Partition(*C))
     lab.assign(cause=cause)
-    events_left = lab.told.of(events.PauseNotHandedOver)
-    assert {tp for one in events_left for tp in one.partitions} == left
+    reports = lab.log.of(events.PauseNotHandedOver)
+    assert {tp for one in reports for tp in one.partitions} == left
 
 
-def test_a_pause_that_was_taken_over_is_a_warning():
-    """Nobody here has asked for it, and only a resume of this program ends it."""
-    lab = LedgerLab()
-    lab.ledger.carried = frozenset({A, B, C})
-    play(lab, "join A B; pause B")
-    lab.told.events.clear()
-    lab.ledger.take_over({A: lab.ledger.owned()[A]}, "left")
-    placed = lab.told.only(events.HoldsPlaced)
-    assert (placed.is_taken_over, placed.severity) == (True, "warning")
-    assert placed.advice == "lift with resume('orders:0')"
+@pytest.mark.contract("G7")
+@pytest.mark.parametrize(
+    ("pause", "left"), [("pause all", (A, B)), ("all for 5 s", ())]
+)
+def test_departed_whole_pause_is_reported_unless_it_expires(pause, left):
+    lab = carrying(A, B)
+    play(lab, f"join A B; {pause}; join C")
+    reports = lab.log.of(events.PauseNotHandedOver)
+    found = [(one.partitions, one.is_whole) for one in reports]
+    assert found == ([(left, True)] if left else [])
 
 
-def test_a_closed_consumer_holds_nothing_of_its_own():
-    """What operators hold, they hold all the same."""
+# ------------------------------------------------------------ events
+
+
+def caused(lab, steps):
+    """Play these steps, and return the events that they cause."""
+    lab.log.events.clear()
+    play(lab, steps)
+    return lab.log.events
+
+
+def only(lab, steps, kind):
+    """Return the one event that these steps cause; it is of this kind."""
+    (event,) = caused(lab, steps)
+    assert isinstance(event, kind)
+    return event
+
+
+def assigned_while_held(lab, steps):
+    found = caused(lab, steps)
+    return [one for one in found if isinstance(one, events.AssignedWhileHeld)]
+
+
+def scopes_of(holds):
+    return [str(hold.scope) for hold in holds]
+
+
+def test_end_of_a_plain_pause_advises_a_lifetime_unless_it_is_handed_over():
+    lab = carrying(A)
+    play(lab, "join A B; pause A B")
+    ended, left = caused(lab, "join C")
+    assert (left.name, left.partitions) == ("pause_not_handed_over", (B,))
+    assert (ended.departed, ended.handed_over, ended.severity) == ((A, B), (A,), "info")
+    assert "UNTIL_RESUMED" in (ended.advice or "")  # for B
+    play(lab, "join A; pause A")
+    ended = only(lab, "join C", events.HoldsEnded)
+    assert (ended.handed_over, ended.advice) == ((A,), None)
+    lab.hold(ALL, lifetime=Lifetime.WHILE_ASSIGNED)
+    (bound,) = caused(lab, "join")
+    assert bound.advice is None
+
+
+@pytest.mark.parametrize("how", ["assign B", "unsubscribe", "close"])
+def test_end_by_the_applications_call_is_debug_for_its_own_holds_only(how):
+    lab = played("join A; pause A")
+    own = only(lab, how, events.HoldsEnded)
+    assert (own.is_called, own.severity, own.advice) == (True, "debug", None)
+    play(lab, "join A")
+    lab.hold(Partition(*A), owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
+    assert only(lab, how, events.HoldsEnded).severity == "info"
+
+
+def test_end_of_a_whole_pause_names_the_partitions_that_flow():
+    """``assign`` ends it and keeps B, which was gained under it and never named."""
+    lab = played("join A; pause all; join A B")
+    ended = only(lab, "assign A B", events.HoldsEnded)
+    assert ([hold.owner for hold in ended.holds], ended.flowing) == ([WHOLE], (B,))
+    assert lab.quiet() == {A}
+
+
+def test_close_ends_all_holds_but_those_of_operators():
     lab = played("join A C; pause all; pause B")
     lab.hold(ALL, owner="worker:load")
     lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
@@ -383,46 +377,21 @@ def test_a_closed_consumer_holds_nothing_of_its_own():
     theirs = [Hold(scope=ALL, owner=f"operator:{one}") for one in "xy"]
     lab.ledger.follow(theirs, ())
     before = set(lab.ledger.view().holds)
-    lab.told.events.clear()
-    lab.ledger.close()
-    lab.ledger.deliver()
+    caused(lab, "close")
     assert set(lab.ledger.view().holds) == set(theirs)
-    ended = lab.told.only(events.HoldsEnded)
+    ended = lab.log.only(events.HoldsEnded)
     assert set(ended.holds) == before - set(theirs)
 
 
-def test_what_left_quiet_is_forgotten_after_ten_thousand_others():
-    """Of topics that come and go, each with another name, under a hold of everything."""
+def test_partitions_that_left_quiet_are_forgotten_after_ten_thousand_others():
+    """Topics with ever new names come and go under a hold of everything."""
     topics = [(f"topic-{day}", 0) for day in range(MOST_LEFT + 1)]
     lab = LedgerLab(owns=topics)
     lab.hold(ALL, owner="ops")
     for left in (1, 2, len(topics)):
         lab.assign(*topics[left:])
     lab.assign(*topics[:2])
-    assert lab.told.only(events.AssignedWhileHeld).partitions == (topics[1],)
-
-
-def test_what_a_resume_ends_besides_is_told_with_it():
-    """One event: what was named, whole pauses, and what waited; and all that flows."""
-    lab = played("join A; pause all; join A B; pause E")
-    removed = only(lab, "resume all", events.HoldsRemoved)
-    assert {hold.key for hold in removed.holds} == {
-        (scopes.partition(*A), APP),
-        (scopes.partition(*E), APP),
-        (ORDERS, WHOLE),
-    }
-    assert set(removed.flowing) == {A, B}
-    assert not told(lab, "resume all")
-
-
-def test_what_is_gained_under_a_whole_pause_is_told_as_information():
-    lab = played("join A; pause all")
-    event = only(lab, "join A B", events.AssignedWhileHeld)
-    assert (event.partitions, event.severity, event.is_left_alone) == (
-        (B,),
-        "info",
-        False,
-    )
+    assert lab.log.only(events.AssignedWhileHeld).partitions == (topics[1],)
 
 
 @pytest.mark.parametrize(
@@ -430,40 +399,42 @@ def test_what_is_gained_under_a_whole_pause_is_told_as_information():
     ["join B", "lost; join B", "join; join B", "join A B; join B"],
     ids=["eager", "membership lost", "cooperative", "gained before"],
 )
-def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps):
-    """Nothing is left that was paused by name, and something is quiet all the same."""
+def test_whole_pause_without_a_paused_name_left_is_a_warning_once(steps):
     lab = played("join A; pause all")
     found = assigned_while_held(lab, steps)
     assert (found[-1].partitions, found[-1].severity) == ((B,), "warning")
     assert found[-1].is_left_alone
-    (more,) = told(lab, "join B D")
+    (more,) = caused(lab, "join B D")
     assert (more.severity, more.is_left_alone) == ("info", False)
     play(lab, "resume all; join A; pause all")
     assert assigned_while_held(lab, steps)[-1].is_left_alone
 
 
-def test_what_may_be_given_back_leaves_no_whole_pause_alone():
-    """Only a completed join decides."""
+@pytest.mark.parametrize(
+    ("steps", "partitions"),
+    [
+        ("join A; pause all; join A B", (B,)),
+        ("join A B; pause all; prepared; join A B", (A, B)),
+        ("join A B; pause all; prepared; join A B D", (A, B, D)),
+        ("join A B; pause A; prepared; join A B", (A,)),
+    ],
+    ids=["a gain", "everything", "everything, and a gain", "one"],
+)
+def test_partitions_under_a_plain_pause_that_a_rebalance_keeps_are_information(
+    steps, partitions
+):
+    """Each eager rebalance does that: no warning, and no alarm."""
+    lab = LedgerLab()
+    (event,) = assigned_while_held(lab, steps)
+    assert (event.partitions, event.severity) == (partitions, "info")
+    assert not event.is_left_alone
+    assert lab.ledger.counts.alarms["assigned_while_held"] == 0
+
+
+def test_whole_pause_is_not_left_alone_by_a_lost_partition_that_comes_back():
     lab = played("join A; pause all; join A B")
     (event,) = assigned_while_held(lab, "lost B; join A B")
     assert not event.is_left_alone
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        "join A B; pause all; prepared; join A B",
-        "join A B; pause all; prepared; join A B D",
-        "join A B; pause A; prepared; join A B",
-    ],
-    ids=["everything", "everything, and a gain", "one"],
-)
-def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(steps):
-    """It is what was asked for, at each eager rebalance: no warning, and no alarm."""
-    lab = LedgerLab()
-    (event,) = assigned_while_held(lab, steps)
-    assert (event.severity, event.is_left_alone) == ("info", False)
-    assert lab.ledger.counts.alarms["assigned_while_held"] == 0
 
 
 @pytest.mark.parametrize(
@@ -476,7 +447,7 @@ def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(steps):
     ],
     ids=["everything", "everything, and a gain", "one", "lost twice"],
 )
-def test_a_plain_pause_that_outlives_a_loss_is_warned_of_once(steps, lost):
+def test_plain_pause_that_outlives_a_lost_membership_is_a_warning_once(steps, lost):
     """In kafka-python it ends with the membership, and a program may rely on that."""
     lab = LedgerLab()
     first, second = assigned_while_held(lab, f"{steps}; prepared; join A B")
@@ -485,8 +456,7 @@ def test_a_plain_pause_that_outlives_a_loss_is_warned_of_once(steps, lost):
     assert lab.ledger.counts.alarms["assigned_while_held"] == 1
 
 
-def test_a_strict_hold_that_bites_is_a_warning_beside_plain_pauses():
-    """P6: whoever has forgotten it should hear of it."""
+def test_strict_hold_beside_plain_pauses_is_a_warning_at_the_next_assignment():
     lab = LedgerLab()
     lab.hold(ORDERS)
     (event,) = assigned_while_held(lab, "join A B; pause all; lost; join A B")
@@ -494,66 +464,62 @@ def test_a_strict_hold_that_bites_is_a_warning_beside_plain_pauses():
     assert lab.ledger.counts.alarms["assigned_while_held"] == 1
 
 
-def test_a_resume_tells_which_whole_pauses_it_ends_besides():
-    """What is gained of a topic that it did not name flows from then on."""
-    lab = played("join A B C; pause all")
-    removed = only(lab, "resume C", events.HoldsRemoved)
-    assert scopes_of(removed.besides) == ["orders"]
-    assert removed.severity == "info"
-    assert "pause('orders')" in (removed.advice or "")
-    play(lab, "join A B; pause all; join A B D")
-    removed = only(lab, "resume A", events.HoldsRemoved)
-    assert (removed.severity, scopes_of(removed.besides)) == (
-        "info",
-        ["orders"],
-    )  # D flows
+def test_resume_that_ends_a_whole_and_a_waiting_pause_is_one_event():
+    lab = played("join A; pause all; join A B; pause E")
+    removed = only(lab, "resume all", events.HoldsRemoved)
+    assert {hold.key for hold in removed.holds} == {
+        (scopes.partition(*A), APP),
+        (scopes.partition(*E), APP),
+        (ORDERS, WHOLE),
+    }
+    assert set(removed.flowing) == {A, B}
+    assert not caused(lab, "resume all")
+
+
+WHOLE_AND_GAIN = "join A B; pause all; join A B D"
+RESUMES = {
+    "another topic": ("join A B C; pause all", "resume C", ["orders"], []),
+    "less than flows": (WHOLE_AND_GAIN, "resume A", ["orders"], []),
+    "waiting, of its topic": ("join A; pause A B", "resume A", [], ["orders:1"]),
+    "waiting, another topic": ("join A; pause A E", "resume A", [], ["audit:1"]),
+    "waiting, lost": ("join A B; pause A B; lost", "resume A", [], ["orders:1"]),
+    "waiting and whole": ("join A; pause all; pause E", "resume all", [], ["audit:1"]),
+    "waiting, named": ("join A; pause A B", "resume A B", [], []),
+    "waiting, its topic": ("join A; pause A B", "resume the topic", [], []),
+    "whole, its topic": ("join A B; pause all", "resume the topic", [], []),
+    "waiting, no names": ("join A; pause A B", "resume", [], []),
+    "waiting, all": ("join A; pause A B", "resume_all", [], []),
+    "waiting under a whole": ("join A B; pause all; join A", "resume all", [], []),
+    "whole and lost": ("join A B; pause all; lost", "resume A", [], []),
+    "whole, assignment": ("join A B; pause all", "resume all", [], []),
+    "whole, all names": ("join A B; pause all", "resume A B", [], []),
+    "whole, a name": ("join A B; pause all", "resume A", [], []),
+    "whole, no names": ("join A B; pause all", "resume", [], []),
+    "whole, all": ("join A B; pause all", "resume_all", [], []),
+}
 
 
 @pytest.mark.parametrize(
-    ("before", "resume", "waiting"),
-    [
-        pytest.param("join A; pause A B", "resume A", ["orders:1"], id="of its topic"),
-        pytest.param(
-            "join A; pause A E", "resume A", ["audit:1"], id="of another topic"
-        ),
-        pytest.param(
-            "join A B; pause A B; lost", "resume A", ["orders:1"], id="membership lost"
-        ),
-        pytest.param(
-            "join A; pause all; pause E", "resume all", ["audit:1"], id="whole pause"
-        ),
-        pytest.param("join A; pause A B", "resume A B", [], id="named"),
-        pytest.param("join A; pause A B", "resume", [], id="names nothing"),
-        pytest.param("join A; pause A B", "resume_all", [], id="all of the owner"),
-        pytest.param(
-            "join A B; pause all; join A", "resume all", [], id="under a whole pause"
-        ),
-        pytest.param("join A B; pause all; lost", "resume A", [], id="whole and lost"),
-    ],
+    ("before", "resume", "besides", "waiting"), RESUMES.values(), ids=RESUMES
 )
-def test_a_resume_warns_of_the_waiting_pauses_that_it_ends_and_does_not_name(
-    before, resume, waiting
+def test_resume_reports_the_pauses_that_it_ends_without_naming_them(
+    before, resume, besides, waiting
 ):
-    """These were asked for by name, and will never be in force."""
+    """A waiting pause is a warning: it was asked for, and never comes into force."""
     lab = played(before)
     play(lab, resume)
-    removed = lab.told.only(events.HoldsRemoved)
-    assert scopes_of(removed.waiting) == waiting
-    assert (removed.severity == "warning") is bool(waiting)
+    removed = lab.log.only(events.HoldsRemoved)
+    assert (scopes_of(removed.besides), scopes_of(removed.waiting)) == (
+        besides,
+        waiting,
+    )
+    is_complete = not besides and not removed.remaining
+    level = "warning" if waiting else "debug" if is_complete else "info"
+    assert removed.severity == level
+    if besides:
+        assert "pause('orders')" in (removed.advice or "")
 
 
-@pytest.mark.parametrize(
-    "resume", ["resume all", "resume A B", "resume A", "resume", "resume_all"]
-)
-def test_a_resume_of_what_was_paused_is_logged_for_debugging_only(resume):
-    """So is one that names its topic and lets nothing else flow."""
-    lab = played("join A B; pause all")
-    play(lab, resume)
-    removed = lab.told.only(events.HoldsRemoved)
-    assert (removed.severity, removed.besides) == ("debug", ())
-
-
-def test_the_pause_that_ends_first_ends_the_whole_one():
-    """Also where it was the last that was named."""
+def test_whole_pause_ends_with_the_last_name_if_that_ends_first():
     lab = played("join A B; some A; some for 1 s B; 2 s")
     assert lab.quiet() == {A}

@@ -9,7 +9,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.network import LoopFuture
 from safeconsumer._kafka.pausing.commits import OwnedOffsets
 from safeconsumer._kafka.pausing.notes import Notes
-from safeconsumer.errors.faces import NotOwnedError
+from safeconsumer.errors.kafka_python import NotOwnedError
 
 T = TopicPartition("t", 0)
 

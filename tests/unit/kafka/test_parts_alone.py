@@ -164,8 +164,8 @@ def test_what_was_held_and_departs_uncommitted_is_told_once(client):
 
     def told():
         lab.ledger.deliver()
-        found = lab.told.of(HeldPartitionUncommitted)
-        lab.told.events.clear()
+        found = lab.log.of(HeldPartitionUncommitted)
+        lab.log.events.clear()
         return [one.partitions for one in found]
 
     def own(*tps):

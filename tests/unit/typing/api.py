@@ -43,30 +43,13 @@ from safeconsumer import (
 )
 from safeconsumer.errors import (
     BlockingCallInListenerError,
-    CheckpointError,
-    CommitRefusedError,
-    ConcurrentPollError,
-    ConsumerInUseError,
-    CorruptBatchError,
-    ForkedConsumerError,
-    HandlerCancelledError,
-    HandlersCannotRunError,
-    HandlerTimeoutError,
     HoldSettingError,
     IllegalTargetError,
-    JournalError,
-    LifespanError,
     MissingExtraError,
     NotConsumedError,
-    NotOwnedError,
-    ProcessDiedError,
     RecordFailedError,
-    ScopeSyntaxError,
     TargetTypeError,
-    UnansweredBatchError,
-    UnsupportedAiokafkaError,
     UnsupportedKafkaPythonError,
-    WorkerSettingError,
 )
 from safeconsumer.events import AssignedWhileHeld, Event, HoldEvent
 from safeconsumer.holds import Everything, Partition, Pattern, Topic
@@ -204,37 +187,13 @@ def hold(one: Hold) -> None:
 
 
 def errors() -> None:
-    """One tree, and the classes that existing handlers catch."""
-    ours: list[type[SafeConsumerError]] = [
-        BlockingCallInListenerError,
-        CheckpointError,
-        ConcurrentPollError,
-        CorruptBatchError,
-        ForkedConsumerError,
-        JournalError,
-        HoldSettingError,
-        IllegalTargetError,
-        MissingExtraError,
-        NotConsumedError,
-        NotOwnedError,
-        ScopeSyntaxError,
-        TargetTypeError,
-        UnsupportedAiokafkaError,
-        UnsupportedKafkaPythonError,
-    ]
-    values: list[type[ValueError]] = [
-        HoldSettingError,
-        IllegalTargetError,
-        ScopeSyntaxError,
-    ]
+    """Catch ours by one class, or by the class that an existing handler names."""
+    ours: list[type[SafeConsumerError]] = [NotConsumedError, RecordFailedError]
+    values: list[type[ValueError]] = [HoldSettingError, IllegalTargetError]
     not_here: type[NotConsumedError] = IllegalTargetError
     runtime: type[RuntimeError] = BlockingCallInListenerError
     wrong_type: type[TypeError] = TargetTypeError
-    imports: list[type[ImportError]] = [
-        MissingExtraError,
-        UnsupportedAiokafkaError,
-        UnsupportedKafkaPythonError,
-    ]
+    imports: list[type[ImportError]] = [MissingExtraError, UnsupportedKafkaPythonError]
     use(ours, values, not_here, runtime, wrong_type, imports)
 
 
@@ -316,15 +275,6 @@ def take_batches(consumer: SafeConsumer) -> None:
             assert_type(pump.stats(), Stats)
             batch.fail("text")  # type: ignore[arg-type]  # must be refused
     Pump(consumer, order="key")  # type: ignore[arg-type]  # no such order
-    use(RecordFailedError, WorkerSettingError)
-    use(
-        CommitRefusedError,
-        ConsumerInUseError,
-        HandlersCannotRunError,
-        ProcessDiedError,
-        UnansweredBatchError,
-    )
-    use(HandlerTimeoutError, HandlerCancelledError, LifespanError)
 
 
 class Order(TypedDict):

@@ -14,7 +14,9 @@ class NotConsumedError(SafeConsumerError, IllegalStateError):
     """
     A target cannot belong to this consumer: not subscribed, not assigned, unknown.
 
-    The message names the target; nothing was applied.
+    Subscribe to its topic or assign it first, or correct the name in the message;
+    nothing was applied. It is a child of ``IllegalStateError``, which kafka-python
+    raises for such partitions.
     """
 
 
@@ -22,7 +24,7 @@ class IllegalTargetError(NotConsumedError, ScopeSyntaxError):
     """
     A topic name or partition number is not legal in Kafka, so no consumer can have it.
 
-    The message names the target; nothing was applied.
+    Correct the name in the message; nothing was applied.
     """
 
 
@@ -30,9 +32,10 @@ class ConcurrentPollError(SafeConsumerError, IllegalStateError):
     """
     A second ``poll`` or step of an iteration began in the middle of another.
 
-    Another thread made the second call, or a hook or signal handler that runs inside of
-    the first one. The first call goes on undisturbed. While a ``Worker`` or ``Pump``
-    has the consumer, every poll but its own is refused so, between its polls too.
+    Poll on one thread only. Another thread made the second call, or a hook or signal
+    handler that runs inside of the first one, which goes on undisturbed. While a
+    ``Worker`` or ``Pump`` has the consumer, every poll but its own is refused so,
+    between its polls too.
     """
 
 
@@ -40,9 +43,9 @@ class ForkedConsumerError(SafeConsumerError, IllegalStateError):
     """
     A child process polled, iterated or closed a consumer of its parent.
 
-    The consumer's threads are not in the child. Other calls are not refused there, and
-    one that needs the network never returns. Make the consumer in the process that uses
-    it.
+    Make the consumer in the process that uses it: the consumer's threads are not in the
+    child. Other calls are not refused there, and one that needs the network never
+    returns.
     """
 
 
@@ -50,8 +53,9 @@ class ConsumerClosedError(SafeConsumerError, IllegalStateError, RuntimeError):
     """
     A call that needs the network was made of a closed consumer.
 
-    It is a child of ``IllegalStateError``, which kafka-python's ``poll`` raises then, and
-    of ``RuntimeError``, which its other calls raise.
+    Make a new consumer, or call before ``close``. It is a child of
+    ``IllegalStateError``, which kafka-python's ``poll`` raises then, and of
+    ``RuntimeError``, which its other calls raise.
     """
 
 
@@ -59,7 +63,9 @@ class BlockingCallInListenerError(SafeConsumerError, RuntimeError):
     """
     A rebalance listener made a call that waits for the thread it runs on.
 
-    It is a child of ``RuntimeError``, which kafka-python raises there.
+    Make the call after ``poll`` has returned, or use the one that the message names,
+    such as ``commit_async()``. It is a child of ``RuntimeError``, which kafka-python
+    raises there.
     """
 
 
@@ -67,7 +73,8 @@ class NotOwnedError(SafeConsumerError, CommitFailedError):
     """
     A commit names a partition that this member of the group does not own.
 
-    The message names the partition; nothing was sent, and nothing committed.
+    Leave the partition out: its next owner reads its records again from the last
+    commit. The message names the partition; nothing was sent, and nothing committed.
     """
 
 
@@ -75,8 +82,8 @@ class CommitRefusedError(HandlersCannotRunError, CommitFailedError):
     """
     A commit was asked for while a ``Worker`` or ``Pump`` has the consumer and commits.
 
-    Nothing was sent. Raised in a handler it stops the worker, which would otherwise try
-    the record again.
+    Remove the call: finished records are committed without it. Nothing was sent. Raised
+    in a handler it stops the worker, which would otherwise try the record again.
     """
 
 
@@ -84,9 +91,9 @@ class ConsumerInUseError(HandlersCannotRunError, IllegalStateError):
     """
     ``close``, ``unsubscribe`` or ``assign`` of a consumer that a ``Worker`` or ``Pump`` has.
 
-    It would end the consumer with finished work uncommitted, which would be done again.
-    Nothing was changed: call ``worker.stop()``, or leave the block of the ``Pump``.
-    Raised in a handler it stops the worker.
+    Call ``worker.stop()``, or leave the block of the ``Pump``: the call would end the
+    consumer with finished work uncommitted, which would be done again. Nothing was
+    changed. Raised in a handler it stops the worker.
     """
 
 
@@ -94,14 +101,14 @@ class CorruptBatchError(SafeConsumerError, CorruptRecordError):
     """
     A batch of records cannot be read: its checksum is wrong, say, or it is cut off.
 
-    Everything before it was returned, and the position stays at it: each later ``poll``
-    raises this again, until a ``seek`` leads past it or the partition is paused.
+    ``seek`` past it, or pause the partition: each later ``poll`` raises this again until
+    then. Everything before it was returned, and the position stays at it.
 
     Attributes:
-        partition: where.
+        partition: the partition.
         offset: the first offset that cannot be read.
-        is_of_broker: whether the broker says so of its log, which it may read again
-            later; otherwise its answer is what cannot be read.
+        is_of_broker: whether the broker reports that of its log, which it may be able to
+            read later; otherwise the broker's answer is what cannot be read.
     """
 
     partition: TopicPartition

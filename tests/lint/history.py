@@ -1,0 +1,64 @@
+"""
+Finds odd subjects of commits, and odd names of tests, that are not on main yet.
+
+The words are few; CONTRIBUTING's rule is the aim: the subject of a sentence is a thing with a
+name, and the verb is what it does.
+"""
+
+import re
+import shutil
+import subprocess
+
+from tests.harness.docs.pages import ROOT
+
+_LENGTH = 72
+_ROOM = re.compile(r"[\w./, -]+: \S")
+_UNFINISHED = re.compile(r"wip\b", re.IGNORECASE)
+# No colleague says these aloud of a program, neither in a subject nor in a name.
+_WORDS = re.compile(r"(?:\b|_)(told|untold|heard|roused|anew|whoever)(?:\b|_)")
+_RIDDLE = re.compile(r"test_(?:what|who|whose|nobody|nothing|it|there)_")
+_NEW_TEST = re.compile(r"^\+\s*(?:async )?def (test_\w+)", re.MULTILINE)
+
+
+def findings():
+    """Yield the faults of what the checkout has beyond main."""
+    base = next(filter(None, map(_known, ("origin/main", "main"))), None)
+    if base is not None:
+        subjects = _git("log", "--no-merges", "--format=%s", f"{base}..HEAD")
+        added = _git("diff", "--unified=0", f"{base}...HEAD", "--", "tests")
+        yield from subject_faults((subjects or "").splitlines())
+        yield from name_faults(_NEW_TEST.findall(added or ""))
+
+
+def subject_faults(subjects):
+    """Yield what is odd about subjects of commits."""
+    for one in subjects:
+        if len(one) > _LENGTH:
+            yield f"commit of over {_LENGTH} characters: {one}"
+        if not _ROOM.match(one) and not _UNFINISHED.match(one):
+            yield f"commit without its room in front: {one}"
+        if found := _WORDS.search(one):
+            yield f"commit with {found[1]!r}: {one}"
+
+
+def name_faults(names):
+    """Yield what is odd about names of tests."""
+    for one in names:
+        if _RIDDLE.match(one):
+            yield f"name the case and the result: {one}"
+        elif found := _WORDS.search(one):
+            yield f"test with {found[1]!r}: {one}"
+
+
+def _known(name):
+    return (_git("rev-parse", "--verify", "--quiet", name) or "").strip() or None
+
+
+def _git(*arguments):
+    git = shutil.which("git")
+    if git is None:
+        return None
+    ended = subprocess.run(  # noqa: S603 - our own arguments
+        [git, *arguments], cwd=ROOT, capture_output=True, check=False, text=True
+    )
+    return ended.stdout if ended.returncode == 0 else None

@@ -1,0 +1,85 @@
+"""The product's sources use no clock, lock, queue or wait that would break a promise."""
+
+import ast
+from pathlib import Path
+
+import safeconsumer
+
+ROOT = Path(safeconsumer.__file__).parent
+
+# The rooms whose code a simulated world runs; commands, pages and Spark stay in real time.
+ROOMS = ("_kafka", "audit", "events", "group", "holds", "metrics", "worker")
+CLOCKS = {"monotonic", "perf_counter", "sleep", "time"}
+LOCKS = {"Condition", "Event", "Lock", "RLock", "Semaphore"}
+
+# Waits on threads that no signal handler interrupts; or the class is public.
+ALLOWED = {
+    ("group/follower.py", "Condition"): "console: threads that answer requests",
+    ("spark/activity.py", "Condition"): "streaming: listeners' and requests' threads",
+    ("console/state.py", "BoundedSemaphore"): "console: tried, never waited for",
+    ("testing/embedded.py", "Condition"): "the kit's broker, in tests",
+    ("testing/polling.py", "Event"): "the kit's polling threads, in tests",
+}
+WAITS = {"Barrier", "BoundedSemaphore", "Condition", "Event", "Semaphore"}
+
+
+def sources(*rooms):
+    """Yield the name and the tree of each module of these rooms, or of all."""
+    folders = [ROOT / room for room in rooms] or [ROOT]
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
+
+
+def is_attribute(node, module, names):
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == module
+        and node.attr in names
+    )
+
+
+def unplayable(tree):
+    """Yield what a world cannot play: it replaces names of the standard library."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            yield f"{node.lineno}: from time import"
+        if isinstance(node, ast.arguments):
+            for default in (*node.defaults, *node.kw_defaults):
+                if default is not None and is_attribute(default, "time", CLOCKS):
+                    yield f"{default.lineno}: a clock as a default argument"
+        if is_attribute(node, "queue", {"SimpleQueue"}):
+            yield f"{node.lineno}: queue.SimpleQueue"
+        if is_attribute(node, "datetime", {"now", "today", "utcnow"}):
+            yield f"{node.lineno}: datetime.now"
+
+
+def module_locks(tree):
+    """Yield the locks of a module: a world plays only those that are made in it."""
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            for node in ast.walk(statement):
+                is_call = isinstance(node, ast.Call)
+                if is_call and is_attribute(node.func, "threading", LOCKS):
+                    yield f"{node.lineno}: a lock of a module"
+
+
+def test_rooms_use_only_clocks_locks_and_queues_that_a_world_plays():
+    consumer = "consumer.py", ast.parse((ROOT / "consumer.py").read_text("utf-8"))
+    found = [
+        f"{name}:{one}"
+        for name, tree in (*sources(*ROOMS), consumer)
+        for one in (*unplayable(tree), *module_locks(tree))
+    ]
+    assert found == []
+
+
+def test_no_wait_but_the_listed_ones_takes_a_lock_in_python_code():
+    """Others are an ``InterruptibleEvent``: an interrupt leaves no lock taken."""
+    found = {
+        (name, node.attr)
+        for name, tree in sources()
+        for node in ast.walk(tree)
+        if is_attribute(node, "threading", WAITS)
+    }
+    assert found == ALLOWED.keys()

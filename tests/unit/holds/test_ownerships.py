@@ -1,0 +1,267 @@
+"""New assignments: completed joins (P14), recreated topics (P21), valid positions (P16)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeconsumer.holds.hold import Lifetime
+from safeconsumer.holds.ownership import Cause, Reassignment, difference
+from safeconsumer.holds.scope import Partition
+from safeconsumer.holds.table import MOST_LEFT, rebalanced
+from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, assign_to
+from tests.unit.holds.strategies import assignments, quick
+
+ANEW, PASSING, LOST = Cause.ANEW, Cause.PASSING, Cause.LOST
+UNSUBSCRIBED = Cause.UNSUBSCRIBED
+
+
+@quick
+@given(st.lists(assignments, max_size=10))
+def test_partitions_are_kept_gained_or_departed(several):
+    before = {}
+    for assignment in several:
+        after = {tp: before.get(tp, object()) for tp in assignment}
+        change = difference(before, after)
+        assert change.kept == after.keys() & before.keys()
+        assert change.gained == after.keys() - before.keys()
+        assert change.departed == before.keys() - after.keys()
+        before = after
+
+
+def test_another_ownership_of_a_partition_has_departed_and_is_gained():
+    """Ownerships are compared by identity; these are equal."""
+    before, after = {A: [], B: []}, {A: [], C: []}
+    after[B] = before[B]
+    assert difference(before, after) == Reassignment(
+        kept=frozenset({B}), gained=frozenset({A, C}), departed=frozenset({A})
+    )
+
+
+def test_the_same_assignment_in_another_order_is_the_same_mapping():
+    lab = LedgerLab(owns=[A, B])
+    before = lab.ledger.owned()
+    assign_to(lab.ledger, [B, A])
+    assert lab.ledger.owned() is before
+
+
+# ------------------------------------------------------------ completed joins
+
+# A member owns A and B: what the join takes first, what it assigns, and what is kept,
+# gained, revoked and lost.
+JOINS = {
+    "takes one": ([], [A], ({A}, set(), {B}, set())),
+    "gives one": ([], [A, B, C], ({A, B}, {C}, set(), set())),
+    "exchanges all": ([], [C], (set(), {C}, {A, B}, set())),
+    "given up and back": ([(PASSING, [B])], [A, B], ({B}, {A}, set(), set())),
+    "given up for good": ([(PASSING, [B])], [B], ({B}, set(), {A}, set())),
+    "lost and back": ([(LOST, [])], [A, B], (set(), {A, B}, set(), {A, B})),
+    "lost for good": ([(LOST, [])], [C], (set(), {C}, set(), {A, B})),
+    "given up, then lost": (
+        [(PASSING, [B]), (LOST, [B])],
+        [B],
+        ({B}, set(), set(), {A}),
+    ),
+    "prepared twice": (
+        [(PASSING, [B]), (PASSING, [])],
+        [],
+        (set(), set(), {A, B}, set()),
+    ),
+    "unsubscribed before": (
+        [(LOST, []), (UNSUBSCRIBED, [])],
+        [C],
+        (set(), {C}, set(), set()),
+    ),
+}
+
+
+def joined(lab, *assigned):
+    """Complete a join; return the fields of its event."""
+    before = lab.ledger.table()
+    lab.assign(*assigned)
+    return rebalanced(before, lab.ledger.table())
+
+
+@pytest.mark.contract("P14")
+@pytest.mark.parametrize(("given_up", "assigned", "changed"), JOINS.values(), ids=JOINS)
+def test_join_reports_kept_gained_revoked_and_lost_partitions(
+    given_up, assigned, changed
+):
+    lab = LedgerLab(owns=[A, B])
+    for cause, partitions in given_up:
+        lab.assign(*partitions, cause=cause)
+    found = joined(lab, *assigned)
+    names = "kept", "gained", "revoked", "lost"
+    assert tuple(set(found[name]) for name in names) == changed
+
+
+@pytest.mark.contract("P14")
+def test_join_reports_nothing_of_an_earlier_join():
+    lab = LedgerLab(owns=[A, B])
+    lab.assign(cause=LOST)
+    joined(lab, A)
+    found = joined(lab, A, C)
+    assert (found["kept"], found["gained"], found["lost"]) == ((A,), (C,), ())
+
+
+@pytest.mark.contract("P14")
+def test_join_reports_the_holds_that_keep_gained_partitions_quiet():
+    """The hold of B, which is kept, was in effect before; a listener's pause counts."""
+    lab = LedgerLab(owns=[A, B])
+    lab.hold(Partition(*B))
+    lab.hold(Partition(*C))
+    before = lab.ledger.table()
+    lab.assign(B, C, ("audit", 1), ("new", 0))
+    lab.hold(Partition("new", 0))
+    found = rebalanced(before, lab.ledger.table())
+    scopes = [str(one.scope) for one in found["holds_on_gained"]]
+    assert (scopes, found["quiet"]) == (["audit:0", "new:0"], (C, ("new", 0), B))
+
+
+# ------------------------------------------------------------ recreated topics
+
+
+def recreate(ledger, *partitions):
+    """Begin other ownerships of partitions whose topics were recreated."""
+    again = {tp: object() for tp in partitions}
+    ledger.assign({**ledger.owned(), **again}, ANEW)
+
+
+@pytest.mark.contract("P21")
+@pytest.mark.parametrize("lifetime", [Lifetime.UNTIL_RESUMED, Lifetime.WHILE_ASSIGNED])
+def test_recreated_topic_keeps_its_holds(lifetime):
+    lab = LedgerLab(owns=[A, B, C])
+    lab.hold(ORDERS, lifetime=lifetime)
+    lab.pause(AUDIT)
+    before, names = lab.ledger.view().holds, lab.log.names()
+    recreate(lab.ledger, A, C)
+    lab.ledger.deliver()
+    assert (lab.ledger.view().holds, lab.log.names()) == (before, names)
+    assert lab.quiet() == {A, B, C}
+
+
+@pytest.mark.contract("P21")
+def test_recreated_topic_is_announced_as_revoked_and_gained():
+    lab = LedgerLab(owns=[A, B])
+    announced, watched = [], []
+    lab.ledger.on_reassigned = announced.append
+    lab.ledger.watch(watched.append)
+    recreate(lab.ledger, A)
+    (change,) = announced
+    assert (change.gained, change.departed, change.kept) == ({A}, {A}, {B})
+    assert watched == [{A: lab.ledger.owned()[A]}]
+    assert lab.quiet() == {A}
+
+
+@pytest.mark.contract("P21")
+def test_recreated_topic_decides_nothing_about_what_a_join_took():
+    """A plain pause of it lasts until the join has completed."""
+    lab = LedgerLab(owns=[A, B])
+    lab.pause(Partition(*A))
+    lab.assign(B, cause=PASSING)
+    recreate(lab.ledger, B)
+    lab.assign(A, B)
+    assert lab.quiet() == {A}
+
+
+# ------------------------------------------------------------ valid positions
+
+
+def held(lab):
+    """Return the partitions that were held since their last valid position."""
+    return {tp for tp in (A, B, C) if lab.ledger.was_held(tp)}
+
+
+def hold_and_lift(lab):
+    lab.hold(ORDERS)
+    lab.lift(ORDERS)
+
+
+def expire(lab):
+    lab.hold(ORDERS, for_=5.0)
+    lab.clock.now += 5
+    assert lab.quiet() == set()
+
+
+def gate(lab):
+    lab.assign(A)
+    lab.hold(Partition(*A))
+    lab.poll([A, C])
+    assert lab.quiet() == {A}
+
+
+def leave(cause):
+    def leaving(lab):
+        lab.hold(ALL, owner="ops")
+        lab.assign(A, cause=cause)
+        lab.ledger.remove_owner("ops")
+        lab.assign(A, B, C)
+
+    return leaving
+
+
+def leave_unheld(lab):
+    lab.assign(A)
+    lab.assign(A, B, C)
+
+
+MARKED = {
+    "nothing": (lambda _: None, set()),
+    "held between two reads": (hold_and_lift, {A, B}),
+    "held until an expiry": (expire, {A, B}),
+    "gated": (gate, {A, C}),
+    "left while held": (leave(Cause.JOINED), {A, B, C}),
+    "left as a join began": (leave(PASSING), {A, B, C}),
+    "lost while held": (leave(LOST), {A, B, C}),
+    "left and not held": (leave_unheld, set()),
+}
+
+
+@pytest.mark.parametrize(("do", "marked"), MARKED.values(), ids=MARKED)
+def test_partition_that_was_quiet_is_marked_until_a_valid_position(do, marked):
+    lab = LedgerLab(owns=[A, B, C])
+    do(lab)
+    assert held(lab) == marked
+
+
+def test_mark_ends_with_a_position_that_was_valid_after_the_resume():
+    """An answer to an earlier question is about the time before."""
+    lab = LedgerLab(owns=[A, B, C])
+    asked = lab.ledger.moves
+    lab.hold(ORDERS)
+    before = lab.ledger.moves
+    lab.lift(ORDERS)
+    for moves in (asked, before):
+        assert lab.ledger.unconfirmed(moves) == []
+        lab.ledger.confirm({A, B}, moves)
+    assert held(lab) == {A, B}
+    after = lab.ledger.moves
+    assert sorted(lab.ledger.unconfirmed(after)) == [A, B]
+    lab.ledger.confirm({A}, after)
+    assert held(lab) == {B}
+
+
+def test_mark_outlasts_a_position_from_before_the_latest_hold():
+    lab = LedgerLab(owns=[A, B, C])
+    hold_and_lift(lab)
+    asked = lab.ledger.moves
+    lab.hold(ORDERS)
+    for _ in range(2):
+        lab.ledger.confirm({A, B}, asked)
+        assert held(lab) == {A, B}
+        lab.lift(ORDERS)
+
+
+def test_marks_of_departed_partitions_are_bounded():
+    """Topics with ever new names under a hold of everything would fill the memory."""
+    lab = LedgerLab(owns=[A, B, C])
+    lab.hold(ALL, owner="ops")
+    lab.assign(A)
+    others = [(f"topic-{day}", 0) for day in range(MOST_LEFT)]
+    for few in (others[: MOST_LEFT // 2], others[MOST_LEFT // 2 :], [A]):
+        lab.assign(A, *few)
+    lab.ledger.remove_owner("ops")
+    lab.assign(A, B, C, others[-1])
+    known = lab.ledger.unconfirmed(lab.ledger.moves)
+    assert len(known) <= MOST_LEFT
+    assert {A, others[-1]} <= set(known)
+    assert held(lab) == {A}
