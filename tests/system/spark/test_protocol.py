@@ -231,7 +231,7 @@ def test_a_wheel_has_the_package_and_the_decoder(tmp_path):
 
 
 @pytest.mark.nightly
-def test_nothing_is_left_of_streams_that_could_not_be_opened(lake, controller):
+def test_streams_that_could_not_be_opened_leave_nothing(lake, controller):
     """No stream, no thread of Python's, none of the JVM's."""
     with Team(lake.broker, partitions=1, records=0) as team:
         team.create("not-compacted", {"cleanup.policy": "delete"})
