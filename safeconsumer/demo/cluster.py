@@ -8,7 +8,7 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer._kafka.fixes.unmade import made
+from safeconsumer._kafka.fixes.construction import constructed
 from safeconsumer.demo.stage import GROUP, RUN, TOPIC
 from safeconsumer.testing.existing import ExistingCluster
 
@@ -46,7 +46,7 @@ class UsersCluster(ExistingCluster):
     def admin(self) -> Iterator[KafkaAdminClient]:
         """Lend an administration client; a broker answers within 4 s, or it raises."""
         patience = {"bootstrap_timeout_ms": _BOOTSTRAP_MS}
-        client = made(KafkaAdminClient, **self.client_config, **patience)
+        client = constructed(KafkaAdminClient, **self.client_config, **patience)
         try:
             yield client
         finally:

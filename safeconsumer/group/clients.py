@@ -12,8 +12,8 @@ import kafka.errors as kafka_errors
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from safeconsumer._kafka.fixes.construction import constructed
 from safeconsumer._kafka.fixes.unclosed import ClosingClient
-from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer._kafka.of_group import producers
 from safeconsumer._kafka.of_group.control_reader import EndOffsets
 from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
@@ -189,7 +189,7 @@ def producer(
     }
     fitting = _fitting(KafkaProducer, base)
     # kafka-python 3.1 starts a thread before it asks a broker, as its consumer does.
-    return made(kind, **{**defaults, **fitting, **WRITING})
+    return constructed(kind, **{**defaults, **fitting, **WRITING})
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
@@ -197,7 +197,7 @@ def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
     fitting = _fitting(KafkaAdminClient, base)
     defaults = {"bootstrap_timeout_ms": BOOTSTRAP_MS, "kafka_client": ClosingClient}
     settings = {**defaults, **fitting}
-    return made(KafkaAdminClient, **settings)
+    return constructed(KafkaAdminClient, **settings)
 
 
 def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - kafka-python is untyped

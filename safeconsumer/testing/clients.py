@@ -59,7 +59,7 @@ class Clients:
             group: the group's id; None means no group.
             config: wins over every default made here.
         """
-        from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  0.2 s
+        from safeconsumer._kafka.fixes.construction import constructed  # noqa: PLC0415  0.2 s
         from safeconsumer._kafka.of_group.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
 
         timeouts = {} if group is None else self._broker.group_config
@@ -69,7 +69,7 @@ class Clients:
             "kafka_client": NoTopicsClient,
             "metadata_max_age_ms": _METADATA_MAX_AGE_MS,
         }
-        consumer = made(
+        consumer = constructed(
             cls,
             *topics,
             **{

@@ -83,9 +83,9 @@ class ExistingCluster:
         """Lend an administration client."""
         from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
 
-        from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  likewise
+        from safeconsumer._kafka.fixes.construction import constructed  # noqa: PLC0415  likewise
 
-        client = made(KafkaAdminClient, **self.client_config)
+        client = constructed(KafkaAdminClient, **self.client_config)
         try:
             yield client
         finally:

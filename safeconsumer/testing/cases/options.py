@@ -124,7 +124,7 @@ def check_broker(bootstrap: str) -> None:
     from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
     from kafka.errors import KafkaError  # noqa: PLC0415  likewise
 
-    from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  likewise
+    from safeconsumer._kafka.fixes.construction import constructed  # noqa: PLC0415  likewise
 
     try:
         config = broker_of(bootstrap).client_config
@@ -132,7 +132,7 @@ def check_broker(bootstrap: str) -> None:
         message = f"--bootstrap {bootstrap!r}: write HOST:PORT"
         raise pytest.UsageError(message) from error
     try:
-        made(
+        constructed(
             KafkaAdminClient, **config, bootstrap_timeout_ms=_ANSWERS_WITHIN_MS
         ).close()
     except (KafkaError, OSError, ValueError) as error:

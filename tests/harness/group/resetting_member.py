@@ -36,7 +36,7 @@ def plant_a_fault():
 
     Resets.end = lambda *_: None
     Resets.begin = goes_on
-    Resetting._in_the_way = lambda _: {}
+    Resetting._obstacles = lambda _: {}
 
 
 def say(**what):

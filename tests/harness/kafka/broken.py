@@ -1,4 +1,4 @@
-"""Answers that stock cannot read: a record that its deserializer refuses, a bad checksum."""
+"""Answers that cannot be read: a refused record, a wrong checksum."""
 
 import pytest
 from kafka.errors import CorruptRecordError

@@ -1,4 +1,4 @@
-"""Answers of a broker, made by hand and put where the IO thread would put them."""
+"""Answers of a broker, made by hand and put into a consumer's fetcher."""
 
 from kafka.consumer.fetcher import CompletedFetch
 from kafka.protocol.consumer import FetchResponse
@@ -29,7 +29,7 @@ def corrupted(data):
 
 
 def answer(consumer, tp, offset, data, *, error=0):
-    """Put an answer to a fetch of this moment's ownership into the buffer."""
+    """Let an answer to a fetch of the present ownership arrive."""
     fetcher = consumer._fetcher
     state = consumer._subscription.assignment.get(tp)
     is_ours = isinstance(state, OwnedPartitionState)

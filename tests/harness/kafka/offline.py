@@ -1,8 +1,7 @@
 """
 Consumers whose broker takes connections and never answers.
 
-Whatever needs no answer can be tried on them in milliseconds, and nothing that a
-broker does can get in the way.
+Calls that need no answer can be tested on them in milliseconds.
 """
 
 import socket

@@ -9,7 +9,7 @@ def patient(request_ms, **more):
     """
     Return settings by which an answer may take so many milliseconds.
 
-    kafka-python 3.1 wants the time of a whole call to be no shorter; 3.0 has no such
+    In kafka-python 3.1 the time of a whole call must be no shorter; 3.0 has no such
     setting.
     """
     whole = {_WHOLE: request_ms} if _WHOLE in KafkaConsumer.DEFAULT_CONFIG else {}

@@ -221,22 +221,29 @@ def test_a_restarted_worker_begins_where_the_log_was_cut(lab, reset):
 
 
 @pytest.mark.contract("P20", "W4")
-@pytest.mark.parametrize("cut", [1, 7], ids=["below-the-work", "behind-the-work"])
+@pytest.mark.parametrize(
+    ("cut", "count"),
+    [(1, 10), (7, 10), (7, 0)],
+    ids=["below-the-work", "behind-the-work", "nothing-new"],
+)
 @simulated(seeds=1, nightly=2)
-def test_a_worker_with_records_in_hand_goes_on_at_what_is_left(lab, cut):
+def test_a_worker_with_records_in_hand_goes_on_at_what_is_left(lab, cut, count):
     """Records that are in the log still, and were not handled, come again."""
     (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
     handler = Handler(lab, slow=5.0)
     run = Working(lab, handler, concurrency=1, commit=OFTEN, settings=SETTINGS)
     lab.until(lambda: len(handler.calls) == 3)
     lab.cluster.truncate("t", 0, cut)
-    put(lab, tp, *["new"] * 10)
-    lab.until(lambda: committed(lab) == [cut + 10], 200.0)
+    if count:
+        put(lab, tp, *["new"] * count)
+    lab.until(lambda: committed(lab) == [cut + count], 200.0)
+    lab.sleep(10)
     run.stop()
+    assert committed(lab) == [cut + count]
     kept = {one.offset for one in handler.calls if one.value != b"new"}
     assert kept >= set(range(cut))
     new = {one.offset for one in handler.calls if one.value == b"new"}
-    assert new == set(range(cut, cut + 10))
+    assert new == set(range(cut, cut + count))
 
 
 @pytest.mark.contract("P20")

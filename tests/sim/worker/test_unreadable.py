@@ -8,7 +8,7 @@ from safeconsumer import Pump
 from safeconsumer.errors import CorruptBatchError, RecordFailedError
 from safeconsumer.worker import Limits, Retry, events
 from tests.sim.playing import simulated
-from tests.sim.test_fetching import corrupt
+from tests.sim.reading import corrupt
 from tests.sim.worker.test_judged import broken, entries
 from tests.sim.worker.working import (
     Handler,

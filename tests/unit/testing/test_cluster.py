@@ -171,7 +171,7 @@ def test_the_same_requests_have_the_same_answers(asked):
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.__name__)
 def test_it_answers_as_kafka_does(question):
-    """tests/broker/parity/test_requests.py asks Kafka the same."""
+    """tests/broker/parity/test_parity.py asks Kafka the same."""
     assert question(in_kit(*cluster_of())) == QUESTIONS[question]
 
 

@@ -1,9 +1,9 @@
 """
-Keeps records that a seek went past away from the application's deserializers.
+Decodes record batches by upstream's decoder, without records below the fetch offset.
 
 A broker sends whole batches, also if the fetch begins in the middle of one. Upstream
-also deserializes the records before the position, and throws them away; so a seek past
-a record that cannot be deserialized would not help.
+deserializes the records before the position, too, and throws them away; so a seek past a
+record that cannot be deserialized would not help.
 """
 
 from collections.abc import Iterator

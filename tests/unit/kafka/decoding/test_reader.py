@@ -1,4 +1,4 @@
-"""The compiled reader itself: no bytes, arguments or callables break it, or leak."""
+"""The compiled reader: no bytes, arguments or callables crash it, and it leaks nothing."""
 
 import gc
 import itertools
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import sysconfig
 import threading
-import time
 import tracemalloc
 from collections import Counter
 
@@ -17,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.codec import gzip_encode
 from kafka.consumer.fetcher import ConsumerRecord
+from kafka.record._crc32c import crc as kafkas_sum
 
 from safeconsumer._kafka.decoding import _batches
-from safeconsumer._kafka.decoding.records import _header_bytes, _uncompressed
+from safeconsumer._kafka.decoding.records import _uncompressed
 from tests.harness.listing import short
 from tests.unit.kafka.decoding.batches import (
     ABORT,
@@ -30,15 +30,21 @@ from tests.unit.kafka.decoding.batches import (
     sealed,
     written,
 )
+from tests.unit.kafka.decoding.compiled import (
+    ALL,
+    BATCH,
+    COUNT,
+    END,
+    HEADERS,
+    ROWS,
+    TOPIC,
+    Calling,
+    reader,
+    taken,
+)
 
 HEADER = 61
-TOPIC = "orders-" + "x" * 20
-HEADERS = (("trace", b"1"), ("none", None))
-ROWS = [Row(n, b"k" * n, b"v" * 300 if n % 2 else None, HEADERS) for n in range(9)]
-COUNT = len(ROWS)
-BATCH, END = written(5, ROWS, Frame(epoch=7))
 SOUND = BATCH[HEADER:]
-ALL = 2**31
 WRONG = [
     SOUND[:-1],
     SOUND + b"\0",
@@ -49,60 +55,22 @@ WRONG = [
 ]
 
 
-def reader(data, **other):
-    """Make one with what is usual, but for what is said."""
-    usual = {
-        "kind": ConsumerRecord,
-        "topic": TOPIC,
-        "partition": 3,
-        "least": 0,
-        "is_summed": True,
-        "is_aborted": None,
-        "uncompress": _uncompressed,
-        "keys": None,
-        "values": None,
-        "again": None,
-        "header_bytes": _header_bytes,
-    }
-    return _batches.Reader(data, *(usual | other).values())
-
-
-def taken(data, **other):
-    """Take all records; return them, and the reader."""
-    made, records = reader(data, **other), []
-    assert made.take(records, ALL)
-    return records, made
-
-
-def around(records, count=COUNT, *, codec=0, append_time=None):
-    """Return a batch with these bytes for its records, and a checksum that is right."""
+def around(records, count=COUNT, *, codec=0):
+    """Return a batch with these bytes for its records, and the right checksum."""
     data = bytearray(BATCH[:HEADER] + records)
     struct.pack_into(">i", data, 57, count)
     data[22] = codec
-    if append_time is not None:
-        data[22] |= 0x08
-        struct.pack_into(">q", data, 35, append_time)
     return bytes(sealed(data))
 
 
 def one(body):
-    """Return a record of what stands in it, in hex: attributes, time, offset, key, ..."""
+    """Return a record with this content in hex: attributes, time, offset, key, ..."""
     inside = bytes.fromhex(body)
     return bytes([2 * len(inside)]) + inside
 
 
-class Calling:
-    """A deserializer that calls what it was given."""
-
-    def __init__(self, call):
-        self.call = call
-
-    def deserialize(self, topic, headers, data):
-        return self.call(topic, headers, data)
-
-
 def without_headers(topic, headers, data):
-    """Deserialize, and take the last header away."""
+    """Deserialize, and remove the last header."""
     del topic, data
     headers.pop()
     return Ellipsis
@@ -112,8 +80,8 @@ def without_headers(topic, headers, data):
 
 
 def mixed():
-    """Return batches of all kinds, and where each begins."""
-    data, at, starts = b"", 0, []
+    """Return batches of all kinds."""
+    data, at = b"", 0
     for frame in (
         Frame(epoch=1),
         Frame(codec=3, epoch=2, tail=4),
@@ -124,7 +92,6 @@ def mixed():
         None,
         Frame(epoch=2),
     ):
-        starts.append(len(data))
         if frame in (ABORT, COMMIT):
             more, at = marker(at, frame, 7)
         elif frame is None:
@@ -132,16 +99,17 @@ def mixed():
         else:
             more, at = written(at, ROWS, frame)
         data += more
-    return data, starts
+    return data
+
+
+MIXED = mixed()
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 9, 10, 44, ALL])
-def test_records_come_out_of_as_many_batches_as_are_wanted(step):
-    """In any numbers they are the same records; each one moves the position."""
-    data, _ = mixed()
-    whole, behind = taken(data)
+def test_takes_of_any_size_give_the_same_records_and_move_the_position(step):
+    whole, behind = taken(MIXED)
     assert len(whole) == 5 * COUNT
-    made, records, is_over = reader(data), [], False
+    made, records, is_over = reader(MIXED), [], False
     while not is_over:
         before = len(records)
         is_over = made.take(records, step)
@@ -152,13 +120,12 @@ def test_records_come_out_of_as_many_batches_as_are_wanted(step):
     assert records == whole
     for name in ("batch", "behind", "bytes_read", "leader_epoch", "next_fetch_offset"):
         assert getattr(made, name) == getattr(behind, name)
-    assert (made.batch, made.leader_epoch, made.is_transactional) == (len(data), 2, 1)
+    assert (made.batch, made.leader_epoch, made.is_transactional) == (len(MIXED), 2, 1)
 
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview], ids=short)
 @pytest.mark.parametrize("codec", [0, 3])
-def test_any_buffer_will_do(buffer, codec):
-    """What came from it does not change with it."""
+def test_records_of_any_kind_of_buffer_do_not_change_with_it(buffer, codec):
     frame = Frame(epoch=7, codec=codec)
     data = buffer(written(5, ROWS, frame)[0])
     records, _ = taken(data)
@@ -168,42 +135,8 @@ def test_any_buffer_will_do(buffer, codec):
     assert all(type(record.key) in (bytes, type(None)) for record in records)
 
 
-@pytest.mark.parametrize("least", [-(2**63), 0, 5, 6, 13, 14, 2**63 - 1], ids=short)
-def test_records_below_the_wanted_offset_count_as_read(least):
-    """They are not deserialized, and nothing is skipped behind the first wanted one."""
-    asked = []
-    data = BATCH + BATCH
-    keys = Calling(lambda *given: asked.append(given))
-    records, made = taken(data, least=least, keys=keys)
-    skipped = 2 * COUNT if least > 13 else max(0, least - 5)
-    assert len(records) == len(asked) == 2 * COUNT - skipped
-    assert made.records_read == 2 * COUNT
-    assert made.bytes_read == 2 * taken(BATCH)[1].bytes_read
-    assert made.is_skipping == (least > 13)
-
-
-def test_a_record_is_of_the_type_that_was_given():
-    """Made as a named tuple makes its own: by tuple, with as many fields."""
-
-    class Other(tuple):
-        __slots__ = ()
-
-        def __new__(cls, *_):
-            raise AssertionError
-
-    records, _ = taken(BATCH, kind=Other)
-    assert {type(record) for record in records} == {Other}
-    assert {len(record) for record in records} == {len(ConsumerRecord._fields)}
-
-
-def test_the_time_of_the_broker_is_that_of_all():
-    """Its type says so."""
-    records, _ = taken(around(SOUND, append_time=9))
-    assert {(one.timestamp, one.timestamp_type) for one in records} == {(9, 1)}
-
-
-def test_the_collector_does_not_know_what_was_made():
-    """Nothing in a record leads back to it; there is no place for something that could."""
+def test_the_garbage_collector_does_not_track_records():
+    """A record has no reference that could lead back to it."""
     records, _ = taken(BATCH)
     made = [*records, *(one.headers for one in records)]
     made += [pair for one in records for pair in one.headers]
@@ -212,14 +145,14 @@ def test_the_collector_does_not_know_what_was_made():
     assert ConsumerRecord.__dictoffset__ == ConsumerRecord.__weakrefoffset__ == 0
 
 
-def test_the_collector_knows_what_was_deserialized():
-    """An object of a deserializer may lead back to the record, and to its headers."""
+def test_the_garbage_collector_tracks_deserialized_records():
+    """A deserialized value may lead back to its record, or to the headers."""
     records, _ = taken(BATCH, values=Calling(lambda *given: given))
     assert all(gc.is_tracked(one) and gc.is_tracked(one.headers) for one in records)
 
 
-def test_a_name_is_text_where_python_says_so():
-    """For all first bytes with what may follow them, and where they are cut off."""
+def test_a_header_name_is_valid_exactly_if_python_decodes_it():
+    """All first bytes, with the bytes around each bound of the second, whole and cut off."""
     seconds = [0, 0x41, *range(0x7E, 0x83), *range(0x8E, 0x93), *range(0x9E, 0xA3)]
     seconds += [0xBE, 0xBF, 0xC0, 0xFF]
     names = [bytes(pair) for pair in itertools.product(range(256), seconds)]
@@ -246,25 +179,19 @@ def test_a_name_is_text_where_python_says_so():
 
 
 def left(data, **other):
-    """Tell whether all of it is left to another decoder, and the position where it is."""
+    """Tell whether the reader leaves all of it to another decoder, and does not move."""
     records, made = taken(data, **other)
     return not records and (made.batch, made.next_fetch_offset) == (0, 0)
 
 
-@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize(("codec", "pack"), [(0, bytes), (1, gzip_encode)], ids=short)
 @pytest.mark.parametrize("records", WRONG, ids=short)
-def test_records_that_no_producer_writes_are_left(records, codec):
-    """The whole batch is, compressed or not, and what stands behind it."""
-    packed = _packed(records, codec)
-    assert left(around(packed, codec=codec) + BATCH)
-    assert not left(around(_packed(SOUND, codec), codec=codec))
-    got, made = taken(BATCH + around(packed, codec=codec) + BATCH)
+def test_a_batch_with_invalid_records_is_left_with_all_behind_it(records, codec, pack):
+    wrong = around(pack(records), codec=codec)
+    assert not left(around(pack(SOUND), codec=codec))
+    got, made = taken(BATCH + wrong + BATCH)
     assert (len(got), made.batch) == (COUNT, len(BATCH))
     assert made.next_fetch_offset == END
-
-
-def _packed(records, codec):
-    return records if not codec else gzip_encode(records)
 
 
 @pytest.mark.parametrize(
@@ -287,8 +214,8 @@ def _packed(records, codec):
     ],
     ids=short,
 )
-def test_a_record_that_no_producer_writes_is_left(body):
-    """By itself, and with another one behind it that would do for what is missing."""
+def test_a_batch_with_an_invalid_record_is_left(body):
+    """Alone, and before a record whose bytes could complete it."""
     sound = one("00 00 00 01 01 00")
     assert len(taken(around(sound + sound, 2))[0]) == 2
     assert left(around(one(body), 1))
@@ -316,8 +243,8 @@ def test_a_record_that_no_producer_writes_is_left(body):
     ],
     ids=short,
 )
-def test_a_header_that_no_broker_writes_is_left(at, number):
-    """Also where checksums are not looked at."""
+def test_a_batch_with_an_invalid_header_is_left(at, number):
+    """With checksums and without."""
     forged = BATCH[:at] + number + BATCH[at + len(number) :]
     assert left(forged, is_summed=False)
     assert left(forged if at == 8 else bytes(sealed(forged)))
@@ -325,8 +252,8 @@ def test_a_header_that_no_broker_writes_is_left(at, number):
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_a_marker_that_no_broker_writes_is_left(codec):
-    """Cut off, compressed, or with none; else it is passed, and the position with it."""
+def test_an_invalid_marker_is_left_and_a_valid_one_moves_the_position(codec):
+    """Invalid: cut off, compressed, or without a record."""
     batch, after = marker(8, ABORT, 7)
     records, made = taken(batch)
     assert (records, made.next_fetch_offset, made.records_read) == ([], after, 0)
@@ -338,115 +265,43 @@ def test_a_marker_that_no_broker_writes_is_left(codec):
     assert left(bytes(sealed(packed))) == bool(codec)
 
 
-@pytest.mark.parametrize("codec", [0, 3])
-def test_an_answer_that_is_cut_at_each_place(codec):
-    """Whole batches are read: a sanitizer sees what is read behind them."""
-    first, at = written(0, ROWS, Frame(codec=codec))
-    data = first + written(at, ROWS, Frame(codec=codec, tail=3))[0]
-    for end in range(len(data)):
-        records, made = taken(bytes(data[:end]))
-        assert len(records) == (COUNT if end >= len(first) else 0)
-        assert made.behind == (at if end >= len(first) else -1)
-
-
-def test_a_checksum_that_is_wrong_is_left():
-    """Unless nobody wants to know it; offset and epoch are the broker's, under none."""
-    for at in {*range(len(BATCH))} - {*range(16)}:
-        broken = BATCH[:at] + bytes([BATCH[at] ^ 0x10]) + BATCH[at + 1 :]
-        assert left(broken)
-        if at in range(17, 21):
-            assert taken(broken, is_summed=False)[0] == taken(BATCH)[0]
-
-
-MIXED, STARTS = mixed()
-
-
-@given(
-    data=st.binary(max_size=100)
-    | st.builds(
-        lambda at, length, piece: MIXED[:at] + piece + MIXED[at + length :],
-        st.integers(0, len(MIXED)),
-        st.integers(0, 8),
-        st.binary(max_size=9),
-    ),
-    step=st.integers(1, 60),
-    is_summed=st.booleans(),
-    least=st.integers(-(2**63), 2**63 - 1) | st.integers(0, 60),
-)
-def test_any_bytes(data, step, is_summed, least):
-    """Records out of batches that are within these bytes, or none, and then no more."""
-    made, records, counts = reader(data, is_summed=is_summed, least=least), [], []
-    is_over = False
-    while not is_over:
-        counts.append(made.records_read)
-        is_over = made.take(records, step)
-        assert 0 <= made.batch <= len(data)
-        assert len(counts) <= 100
-    assert sorted(counts) == counts
-    assert made.records_read >= len(records)
-    before = (made.batch, made.next_fetch_offset, len(records))
-    assert made.take(records, step)
-    assert (made.batch, made.next_fetch_offset, len(records)) == before
-
-
 # ---------------------------------------------------------------- arguments
 
 
 @pytest.mark.parametrize(
-    ("error", "arguments"),
+    "call",
     [
-        (OverflowError, {"least": 2**63}),
-        (TypeError, {"least": None}),
-        (TypeError, {"kind": list}),
-        (TypeError, {"kind": "tuple"}),
-        (TypeError, {"kind": tuple}),
-        (TypeError, {"kind": os.stat_result}),
-        (TypeError, {"kind": time.struct_time}),
-        (TypeError, {"data": "text"}),
-        (TypeError, {"data": None}),
-        (BufferError, {"data": memoryview(BATCH)[::2]}),
+        lambda: reader(BATCH, least=2**63),
+        lambda: reader(BATCH, least=None),
+        lambda: reader(BATCH, kind=list),
+        lambda: reader(BATCH, kind="tuple"),
+        lambda: reader(BATCH, kind=tuple),
+        lambda: reader(BATCH, kind=os.stat_result),
+        lambda: reader("text").take([], 1),
+        lambda: reader(None).take([], 1),
+        lambda: reader(memoryview(BATCH)[::2]).take([], 1),
+        lambda: reader(BATCH).take(None, 1),
+        lambda: reader(BATCH).take((), 1),
+        lambda: reader(BATCH).take([], None),
+        lambda: reader(BATCH).take([]),
+        lambda: reader(BATCH).take([], 2**63),
     ],
-    ids=short,
 )
-def test_arguments_that_cannot_be(error, arguments):
-    """A Python error, and nothing is read."""
-    records = []
-    with pytest.raises(error):
-        reader(**({"data": BATCH} | arguments)).take(records, ALL)
-    assert records == []
-
-
-@pytest.mark.parametrize(
-    ("error", "arguments"),
-    [
-        (TypeError, (None, 1)),
-        (TypeError, ((), 1)),
-        (TypeError, ([], None)),
-        (TypeError, ([],)),
-        (OverflowError, ([], 2**63)),
-    ],
-    ids=short,
-)
-def test_calls_that_cannot_be(error, arguments):
-    """A Python error; the next call reads."""
-    made, records = reader(BATCH), []
-    with pytest.raises(error):
-        made.take(*arguments)
-    assert made.take(records, ALL)
-    assert len(records) == COUNT
+def test_a_wrong_argument_is_a_python_error(call):
+    with pytest.raises((TypeError, OverflowError, BufferError)):
+        call()
 
 
 @pytest.mark.parametrize("most", [0, -1, -(2**63)])
-def test_none_are_wanted(most):
-    """Nothing is opened."""
+def test_a_take_of_no_records_opens_no_batch(most):
     made = reader(BATCH)
     assert not made.take([], most)
     assert (made.behind, made.leader_epoch) == (-1, -1)
 
 
 @pytest.mark.parametrize("codec", [0, 3])
-def test_a_buffer_that_changes_between_two_calls(codec):
-    """What is shorter than it was, or no record any more, is an error, and no crash."""
+def test_a_buffer_that_changes_between_two_calls_is_an_error(codec):
+    """It is emptied, or its bytes are no records any more."""
     for change in (
         bytearray.clear,
         lambda data: data.__setitem__(slice(None), b"\x7f"),
@@ -468,8 +323,10 @@ def test_a_buffer_that_changes_between_two_calls(codec):
 )
 @pytest.mark.parametrize("which", ["keys", "values"])
 @pytest.mark.parametrize("codec", [0, 3])
-def test_what_a_deserializer_raises_ends_it_before_its_record(error, which, codec):
-    """Those before it are taken and counted; a next call would begin with that one."""
+def test_an_error_of_a_deserializer_ends_the_take_before_its_record(
+    error, which, codec
+):
+    """The records before it are taken and counted; the next call begins with that one."""
     refused = [3]
 
     def refuse(topic, headers, data):
@@ -491,67 +348,22 @@ def test_what_a_deserializer_raises_ends_it_before_its_record(error, which, code
     assert made.bytes_read == taken(BATCH)[1].bytes_read
 
 
-def test_one_that_wants_no_headers_is_called_again():
-    """By a function that is given the error; what that raises is the error."""
+def test_the_size_of_headers_is_measured_after_deserializing():
+    """A deserializer may reorder, add, replace and remove headers."""
 
-    class Two:
-        def deserialize(self, topic, data):
-            return topic, data
+    def sizes(change):
+        keys = Calling(lambda _topic, headers, _data: change(headers))
+        return {one.serialized_header_size for one in taken(BATCH, keys=keys)[0]}
 
-    def again(deserializer, topic, data, error):
-        assert "positional" in str(error)
-        assert error.__traceback__ is None
-        if len(records) == 3:
-            raise error
-        return deserializer.deserialize(topic, data)
-
-    made, records = reader(BATCH, keys=Two(), again=again), []
-    with pytest.raises(TypeError, match="positional"):
-        made.take(records, ALL)
-    assert [one.key for one in records] == [(TOPIC, b"k" * n) for n in range(3)]
-
-
-def test_headers_are_measured_behind_their_deserializer():
-    """It may have changed them, or made something of them that has no size."""
-
-    def add(topic, headers, data):
-        del topic, data
-        headers.append(added)
-
-    added = ("é", b"12")
-    records, _ = taken(BATCH, keys=Calling(add), values=Calling(add))
-    before = {one.serialized_header_size for one in taken(BATCH)[0]}
-    assert {one.serialized_header_size - 8 for one in records} == before
-    added = (1, 2)
-    made, records = reader(BATCH, keys=Calling(add)), []
-    with pytest.raises(AttributeError):
-        made.take(records, ALL)
-    assert (records, made.records_read) == ([], 0)
-    others = Calling(lambda _topic, headers, _data: headers.reverse())
-    assert {
-        one.serialized_header_size for one in taken(BATCH, keys=others)[0]
-    } == before
-    emptied = Calling(lambda _topic, headers, _data: headers.clear())
-    assert {one.serialized_header_size for one in taken(BATCH, keys=emptied)[0]} == {-1}
-
-
-def test_a_deserializer_that_takes_records_is_refused():
-    """As by upstream's generator; the call under way goes on."""
-
-    def again(topic, headers, data):
-        del topic, headers
-        with pytest.raises(ValueError, match="already"):
-            made.take(records, 1)
-        return data
-
-    made, records = reader(BATCH, values=Calling(again)), []
-    assert made.take(records, ALL)
-    assert records == taken(BATCH)[0]
+    assert sizes(len) == sizes(list.reverse) == {10}
+    assert sizes(lambda headers: headers.append(("é", b"12"))) == {14}
+    assert sizes(lambda headers: headers.__setitem__(0, ("é", b"12"))) == {8}
+    assert sizes(list.clear) == {-1}
 
 
 @pytest.mark.parametrize("codec", [0, 3])
-def test_a_deserializer_that_closes_gets_its_record(codec):
-    """It comes, and nothing behind it; neither the answer nor what was in it is kept."""
+def test_a_close_inside_a_deserializer_ends_the_take_behind_its_record(codec):
+    """The reader then keeps neither the answer nor its content."""
     data = bytes(written(5, ROWS, Frame(codec=codec))[0])
     before = sys.getrefcount(data)
     made, records = reader(data, keys=Calling(lambda *_: made.close())), []
@@ -564,7 +376,7 @@ def test_a_deserializer_that_closes_gets_its_record(codec):
 
 
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted"])
-def test_what_is_called_for_a_batch_may_close(way):
+def test_a_close_inside_a_call_for_a_batch_ends_the_take(way):
     """Nothing is taken, and nothing is left to another decoder."""
 
     def close(*given):
@@ -580,8 +392,8 @@ def test_what_is_called_for_a_batch_may_close(way):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted", "again", "header_bytes"])
-def test_what_is_called_may_raise(way, error):
-    """It comes out; nothing is taken, and a next call begins there."""
+def test_an_error_of_a_call_ends_the_take_before_that_place(way, error):
+    """The next call begins there."""
 
     class Two:
         def deserialize(self):
@@ -602,8 +414,8 @@ def test_what_is_called_may_raise(way, error):
         assert made.next_fetch_offset == (END if records else 0)
 
 
-def test_what_is_called_may_return_anything():
-    """What is no buffer is an error; what is empty is left."""
+def test_a_call_may_return_a_wrong_value():
+    """No buffer is an error; an empty one is left to another decoder."""
     data = written(5, ROWS, Frame(codec=3))[0]
     for wrong in ("text", 7, memoryview(SOUND)[::2]):
         made = reader(data, uncompress=lambda *_, wrong=wrong: wrong)
@@ -617,22 +429,8 @@ def test_what_is_called_may_return_anything():
     assert (first.key, first.serialized_header_size) == (Ellipsis, "many")
 
 
-def test_batches_of_aborted_transactions_are_left_out():
-    """Each with a producer is asked about, markers too; the position moves past them."""
-    asked = []
-
-    def is_aborted(*given):
-        asked.append(given)
-        return given[2] and len(asked) < 3
-
-    _, made = taken(MIXED, is_aborted=is_aborted)
-    assert [tuple(map(int, given[2:])) for given in asked] == [(1, 0), (1, 0), (1, 1)]
-    assert [given[0] for given in asked] == [7, 7, 7]
-    assert made.records_read == 4 * COUNT
-
-
 def test_one_batch_is_uncompressed_at_a_time():
-    """When it is asked for; what one had is gone when the next is opened."""
+    """The content of the one before is freed first."""
     data, at = b"", 0
     for _ in range(3):
         more, at = written(at, ROWS, Frame(codec=3))
@@ -661,12 +459,12 @@ MANY = Row(0, b"k", b"v", (("h", b"1"),) * 1_500)
 
 
 def collecting_often(call):
-    """Have the collector start often, and call something each time that it has."""
+    """Have the collector run often, and call a function each time."""
     gc.set_threshold(100)
     gc.callbacks.append(lambda *_: call())
 
 
-def look_at_what_the_collector_sees():
+def look_at_all_objects():
     data = bytes(written(0, [MANY], Frame())[0])
     seen = []
 
@@ -681,7 +479,7 @@ def look_at_what_the_collector_sees():
     assert 0 < before < len(seen)
 
 
-def change_what_the_collector_sees():
+def change_all_objects():
     kept = bytes(written(0, [MANY], Frame())[0])
     data = bytearray(kept)
 
@@ -710,12 +508,10 @@ with_lock = pytest.mark.skipif(
 
 
 @with_lock
-@pytest.mark.parametrize(
-    "does", [look_at_what_the_collector_sees, change_what_the_collector_sees], ids=short
-)
-def test_code_that_the_collector_runs_may_look_and_change(does):
+@pytest.mark.parametrize("does", [look_at_all_objects, change_all_objects], ids=short)
+def test_a_callback_of_the_collector_may_look_at_lists_and_change_them(does):
     """
-    A list with empty places, a buffer that is written to, or a list that is emptied.
+    A list has no empty places; a buffer that changes, or a list that is emptied, is harmless.
 
     It runs in a process of its own: Python itself shows an unfinished tuple where
     another thread stands still in ``tuple(...)``, and looking at that crashes.
@@ -726,7 +522,7 @@ def test_code_that_the_collector_runs_may_look_and_change(does):
 
 
 @with_lock
-def test_others_run_while_a_large_batch_is_checked():
+def test_other_threads_run_while_a_large_batch_is_checked():
     """A batch of a few KB may have a gigabyte of headers when it is uncompressed."""
     record = one("00 00 00 01 01 0a" + " 02 61 01" * 5)
     count = 500_000
@@ -759,36 +555,27 @@ def refusing(*_):
 @pytest.mark.parametrize(
     "other",
     [
-        {},
-        {"values": Calling(lambda *given: given)},
-        {"values": Calling(refusing)},
-        {"keys": Calling(int), "again": refusing},
-        {"keys": Calling(len), "again": lambda *given: given},
-        {"uncompress": refusing},
-        {"uncompress": lambda *_: None},
-        {"uncompress": lambda *_: "text"},
-        {"is_aborted": refusing},
-        {"is_aborted": lambda *_: True},
-        {"keys": Calling(without_headers), "header_bytes": refusing},
-        {"kind": int},
-    ],
-    ids=[
-        "none",
-        "a deserializer",
-        "one that raises",
-        "one that raises twice",
-        "one without headers",
-        "uncompress raises",
-        "uncompress cannot",
-        "uncompress returns no buffer",
-        "is_aborted raises",
-        "aborted",
-        "headers have no size",
-        "a kind that cannot be",
+        pytest.param({}, id="none"),
+        pytest.param({"values": Calling(lambda *given: given)}, id="deserializes"),
+        pytest.param({"values": Calling(refusing)}, id="raises"),
+        pytest.param({"keys": Calling(int), "again": refusing}, id="raises-twice"),
+        pytest.param(
+            {"keys": Calling(len), "again": lambda *given: given}, id="no-headers"
+        ),
+        pytest.param({"uncompress": refusing}, id="uncompress-raises"),
+        pytest.param({"uncompress": lambda *_: None}, id="uncompress-cannot"),
+        pytest.param({"uncompress": lambda *_: "text"}, id="uncompress-no-buffer"),
+        pytest.param({"is_aborted": refusing}, id="is-aborted-raises"),
+        pytest.param({"is_aborted": lambda *_: True}, id="aborted"),
+        pytest.param(
+            {"keys": Calling(without_headers), "header_bytes": refusing},
+            id="headers-have-no-size",
+        ),
+        pytest.param({"kind": int}, id="wrong-kind"),
     ],
 )
-def test_nothing_is_kept(other):
-    """Neither of what it is given nor of what it makes, also after a fault in the middle."""
+def test_a_reader_leaks_nothing(other):
+    """Neither its arguments nor its objects, after an error in the middle either."""
     more = written(END, ROWS, Frame(epoch=2**30, codec=1, producer=7))[0]
     damaged = [around(records) for records in WRONG]
     answers = [BATCH + more, more, MIXED, *(BATCH + one for one in damaged)]
@@ -825,8 +612,8 @@ def test_nothing_is_kept(other):
 @pytest.mark.parametrize(
     "other", [{}, {"values": Calling(lambda *given: given)}], ids=["none", "values"]
 )
-def test_a_want_of_memory_ends_it_before_its_record(other):
-    """At each place where memory is asked for; a next call goes on with that record."""
+def test_a_memory_error_ends_the_take_before_its_record(other):
+    """At each allocation; the next call goes on with that record."""
     memory = pytest.importorskip("_testcapi", reason="it makes allocations fail")
     whole, _ = taken(BATCH, **other)
     failed = 0
@@ -848,8 +635,7 @@ def test_a_want_of_memory_ends_it_before_its_record(other):
     assert failed > COUNT
 
 
-def test_a_circle_through_a_reader_is_collected():
-    """A method of the object that has it, say."""
+def test_a_reference_cycle_through_a_reader_is_collected():
 
     class Having:
         def __init__(self):
@@ -865,3 +651,25 @@ def test_a_circle_through_a_reader_is_collected():
     del made
     gc.collect()
     assert Counter(map(type, gc.get_objects()))[Having] == 0
+
+
+# ---------------------------------------------------------------- checksums
+
+
+@given(data=st.binary(max_size=100), at=st.integers(0, 100))
+def test_a_checksum_equals_kafka_pythons(data, at):
+    """By the processor's instruction and by tables, of any buffer, from any place on."""
+    if at > len(data):
+        with pytest.raises(ValueError, match="no such place"):
+            _batches.crc32c(data, at)
+        return
+    sums = {_batches.crc32c(memoryview(data), at, by) for by in (0, 1)}
+    assert sums == {kafkas_sum(data[at:])}
+
+
+def test_checksums_of_long_data_and_of_rfc_3720_are_right():
+    """Other threads may run while long data is added up."""
+    assert _batches.crc32c(bytes(32), 0) == 0x8A9136AA
+    assert _batches.crc32c(b"\xff" * 32, 0) == 0x62A8AB43
+    much = BATCH * (200_000 // len(BATCH))
+    assert _batches.crc32c(much, 0) == _batches.crc32c(much, 0, 1) == kafkas_sum(much)

@@ -14,19 +14,19 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 
 
-def made(kind: Callable[..., T], *topics: str, **configs: Any) -> T:  # noqa: ANN401 - upstream's
-    """Return a new client, mostly of a class; or raise what its constructor raises."""
+def constructed(kind: Callable[..., T], *topics: str, **configs: Any) -> T:  # noqa: ANN401 - upstream's
+    """Return a new client; if its constructor raises, no thread is left."""
     if not isinstance(kind, type):
         return kind(*topics, **configs)
     client: Any = kind.__new__(kind, *topics, **configs)
-    with ended_if_unmade(client):
+    with closed_if_constructor_fails(client):
         client.__init__(*topics, **configs)
     return cast("T", client)
 
 
 @contextmanager
-def ended_if_unmade(client: Any) -> Iterator[None]:  # noqa: ANN401 - kafka-python is untyped
-    """End a client's thread and its connections if the block, its constructor, raises."""
+def closed_if_constructor_fails(client: Any) -> Iterator[None]:  # noqa: ANN401 - kafka-python is untyped
+    """Close a client if the block, its constructor, raises."""
     try:
         yield
     except BaseException:
