@@ -78,7 +78,7 @@ class Consumed:
         """Tell whether the topic is subscribed to, or a partition of it is assigned."""
         return self.has_any() and self.may_have(topic)
 
-    def why_nothing(self) -> str | None:
+    def reason_for_no_records(self) -> str | None:
         """
         Return the reason why no record at all can come; None if one can.
 

@@ -87,7 +87,7 @@ class Membership:
         config = self._fetcher.config
         return config["key_deserializer"], config["value_deserializer"]
 
-    def read_with(self, key: object, value: object) -> None:
+    def set_deserializers(self, key: object, value: object) -> None:
         """
         Let polls use these deserializers from now on; None leaves bytes.
 
@@ -146,14 +146,14 @@ class Membership:
         finally:
             self._subscription.own_call = None
 
-    def pass_over_nothing(self) -> None:
+    def skip_no_record(self) -> None:
         """
         Skip no unread record from now on, even under ``latest``.
 
         Added partitions are read from their start. After a deletion of unread records
         reading continues at the first record left.
         """
-        self._subscription.pass_over_nothing()
+        self._subscription.skip_no_record()
         self._coordinator.note_partitions()
 
     @property
@@ -161,7 +161,7 @@ class Membership:
         """The number of offsets whose records were deleted before they were read."""
         return self.ledger.counts.deleted_unread
 
-    def why_nothing(self) -> str | None:
+    def reason_for_no_records(self) -> str | None:
         """
         Return the reason why this member can get no record at all; None if it can.
 
@@ -169,7 +169,7 @@ class Membership:
         """
         if self.is_lost():
             return None
-        return self.consumed.why_nothing()
+        return self.consumed.reason_for_no_records()
 
     def position(self, tp: TopicPartition) -> int | None:
         """Return the application's position in a partition; None if it is unknown."""

@@ -107,8 +107,8 @@ class Polling:
         # A step of an iteration writes the records that it yields, one by one.
         journal = None if is_step else self._journal
         began = {} if journal is None else journal.began()
-        timeout_ms = min(timeout_ms, self._most_ms(is_step=is_step))
-        records, is_late = self._returned(
+        timeout_ms = min(timeout_ms, self._begin_call(is_step=is_step))
+        records, is_late = self._poll_upstream(
             upstream, timeout_ms, max_records, update_offsets
         )
         if is_late:  # a pause may have returned while hooks ran: repeat P1's check
@@ -122,7 +122,7 @@ class Polling:
         self._fetcher.delivered()
         return records
 
-    def _most_ms(self, *, is_step: bool) -> float:
+    def _begin_call(self, *, is_step: bool) -> float:
         # Begins the ledger's call, and returns the limit of the poll's time.
         self._polled_at, _ = self._ledger.now()
         is_gating = self._ledger.begin_call()
@@ -130,7 +130,7 @@ class Polling:
             return 0
         return _GATING_STEP_MS if is_gating and is_step else math.inf
 
-    def _returned(
+    def _poll_upstream(
         self, upstream: Callable[..., Polled], *given: object
     ) -> tuple[Polled, bool]:
         # Also returns whether hooks have run after the poll.

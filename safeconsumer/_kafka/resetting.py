@@ -35,9 +35,9 @@ from safeconsumer.holds.resets import Resets, Target
 log = logging.getLogger("safeconsumer.group")
 
 # Seconds between two checks; most of them send nothing.
-_EVERY = 0.2
-# Seconds between two questions for the committed offsets of moved partitions.
-_AGAIN = 3.0
+_CHECK_SECONDS = 0.2
+# Seconds between two checks of the committed offsets of moved partitions.
+_RECHECK = 3.0
 # The number of partitions to ask about in a second: thousands are asked about less often.
 _MOST_PER_SECOND = 250
 # Milliseconds for a question and for a commit; then it is tried again.
@@ -83,10 +83,10 @@ class Resetting:
         # By done partition, the ownership, its target, and the time of the next check.
         self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
         # The situation at the last check, if no partition was due, and the time of the next.
-        self._idle: tuple[object, ...] = ()
+        self._idle_situation: tuple[object, ...] = ()
         self._idle_until = 0.0
         # The last target of each partition that is not moved yet.
-        self._last: dict[TopicPartition, Target] = {}
+        self._last_targets: dict[TopicPartition, Target] = {}
         # The ownerships that the listener was last called with as revoked.
         self._revoked: States = {}
 
@@ -102,10 +102,10 @@ class Resetting:
         try:
             while self._has_work():
                 try:
-                    await self._turn()
+                    await self._check_targets()
                 except Exception:
                     log.exception("resets of the group are tried again")
-                await self._coordinator._net.sleep(_EVERY)
+                await self._coordinator._net.sleep(_CHECK_SECONDS)
         finally:
             self._is_running = False
 
@@ -114,19 +114,21 @@ class Resetting:
             return not self._subscription.is_closing and self._consumer() is not None
         self._resets.troubles = {}
         self._done.clear()
-        self._last.clear()
+        self._last_targets.clear()
         return False
 
-    async def _turn(self) -> None:
+    async def _check_targets(self) -> None:
         kept = {tp: one for tp, one in self._revoked.items() if self._state(tp) is one}
         if kept and not self._is_member():
             return  # a join may end these ownerships, and then calls the listener itself
         self._revoked = {}
         await self._call_listener("on_partitions_assigned", kept)
         found = self._situation()
-        if found == self._idle and self._ledger.now()[0] < self._idle_until:
+        if found == self._idle_situation and self._ledger.now()[0] < self._idle_until:
             return  # thousands of partitions are checked only if something has changed
-        self._last |= {TopicPartition(*tp): one for tp, one in self._targets.items()}
+        self._last_targets |= {
+            TopicPartition(*tp): one for tp, one in self._targets.items()
+        }
         lifted = [tp for tp in self._resets.pending() if tp not in self._targets]
         if lifted:
             await self._continue_at_commits(lifted)
@@ -139,7 +141,10 @@ class Resetting:
             now = self._ledger.now()[0]
             done = (self._done.get(tp) for tp in self._subscription.assignment)
             ends = [one[2] for one in done if one is not None and one[2] > now]
-            self._idle, self._idle_until = found, min(ends, default=now + _AGAIN)
+            self._idle_situation, self._idle_until = (
+                found,
+                min(ends, default=now + _RECHECK),
+            )
             return
         try:
             await self._move(due, troubles)
@@ -242,7 +247,7 @@ class Resetting:
         if any(state.reset_target != targets[tp] for tp, state in due.items()):
             await self._ask_for_ids()
         committed = await self._committed(due)
-        anew, again, done = {}, {}, {}
+        to_move, to_commit, done = {}, {}, {}
         for tp, state in self._still_valid(due, targets).items():
             target, found = targets[tp], committed.get(tp)
             is_there = found is not None and found.offset == target.offset
@@ -259,15 +264,15 @@ class Resetting:
             elif is_there and state.reset_target == target:
                 done[tp] = state
             elif state.reset_target == target:
-                again[tp] = state
+                to_commit[tp] = state
             else:
-                anew[tp] = state
+                to_move[tp] = state
         self._note_done(done, targets)
         # If the operator's hold is lifted meanwhile, records must not be delivered and
         # committed before this commit.
-        self._resets.hold(again)
-        begun = await self._restart_at_targets(anew, targets)
-        await self._commit({**self._still_valid(again, targets), **begun}, targets)
+        self._resets.hold(to_commit)
+        begun = await self._restart_at_targets(to_move, targets)
+        await self._commit({**self._still_valid(to_commit, targets), **begun}, targets)
 
     async def _ask_for_ids(self) -> None:
         coordinator = self._coordinator
@@ -330,7 +335,7 @@ class Resetting:
 
     def _note_done(self, done: States, targets: Mapping[Any, Target]) -> None:
         # All done partitions are checked again at the same moments, by one question.
-        every = max(_AGAIN, len(self._done.keys() | done.keys()) / _MOST_PER_SECOND)
+        every = max(_RECHECK, len(self._done.keys() | done.keys()) / _MOST_PER_SECOND)
         until = (self._ledger.now()[0] // every + 1) * every
         self._done |= {tp: (one, targets[tp], until) for tp, one in done.items()}
         self._resets.release(done)
@@ -367,7 +372,7 @@ class Resetting:
         committed: Any,  # noqa: ANN401 - upstream's
     ) -> bool:
         offset = None if committed is None else committed.offset
-        position, target = state.position, self._last.get(tp)
+        position, target = state.position, self._last_targets.get(tp)
         if position is None or offset == position.offset:
             return False
         is_target = target is not None and offset == target.offset

@@ -117,7 +117,7 @@ class Judge:
         return [epoch for one in own for epoch in one.part.epochs]
 
     def takes(self, address: Address, member: str) -> Callable[[Fact], None]:
-        """Return what takes the facts of a member about a group, or a partition."""
+        """Return the function that takes a member's facts about a group or a partition."""
         if address.group is None:
             return self._written.setdefault(address, Acknowledged()).take
         if not address.is_case:

@@ -85,7 +85,7 @@ class WhileHeld:
         self._name = tp_text(self._tp)
         self._holds = holds
         self._doubts: list[_Doubts] = []
-        self._last: dict[str, _Doubts] = {}  # of each check
+        self._last: dict[str, _Doubts] = {}  # the last doubts of each check
         self._started: set[tuple[int, int]] = set()
 
     def delivered(self, entry: Deliver, called: int) -> None:

@@ -33,7 +33,7 @@ class Output:
         return self.kind == JSON
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Print lines; a line end in one is an escape."""
+        """Print lines; a line break within a line is printed as an escape."""
         _print("\n".join(map(printable, lines)))
 
     def document(self, document: object) -> None:

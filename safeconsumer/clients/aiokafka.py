@@ -164,7 +164,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         while True:
             self._apply()
             record = await super().getone(*partitions)
-            # From here on nothing else runs in the loop until this returns or waits.
+            # From here on no other task runs in the loop until this returns or waits.
             tp = TopicPartition(record.topic, record.partition)
             if self._may_give({tp: [record]}):
                 return record

@@ -61,7 +61,7 @@ _COPIED = ("bootstrap_servers", "connections_max_idle_ms", "sasl_", "security_",
 _ASK_SECONDS = 5
 _ASK_MS = _ASK_SECONDS * 1000
 _FETCH_MS = 500
-_ASKER_FETCH_MS = 20
+_QUERY_FETCH_MS = 20
 _REFUSED = (
     errors.ClusterAuthorizationFailedError,
     errors.TopicAuthorizationFailedError,
@@ -172,12 +172,12 @@ class LoopCalls:
             raise
 
     async def open(self, client: Any) -> None:  # noqa: ANN401 - a consumer or producer
-        """Start a client; :meth:`close` stops it, or :meth:`end`."""
+        """Start a client; :meth:`close` or :meth:`end` stops it."""
         self._clients[client] = None
         await client.start()
 
     def close(self, client: Any) -> None:  # noqa: ANN401 - likewise
-        """Stop a client, without waiting for that."""
+        """Stop a client, without a wait for its end."""
         with suppress(RuntimeError):  # at the end all are stopped
             self.start(self._stop(client))
 
@@ -193,7 +193,7 @@ class LoopCalls:
         self._clients.pop(client, None)
 
     async def end(self) -> None:
-        """Cancel what runs, and stop all clients."""
+        """Cancel the running coroutines, and stop all clients."""
         self._is_over = True
         for task in self._running:
             task.cancel()
@@ -221,11 +221,11 @@ class AiokafkaClients:
         self._calls = calls
 
     def holds_topic(self, name: str) -> "HoldsTopic":
-        """Return what reads the holds topic."""
+        """Return the reader of the holds topic."""
         return HoldsTopic(self._base, name, self._calls)
 
     def status_topic(self, name: str) -> StatusTopic:
-        """Return what writes the status topic."""
+        """Return the writer of the status topic."""
         connect = partial(_ReportProducer, self._base, name, self._calls)
         return StatusTopic(connect, _is_missing, _is_refused)
 
@@ -249,7 +249,7 @@ class HoldsTopic:
         self._admin_base = {**base, "request_timeout_ms": _ASK_MS}
         self._partition = TopicPartition(name, 0)
         self._reader: UpstreamConsumer | None = None
-        self._asker: UpstreamConsumer | None = None
+        self._query_consumer: UpstreamConsumer | None = None
         self._asking = asyncio.Lock()
         self._turning: Future[Any] | None = None
         self._last: ConsumerRecord | None = None
@@ -257,12 +257,12 @@ class HoldsTopic:
 
     @property
     def positions(self) -> Offsets:
-        """The offset below which everything was returned."""
+        """The offset below which all records were returned."""
         return self._progress.offsets
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to where the topic ended at its beginning."""
+        """Whether the reader has reached the end that the topic had at the start."""
         return self._progress.is_complete
 
     def facts(self) -> Facts:
@@ -290,7 +290,7 @@ class HoldsTopic:
     # ------------------------------------------------------------ reading
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
-        """Connect; return the topic if it was made again."""
+        """Connect; return the topic if it was recreated."""
         remade: tuple[RecreatedTopic, ...] = self._calls.run(
             self._begin(), 4 * _ASK_SECONDS
         )
@@ -299,14 +299,16 @@ class HoldsTopic:
     async def _begin(self) -> tuple[RecreatedTopic, ...]:
         tp = self._partition
         # Its idle fetches end soon: a question waits behind them.
-        asker = UpstreamConsumer(**self._base, fetch_max_wait_ms=_ASKER_FETCH_MS)
-        self._asker = asker
+        query_consumer = UpstreamConsumer(
+            **self._base, fetch_max_wait_ms=_QUERY_FETCH_MS
+        )
+        self._query_consumer = query_consumer
         self._reader = reader = UpstreamConsumer(**self._base)
         reader.assign([tp])
-        await self._calls.open(asker)
+        await self._calls.open(query_consumer)
         await self._calls.open(reader)
-        first = (await asker.beginning_offsets([tp]))[tp]
-        end = (await asker.end_offsets([tp]))[tp]
+        first = (await query_consumer.beginning_offsets([tp]))[tp]
+        end = (await query_consumer.end_offsets([tp]))[tp]
         is_other = end < self._progress.at or await self._is_other(reader, first)
         remade = self._progress.begin(first, end, is_other=is_other)
         if remade or (self._last is not None and self._last.offset < first):
@@ -371,54 +373,55 @@ class HoldsTopic:
         return RawRecord(record.key, record.value, record.offset, at_ms)
 
     async def _check_end(self, position: int) -> None:
-        if (asker := self._asker) is not None:
+        if (query_consumer := self._query_consumer) is not None:
             with suppress(errors.KafkaError):
-                self._progress.note_end(position, await self._end_by(asker))
+                self._progress.note_end(position, await self._end_by(query_consumer))
 
     # ------------------------------------------------------------ asking
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Ask where the topic ends now; None, if it was made again since it is read."""
+        """Return the topic's present end; None if it was recreated since the start."""
         self._calls.start(self._ask_end(answer))
 
     async def _ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
         ends = None
         try:
             async with self._asking:
-                if (asker := self._asker) is not None:
-                    end = await self._end_by(asker)
-                    if await self._is_same(asker):
+                if (query_consumer := self._query_consumer) is not None:
+                    end = await self._end_by(query_consumer)
+                    if await self._is_same(query_consumer):
                         ends = {(self._name, 0): end}
         except errors.KafkaError:
             pass
         finally:
             answer(ends)
 
-    async def _end_by(self, asker: UpstreamConsumer) -> int:
-        (end,) = (await asker.end_offsets([self._partition])).values()
+    async def _end_by(self, query_consumer: UpstreamConsumer) -> int:
+        (end,) = (await query_consumer.end_offsets([self._partition])).values()
         return int(end)
 
-    async def _is_same(self, asker: UpstreamConsumer) -> bool:
-        """Tell whether the topic is the one that is read: its last record still is there."""
+    async def _is_same(self, query_consumer: UpstreamConsumer) -> bool:
+        """Tell whether the topic is the same as before: it still has the last record read."""
         last = self._last
         if last is None:
             return True
-        asker.assign([self._partition])  # anew: it knows nothing of earlier fetches
+        query_consumer.assign([self._partition])  # forgets earlier fetches
         try:
-            is_other = await self._is_other(asker, last.offset, _FETCH_MS)
-            is_answered = asker.highwater(self._partition) is not None
+            is_other = await self._is_other(query_consumer, last.offset, _FETCH_MS)
+            is_answered = query_consumer.highwater(self._partition) is not None
         finally:
-            asker.unsubscribe()
+            query_consumer.unsubscribe()
         return is_answered and not is_other
 
     def wake(self) -> None:
-        """End the wait of a turn under way."""
+        """End the wait of the present turn."""
         if (turning := self._turning) is not None:
             turning.cancel()
 
     def close(self) -> None:
-        """Close the clients; it does not wait for that."""
-        clients, self._reader, self._asker = (self._reader, self._asker), None, None
+        """Close the clients, without a wait for their ends."""
+        clients = self._reader, self._query_consumer
+        self._reader = self._query_consumer = None
         for client in clients:
             if client is not None:
                 self._calls.close(client)

@@ -7,8 +7,8 @@ from typing import Protocol
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.control_clients import RecreatedTopic
 
-# Seconds without knowing that everything was read, after which the topic counts as
-# unreachable; between two questions where it ends, and whether it was created again.
+# Seconds in which the reader did not reach a known end, after which the topic counts as
+# unreachable; and seconds between two questions for its end, and for a recreation.
 SILENCE = 5.0
 ASK_EVERY = 1.0
 COMPARE_EVERY = 30.0
@@ -16,7 +16,7 @@ WRITE_SECONDS = 10
 
 
 class TopicLostError(Exception):
-    """The holds topic cannot be read on: the reader begins again."""
+    """Reading of the holds topic cannot continue: the reader begins again."""
 
 
 class Progress:
@@ -30,7 +30,7 @@ class Progress:
         name: the topic.
 
     Attributes:
-        at: the offset below which everything was returned.
+        at: the offset below which all records were returned.
     """
 
     def __init__(self, name: str) -> None:
@@ -41,29 +41,29 @@ class Progress:
 
     @property
     def offsets(self) -> Offsets:
-        """The offset below which everything was returned, by partition."""
+        """The offset below which all records were returned, by partition."""
         return {(self._name, 0): self.at}
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to where the topic ended at its beginning."""
+        """Whether the reader has reached the end that the topic had at the start."""
         return self.at >= self._end
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is known to be another topic, or to lack records."""
+        """Whether the topic was recreated, or has lost unread records."""
         return self._lost is not None
 
     def begin(
         self, first: int, end: int, *, is_other: bool
     ) -> tuple[RecreatedTopic, ...]:
         """
-        Begin where it was, or at the first record; return the topic if it was made again.
+        Begin at the last position or the first record; return a recreated topic.
 
         Args:
-            first: where the topic begins.
-            end: where it ends.
-            is_other: whether it is known to be another one than the one that was read.
+            first: the topic's first offset.
+            end: the topic's end.
+            is_other: whether the topic is known to be another one than before.
         """
         remade: tuple[RecreatedTopic, ...] = ()
         if is_other or end < self.at:
@@ -79,9 +79,9 @@ class Progress:
         Note a turn that has ended, and that waited for so many seconds at most.
 
         Raises:
-            TopicLostError: the topic was made again, or nothing is known of it.
+            TopicLostError: the topic was recreated, or has not answered for too long.
         """
-        # Time in which its caller was busy, or this process stood still, does not count.
+        # Time in which the caller was busy, or this process did not run, does not count.
         self._waited += min(time.monotonic() - began, most)
         if self._lost is not None:
             raise self._lost
@@ -90,29 +90,29 @@ class Progress:
             raise TopicLostError(message)
 
     def is_time_to_ask(self) -> bool:
-        """Tell whether to ask where the topic ends; then not for another second."""
+        """Tell whether to ask for the topic's end; at most once a second."""
         if (now := time.monotonic()) - self._asked_at < ASK_EVERY:
             return False
         self._asked_at = now
         return True
 
     def is_time_to_compare(self) -> bool:
-        """Tell whether to find out if the topic was created again; then not for a while."""
+        """Tell whether to check if the topic was recreated; every 30 s."""
         if (now := time.monotonic()) - self._compared_at < COMPARE_EVERY:
             return False
         self._compared_at = now
         return True
 
     def note_end(self, asked_at: int, end: int) -> None:
-        """Note where the topic ends; it was asked with everything read below an offset."""
+        """Note the topic's end, and the offset reached when the question was asked."""
         if end < asked_at:
             self.lose("lost its end, or was made again")
         elif self.at >= end:
-            # Every record was read that was written before the question.
+            # All records from before the question have been read.
             self._waited = 0.0
 
     def lose(self, why: str) -> None:
-        """Let the next turn raise."""
+        """Make the next turn raise."""
         self._lost = TopicLostError(f"{self._name} {why}")
 
 
@@ -120,10 +120,10 @@ class ReportProducer(Protocol):
     """A library's producer for one status topic."""
 
     def write(self, key: bytes, value: bytes, at_ms: int) -> int:
-        """Write a report, and wait; return its time as the broker has it."""
+        """Write a report, and wait; return the broker's time of it."""
 
     def close(self) -> None:
-        """Give it up; it does not wait for its end."""
+        """Drop the producer, without a wait for its end."""
 
 
 class StatusTopic:

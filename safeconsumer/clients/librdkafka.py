@@ -96,11 +96,11 @@ class LibrdkafkaClients:
         self._base = {**copied, "client.id": f"{client_id}-control"}
 
     def holds_topic(self, name: str) -> "HoldsTopic":
-        """Return what reads the holds topic."""
+        """Return the reader of the holds topic."""
         return HoldsTopic(self._base, name, self.group_id)
 
     def status_topic(self, name: str) -> StatusTopic:
-        """Return what writes the status topic."""
+        """Return the writer of the status topic."""
         connect = partial(_ReportProducer, self._base, name)
         return StatusTopic(connect, _is_missing, _is_refused)
 
@@ -128,12 +128,12 @@ class HoldsTopic:
 
     @property
     def positions(self) -> Offsets:
-        """The offset below which everything was returned."""
+        """The offset below which all records were returned."""
         return self._progress.offsets
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to where the topic ended at its beginning."""
+        """Whether the reader has reached the end that the topic had at the start."""
         return self._progress.is_complete
 
     def facts(self) -> Facts:
@@ -159,7 +159,7 @@ class HoldsTopic:
         return Facts(self._name, len(described.partitions), settings)
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
-        """Connect; return the topic if it was made again."""
+        """Connect; return the topic if it was recreated."""
         self._admin = admin = AdminClient(dict(self._base))
         # First, so that the next question finds the topic's leader known: librdkafka
         # 2.16 asks again after 3 s only.
@@ -222,7 +222,7 @@ class HoldsTopic:
             self._progress.lose("was made again")
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Ask where the topic ends now; None, if it was made again since it is read."""
+        """Return the topic's present end; None if it was recreated since the start."""
         self._ask(_LAST).add_done_callback(partial(self._answer, answer))
 
     def _ask(self, which: Any) -> Any:  # noqa: ANN401 - confluent-kafka's, untyped

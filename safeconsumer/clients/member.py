@@ -50,13 +50,13 @@ _NONE: frozenset[TopicPartition] = frozenset()
 
 class Member:
     """
-    One consumer of a group, for ``safeconsumer.group``: its holds, and what it obeys.
+    One consumer of a group, for ``safeconsumer.group``, with its holds.
 
-    Its consumer reports each change of the assignment to it, asks it which partitions
-    are quiet, and asks it before the program is given records.
+    The consumer reports each change of its assignment to this object, and asks it which
+    partitions are quiet, and which records the program may get.
 
     Args:
-        consumer: its consumer, which it does not keep.
+        consumer: the consumer; the object keeps no reference to it.
         client_id: the consumer's name for people; None if it has none.
         group_id: the consumer group; None if there is none.
         hooks: functions that take every event.
@@ -116,14 +116,14 @@ class Member:
         return in_hand.union(consumer._last_given())  # noqa: SLF001 - this module's
 
     def busy_elsewhere(self) -> Iterable[TopicPartition]:
-        """Return the partitions that the program's threads work on; it may raise anything."""
+        """Return the result of the program's ``busy``, which may raise anything."""
         consumer = self._consumer()
         if consumer is None or consumer.busy is None:
             return ()
         return [(one.topic, one.partition) for one in consumer.busy()]
 
     def recreated(self) -> Collection[str]:
-        """Return nothing: only kafka-python's members find out about recreated topics."""
+        """Return an empty list: only kafka-python's members detect recreated topics."""
         return ()
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
@@ -140,21 +140,21 @@ class Member:
     # ------------------------------------------------------------ for metrics
 
     def polled_at(self) -> float | None:
-        """Return when its consumer last asked for records, since the epoch, or nearly so."""
+        """Return about when the program last asked for records, since the epoch."""
         at = self._polled_at
         now, wall = self.ledger.now()
         return None if at is None else wall - (now - at)
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Whether the holds topic is read to its end; None: it obeys none."""
+        """Whether the holds topic is read to its end; None: the member obeys none."""
         return None if self._control is None else self._control.is_caught_up
 
     # ------------------------------------------------------------ changes of the consumer
 
     def control_of(self, control: Control, clients: ControlClients) -> GroupControl:
         """
-        Return what :meth:`obey` starts.
+        Return the group control that :meth:`obey` starts.
 
         Raises:
             ControlSettingError: ``control`` is no ``Control``, has settings that are
@@ -173,7 +173,7 @@ class Member:
 
     def obey(self, control: Control, clients: ControlClients) -> None:
         """
-        Obey the holds of the group from now on, and report; nothing is assigned yet.
+        Obey the holds of the group from now on, and report; call it before an assignment.
 
         Raises:
             ControlSettingError: as :meth:`control_of`.
@@ -190,7 +190,7 @@ class Member:
 
     @property
     def obeys(self) -> bool:
-        """Whether it obeys holds of the group, and reports."""
+        """Whether the member obeys holds of the group, and reports."""
         return self._control is not None
 
     def begin_ownerships(
@@ -207,9 +207,9 @@ class Member:
         The event of a completed join has the identity of the last :meth:`identify`.
 
         Args:
-            gained: their partitions.
-            cause: why.
-            all_: whether nothing else is owned now.
+            gained: the partitions of these ownerships.
+            cause: the reason of the change.
+            all_: whether no other partition is owned now.
             departed: the partitions of ownerships that have ended.
         """
         before = self.ledger.table()
@@ -243,7 +243,7 @@ class Member:
         return self.ledger.quiet()
 
     def begin_call(self) -> None:
-        """Note that the program asks for records: it has done with earlier ones."""
+        """Note that the program asks for records, and so is done with earlier ones."""
         self._polled_at, _ = self.ledger.now()
         done, self._in_hand = self._in_hand, _NONE
         if done and not done.isdisjoint(self.quiet()) and self._control is not None:

@@ -88,7 +88,7 @@ class Dispatcher:
 
 # The number of other threads' events that one call hands out, in some milliseconds: more
 # would keep a poll or the network's thread from its work.
-_MOST_OF_OTHERS = 100
+_MAX_OF_OTHERS = 100
 
 
 class Outbox:
@@ -138,7 +138,7 @@ class Outbox:
                 for the next call.
         """
         delivered = False
-        limit = len(self.waiting) + _MOST_OF_OTHERS
+        limit = len(self.waiting) + _MAX_OF_OTHERS
         while self.waiting and limit > 0:
             mine = [threading.get_ident()]
             try:

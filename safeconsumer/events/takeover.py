@@ -40,7 +40,7 @@ class Takeover:
         self.hook: Callable[..., object] | None = None
         self.over = InterruptibleEvent()
         self._calls: dict[int, Call] = {}  # by thread
-        self._looked_at: Call | None = None
+        self._last_call: Call | None = None
 
     def call(self, hook: Callable[[T], object], event: T) -> None:
         """Call a hook; the hook may call this method again."""
@@ -78,8 +78,8 @@ class Takeover:
 
         One thread calls this, every ``STUCK_SECONDS``.
         """
-        before, call = self._looked_at, self._calls.get(thread or 0)
-        self._looked_at = call
+        before, call = self._last_call, self._calls.get(thread or 0)
+        self._last_call = call
         if call is None or call is not before:
             return False
         if self._calls.pop(thread or 0, None) is None:

@@ -273,7 +273,7 @@ class StockHoldsTopic:
         self._base, self._name = base, name
         self._partition = TopicPartition(name, 0)
         self._reader = TopicReader(lambda: reader(base))
-        self._asker: SafeConsumer | None = None
+        self._query_consumer: SafeConsumer | None = None
 
     @property
     def positions(self) -> Offsets:
@@ -294,9 +294,9 @@ class StockHoldsTopic:
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was made again."""
-        self._asker = asker = reader(self._base)
-        asker.assign([self._partition])
-        return self._reader.begin([self._name], asker=asker)
+        self._query_consumer = query_consumer = reader(self._base)
+        query_consumer.assign([self._partition])
+        return self._reader.begin([self._name], query_consumer=query_consumer)
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """Return the next records."""
@@ -309,7 +309,7 @@ class StockHoldsTopic:
         def take(ends: Offsets | None, ids: Mapping[str, object | None]) -> None:
             answer(None if self._reader.replaced(ids) else ends)
 
-        EndOffsets(self._asker).ask([self._partition], _ASK_TIMEOUT_MS, take)
+        EndOffsets(self._query_consumer).ask([self._partition], _ASK_TIMEOUT_MS, take)
 
     def wake(self) -> None:
         """End the wait of a turn under way."""
@@ -318,9 +318,9 @@ class StockHoldsTopic:
     def close(self) -> None:
         """Close the clients."""
         with ExitStack() as closing:
-            if self._asker is not None:
+            if self._query_consumer is not None:
                 closing.callback(
-                    self._asker.close, autocommit=False, timeout_ms=_CLOSE_MS
+                    self._query_consumer.close, autocommit=False, timeout_ms=_CLOSE_MS
                 )
             closing.callback(self._reader.close)
 

@@ -281,15 +281,17 @@ class Follower:
         with ExitStack() as closing:
             admin = clients.admin({**clients.HASTY, **self._base})
             closing.callback(admin.close)
-            asker = clients.reader({**clients.HASTY, **self._base})
-            closing.callback(asker.close, autocommit=False, timeout_ms=_CLOSE_MS)
+            query_consumer = clients.reader({**clients.HASTY, **self._base})
+            closing.callback(
+                query_consumer.close, autocommit=False, timeout_ms=_CLOSE_MS
+            )
             while not self._stopping.is_set():
                 began = time.monotonic()
-                self._ask_once(admin, asker, began)
+                self._ask_once(admin, query_consumer, began)
                 self._stopping.wait(_rest_after(time.monotonic() - began))
 
     def _ask_once(
-        self, admin: KafkaAdminClient, asker: KafkaConsumer, began: float
+        self, admin: KafkaAdminClient, query_consumer: KafkaConsumer, began: float
     ) -> None:
         with self._lock:
             viewed = self._viewed.items()
@@ -299,8 +301,10 @@ class Follower:
             known = self._asked.survey.lags
         is_whole = began >= self._lags_at
         survey = survey_of(admin, groups)
-        ends = ends_of([self._holds], admin, asker)
-        survey = with_lags(survey, survey.facts if is_whole else wanted, admin, asker)
+        ends = ends_of([self._holds], admin, query_consumer)
+        survey = with_lags(
+            survey, survey.facts if is_whole else wanted, admin, query_consumer
+        )
         if is_whole:
             self._lags_at = began + _LAGS_EVERY
         else:

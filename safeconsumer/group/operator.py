@@ -98,7 +98,7 @@ class Operator:
             lambda: clients.producer(self.base, _WRITE_TIMEOUT)
         )
         self._admin: KafkaAdminClient | None = None
-        self._asker: KafkaConsumer | None = None
+        self._query_consumer: KafkaConsumer | None = None
         self.board = Board(settings, self._clock)
         self._reader = TopicReader(
             lambda: clients.reader(self.base), settings.status_topic, NAMED_FOR
@@ -119,7 +119,7 @@ class Operator:
         if self._other is not None:
             self._other.close()
         self._reader.close()
-        self._close_asker()
+        self._close_query_consumer()
         self._producer.close()
         if self._admin is not None:
             self._admin.close()
@@ -299,7 +299,9 @@ class Operator:
 
     def _read_to_the_ends(self, ids: Mapping[str, object]) -> None:
         remade = self._asked(
-            lambda asker: self._reader.begin(list(ids), asker=asker, ids=ids)
+            lambda query_consumer: self._reader.begin(
+                list(ids), query_consumer=query_consumer, ids=ids
+            )
         )
         if any(one.topic == self.settings.holds_topic for one in remade):
             self._is_fit = False
@@ -332,18 +334,18 @@ class Operator:
 
     def _asked(self, ask: Callable[[KafkaConsumer], T]) -> T:
         # A fetch that waits for records keeps the reader's connection busy.
-        if self._asker is None:
-            self._asker = clients.reader({**clients.HASTY, **self.base})
+        if self._query_consumer is None:
+            self._query_consumer = clients.reader({**clients.HASTY, **self.base})
         try:
-            return ask(self._asker)
+            return ask(self._query_consumer)
         except BaseException:
-            self._close_asker()
+            self._close_query_consumer()
             raise
 
-    def _close_asker(self) -> None:
-        asker, self._asker = self._asker, None
-        if asker is not None:
-            asker.close(autocommit=False, timeout_ms=_CLOSE_MS)
+    def _close_query_consumer(self) -> None:
+        query_consumer, self._query_consumer = self._query_consumer, None
+        if query_consumer is not None:
+            query_consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
 
     # ------------------------------------------------------------ groups and topics
 
@@ -422,7 +424,9 @@ class Operator:
         if not times[0]:
             return {}
         held, recent = self._asked(
-            lambda asker: [first_offsets(one, self.admin, asker) for one in times]
+            lambda query_consumer: [
+                first_offsets(one, self.admin, query_consumer) for one in times
+            ]
         )
         found = described_topics.settings_of(self.admin, {tp.topic for tp in recent})
         timed = {
@@ -471,7 +475,9 @@ class Operator:
         survey = Survey(facts={group: facts})
         if has_lags:
             survey = self._asked(
-                lambda asker: with_lags(survey, [group], self.admin, asker)
+                lambda query_consumer: with_lags(
+                    survey, [group], self.admin, query_consumer
+                )
             )
         return self.board.view(group, survey, readable)
 
@@ -489,7 +495,9 @@ class Operator:
         survey = survey_of(self.admin, self.board.groups)
         if wanted := (survey.facts.keys() if has_lags else self.board.held):
             survey = self._asked(
-                lambda asker: with_lags(survey, wanted, self.admin, asker)
+                lambda query_consumer: with_lags(
+                    survey, wanted, self.admin, query_consumer
+                )
             )
         readable = evolve(readable, unread=(*readable.unread, *survey.unlisted))
         views = (self.board.view(one, survey, readable) for one in sorted(survey.facts))
@@ -522,7 +530,9 @@ class Operator:
 
     def broker_version(self) -> tuple[int, ...]:
         """Return the Kafka version whose protocols the cluster speaks."""
-        return self._asked(lambda asker: tuple(asker.config["api_version"]))
+        return self._asked(
+            lambda query_consumer: tuple(query_consumer.config["api_version"])
+        )
 
 
 def _wanted(

@@ -169,13 +169,13 @@ def reset_action(
     left = _left(view, scopes)
     several = tuple(tp for tp in covered(scopes, view.consumed) if tp.topic not in left)
 
-    def asked(at: int, isolation: str = "read_uncommitted") -> dict[Any, int]:
+    def offsets_at(at: int, isolation: str = "read_uncommitted") -> dict[Any, int]:
         found = admin.list_partition_offsets(
             dict.fromkeys(several, at), isolation, timeout_ms=_ASK_TIMEOUT_MS
         )
         return {tp: one.offset for tp, one in found.items()}
 
-    starts = asked(OffsetSpec.EARLIEST)
+    starts = offsets_at(OffsetSpec.EARLIEST)
     committed, wanted = view.facts.committed, starts
     if to.offset is not None:
         wanted = dict.fromkeys(several, to.offset)
@@ -183,11 +183,11 @@ def reset_action(
         wanted = {tp: committed[tp] - to.back for tp in several if tp in committed}
         wanted |= _asked_already(view, owner, to)
     elif to.text != "earliest":
-        wanted = asked(OffsetSpec.LATEST, "read_committed")
+        wanted = offsets_at(OffsetSpec.LATEST, "read_committed")
         if to.at_ms is not None:
-            later = asked(to.at_ms)
+            later = offsets_at(to.at_ms)
             wanted |= {tp: at for tp, at in later.items() if at >= 0}
-    ends = asked(OffsetSpec.LATEST)  # last, as the logs may grow meanwhile
+    ends = offsets_at(OffsetSpec.LATEST)  # last, as the logs may grow meanwhile
     return ResetTo(
         group=view.group,
         owner=owner,

@@ -163,7 +163,7 @@ def with_lags(
     survey: Survey,
     groups: Collection[str],
     admin: KafkaAdminClient,
-    asker: KafkaConsumer,
+    query_consumer: KafkaConsumer,
 ) -> Survey:
     """
     Return a survey with the lags of some of its groups, as far as brokers answer.
@@ -172,13 +172,15 @@ def with_lags(
         survey: the survey.
         groups: the groups whose lags are wanted.
         admin: the client that asks which topics there are.
-        asker: the client that asks where they end.
+        query_consumer: the client that asks where they end.
     """
     facts = {group: one for group, one in survey.facts.items() if group in groups}
     ends = _of_each_leader(
         admin,
         {tp for one in facts.values() for tp in one.committed},
-        lambda led, limit_ms: dict(asker.end_offsets(led, timeout_ms=limit_ms)),
+        lambda led, limit_ms: dict(
+            query_consumer.end_offsets(led, timeout_ms=limit_ms)
+        ),
         survey.away,
     )
     lags = {
@@ -191,7 +193,9 @@ def with_lags(
 
 
 def ends_of(
-    partitions: Iterable[TopicPartition], admin: KafkaAdminClient, asker: KafkaConsumer
+    partitions: Iterable[TopicPartition],
+    admin: KafkaAdminClient,
+    query_consumer: KafkaConsumer,
 ) -> dict[TopicPartition, int]:
     """
     Return the ends of partitions, of those that exist and have a leader.
@@ -202,12 +206,14 @@ def ends_of(
     there = sorted(tp for led in _by_leader(admin, partitions).values() for tp in led)
     found: dict[TopicPartition, int] = {}
     if there:
-        found = asker.end_offsets(there, timeout_ms=_ASK_TIMEOUT_MS)
+        found = query_consumer.end_offsets(there, timeout_ms=_ASK_TIMEOUT_MS)
     return found
 
 
 def first_offsets(
-    times: Mapping[TopicPartition, float], admin: KafkaAdminClient, asker: KafkaConsumer
+    times: Mapping[TopicPartition, float],
+    admin: KafkaAdminClient,
+    query_consumer: KafkaConsumer,
 ) -> dict[TopicPartition, int]:
     """
     Return the first offset at or after a time of each partition that has one.
@@ -215,12 +221,12 @@ def first_offsets(
     Args:
         times: by partition, seconds since the epoch.
         admin: the client that asks which topics there are.
-        asker: the client that asks for offsets.
+        query_consumer: the client that asks for offsets.
     """
 
     def ask(led: list[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
         wanted = {tp: int(times[tp] * 1000) for tp in led}
-        found = asker.offsets_for_times(wanted, timeout_ms=limit_ms)
+        found = query_consumer.offsets_for_times(wanted, timeout_ms=limit_ms)
         return {tp: one.offset for tp, one in found.items() if one is not None}
 
     return _of_each_leader(admin, times, ask)

@@ -61,7 +61,7 @@ class TopicReader:
         self,
         names: Sequence[str],
         *,
-        asker: KafkaConsumer | None = None,
+        query_consumer: KafkaConsumer | None = None,
         ids: Mapping[str, object] | None = None,
     ) -> tuple[RecreatedTopic, ...]:
         """
@@ -69,9 +69,9 @@ class TopicReader:
 
         Args:
             names: the topics.
-            asker: asks for offsets; None: the client that reads does, whose connection
-                a fetch may keep busy.
-            ids: the topics' ids; None: those that the asker's metadata has.
+            query_consumer: the consumer that asks for offsets; None: the reading consumer,
+                whose connection a fetch may keep busy.
+            ids: the topics' ids; None: those that the query consumer's metadata has.
 
         Returns:
             The topics that were created again, or cut; they are read from their
@@ -84,10 +84,10 @@ class TopicReader:
             self.close()  # its metadata is of the old topic
         is_new = self._consumer is None
         consumer = self._connected(tps := [TopicPartition(name, 0) for name in names])
-        asker = consumer if asker is None else asker
-        firsts = asker.beginning_offsets(tps, timeout_ms=_ASK_TIMEOUT_MS)
-        ends = asker.end_offsets(tps, timeout_ms=_ASK_TIMEOUT_MS)
-        found = topic_ids(asker, names) if ids is None else ids
+        query_consumer = consumer if query_consumer is None else query_consumer
+        firsts = query_consumer.beginning_offsets(tps, timeout_ms=_ASK_TIMEOUT_MS)
+        ends = query_consumer.end_offsets(tps, timeout_ms=_ASK_TIMEOUT_MS)
+        found = topic_ids(query_consumer, names) if ids is None else ids
         replaced = self.replaced(found)
         at = self.positions
         recreated = [
@@ -101,7 +101,10 @@ class TopicReader:
         )
         if recent in tps and (is_new or is_anew):
             last = max(firsts[recent], ends[recent] - _LAST_RECORDS)
-            firsts = {**firsts, recent: _since(asker, recent, self._seconds, last)}
+            firsts = {
+                **firsts,
+                recent: _since(query_consumer, recent, self._seconds, last),
+            }
         for one in recreated:
             tp = TopicPartition(one.topic, 0)
             self.positions.pop(tp, None)

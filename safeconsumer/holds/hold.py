@@ -34,7 +34,7 @@ RESET = "operator's reset"
 OPERATOR = "operator:"
 # Owners of holds that a worker places begin with this.
 WORKER = "worker:"
-# The owners of holds that stand for an outage: a handler asked for the one, a breaker
+# The owners of holds that last for an outage: a handler asked for one, a breaker
 # placed the other. A worker places and lifts all its other holds by itself, all the time.
 OUTAGE, BREAKER = f"{WORKER}outage", f"{WORKER}breaker"
 OUTAGES = frozenset({OUTAGE, BREAKER})
@@ -101,17 +101,17 @@ class Hold:
 
     @property
     def is_remote(self) -> bool:
-        """Tell whether it has a record on the holds topic; no local ``resume`` lifts it."""
+        """Tell whether a hold has a record on the holds topic; no ``resume`` lifts it."""
         return self.owner.startswith(OPERATOR)
 
     @property
     def is_routine(self) -> bool:
-        """Tell whether a worker placed it to limit its own load, without being asked to."""
+        """Tell whether a worker placed the hold by itself, to limit its own load."""
         return is_routine(self.owner)
 
     def lifted_by(self, group_id: str | None = None) -> str:
         """
-        Return the call or command that lifts it, as text for people.
+        Return the call or command that lifts the hold, as text for people.
 
         Args:
             group_id: the consumer group, which a command must name.
@@ -133,11 +133,11 @@ class Hold:
 
     @property
     def key(self) -> HoldKey:
-        """Its scope and its owner; two holds with the same key are the same hold."""
+        """The scope and the owner; two holds with the same key are the same hold."""
         return self.scope, self.owner
 
     def asks_the_same_as(self, other: "Hold") -> bool:
-        """Tell whether placing this one over ``other`` would change nothing."""
+        """Tell whether this hold in place of ``other`` would change nothing."""
         return (
             self.deadline is None
             and other.deadline is None
@@ -194,7 +194,7 @@ _KINDS = ((OPERATOR, "operator"), (WORKER, "worker"))
 
 
 def kind_of(owner: str) -> str:
-    """Return the one of :data:`KINDS` that this owner belongs to."""
+    """Return the owner's kind, one of :data:`KINDS`."""
     if ":" not in owner:  # as nearly always
         return "local"
     for beginning, kind in _KINDS:

@@ -41,7 +41,7 @@ A function that is called with the ownerships that begin, after their gates are 
 
 # The ledger gives a change up that raises so often: every reader would get the exception.
 # Signal handlers do not interrupt one change so often in a row.
-_MOST_TRIES = 10
+_MAX_TRIES = 10
 
 
 class _QueuedChange:
@@ -421,9 +421,9 @@ class PauseLedger:
     def _announce_rest(self) -> None:
         for key, change in tuple(self._unannounced.items()):
             change.tries += 1
-            if change.tries < _MOST_TRIES:
+            if change.tries < _MAX_TRIES:
                 self._announce(change)
-            if change.is_announced or change.tries >= _MOST_TRIES:
+            if change.is_announced or change.tries >= _MAX_TRIES:
                 self._unannounced.pop(key, None)
 
     def _announce(self, change: _QueuedChange) -> None:
@@ -453,7 +453,7 @@ class PauseLedger:
                     made = change.make(self._table, *change.args, **change.kwargs)
                     self._store(made, change)
             except BaseException:
-                if change.tries >= _MOST_TRIES:
+                if change.tries >= _MAX_TRIES:
                     self.queue.popleft()
                 raise
             self.queue.popleft()

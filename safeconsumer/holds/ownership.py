@@ -45,7 +45,7 @@ class Cause(Enum):
     completed join decides here, too.
     """
 
-    ANEW = "anew"
+    RENEWED = "renewed"
     """
     Topics were deleted and recreated, or an operator has reset the group: their
     partitions get new ownerships, and nothing else is decided.
@@ -54,7 +54,7 @@ class Cause(Enum):
     @property
     def is_passing(self) -> bool:
         """Whether the next completed join decides if the partitions are given back."""
-        return self in {Cause.PASSING, Cause.LOST, Cause.ANEW}
+        return self in {Cause.PASSING, Cause.LOST, Cause.RENEWED}
 
     @property
     def is_called(self) -> bool:

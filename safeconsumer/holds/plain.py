@@ -29,7 +29,7 @@ class NamedPartitions:
     """The partitions of snapshots that the program paused since the last ``poll`` began."""
 
     def __init__(self) -> None:
-        # By the id of the snapshot; the snapshot is kept, so that its id stays its own.
+        # By the id of the snapshot, which is kept so that no other object gets that id.
         self._pauses: dict[int, tuple[Snapshot, dict[str, _Pauses]]] = {}
 
     def whole(
@@ -40,16 +40,16 @@ class NamedPartitions:
         holds: Holds,
     ) -> list[Hold]:
         """
-        Note which partitions a pause names; return the whole pauses that it completes.
+        Note the partitions that a pause names; return the whole pauses that it completes.
 
         A whole pause ends with the first of the pauses that complete it: no partition is
         quiet for longer than the program asked for by name. If earlier calls named some
         of the partitions, a whole pause that is in force already is not replaced.
 
         Args:
-            named: the partitions, each with the snapshot that it is of.
-            placed: the holds of the call; the whole pause has their reason and end.
-            now: on the monotonic clock; a pause that has ended by then does not count.
+            named: the partitions, each with its snapshot.
+            placed: the holds of the call; the whole pause gets their reason and end.
+            now: the time on the monotonic clock; a pause that has ended does not count.
             holds: the holds before the call.
         """
         plain = next(one for one in placed if one.lifetime is Lifetime.PLAIN)
@@ -124,7 +124,7 @@ def end_of(hold: Hold) -> float:
 
 def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
     """
-    Return the hold that results if a hold is placed over one of its scope and owner.
+    Return the result of placing a hold over a known hold of the same scope and owner.
 
     A plain pause never weakens a strict hold, which may end before it.
 

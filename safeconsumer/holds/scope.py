@@ -1,10 +1,10 @@
 """
 Names what a hold covers: a partition, a topic, a pattern over topics, or all.
 
-One notation everywhere (command line, control records, ``repr``, errors):
-``orders:3``, ``orders``, ``re:ord.*``, ``@all``. Kafka allows a topic of the name
-``re``: ``re:3`` is a pattern, so a partition of that topic is ``re:re:3``, which as a
-pattern would match nothing, for no topic's name has a colon.
+Command line, control records, ``repr`` and errors use one notation: ``orders:3``,
+``orders``, ``re:ord.*``, ``@all``. Kafka allows a topic of the name ``re``: ``re:3`` is
+a pattern, so a partition of that topic is ``re:re:3``. As a pattern this text would match
+no topic, as no topic's name has a colon.
 """
 
 import re
@@ -30,7 +30,7 @@ _OF_RE = re.compile(r"re:re:[0-9]{1,10}")
 # Expressions longer than this are machine-made; topic names end at 249 characters.
 MAX_PATTERN_LENGTH = 4096
 
-# The most topics whose answer a pattern keeps: topics with ever new names would fill the
+# The number of topics whose answer a pattern keeps: topics with ever new names would fill the
 # memory. About a million bytes.
 _MOST_ANSWERS = 10_000
 

@@ -139,7 +139,7 @@ class Table(NamedTuple):
         assigned: the same partitions, by topic.
         undecided: ownerships that ended while no completed join has said whether their
             partitions are given back.
-        lost: those of them that ended, or may have, because the membership was lost.
+        lost: undecided ones that ended, or may have, because the membership was lost.
         gated: partitions that wait for the ``poll`` under way to return.
         unread: partitions that wait for the control topics.
         in_call: whether a ``poll`` is under way that may gate.
@@ -188,13 +188,13 @@ class Table(NamedTuple):
 
     @property
     def is_gating(self) -> bool:
-        """Whether what is gained now will be gated."""
+        """Whether partitions that are gained now will be gated."""
         return self.in_call and self.gating_holds is not None
 
     def remaining(self, keys: Collection[HoldKey]) -> tuple[Hold, ...]:
         """Return the known holds that still cover the scopes of lifted keys."""
         holds = self.holds
-        # A worker lifts its own many times a second and does not use the answer.
+        # A worker lifts its own holds many times a second and does not use the answer.
         if not holds or all(is_routine(owner) for _, owner in keys):
             return ()
         found = {hold.key: hold for one, _ in keys for hold in holds.overlapping(one)}
@@ -211,7 +211,7 @@ class Table(NamedTuple):
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[TopicPartition, ...]:
         """
-        Return those of the given partitions that neither a hold nor a gate covers.
+        Return the given partitions that neither a hold nor a gate covers.
 
         For the partitions that a change reaches this is the difference of two quiet
         sets: before a hold is placed, the partitions that become quiet by it; after a
@@ -318,7 +318,7 @@ class Table(NamedTuple):
         after = self._without(ending, restored) if gone else self
         if by_application and self.ends_more:
             after = after._replace(ends_more=False)
-        # With nothing assigned a resume can name nothing of what was paused.
+        # If no partition is assigned, a resume cannot name the paused partitions.
         if self.gating_holds is not None:
             bare = (APP, WHOLE) if by_application and not self.assigned else ()
             after = after.after_lifting(ending, all_of=bare)
@@ -327,7 +327,7 @@ class Table(NamedTuple):
         reported: list[EventParts] = []
         if gone:
             parts = {"holds": gone, "flowing": flowing, "remaining": remaining}
-            # One that names nothing, or all of its owner's, means all of them.
+            # A resume that names nothing, or all holds of its owner, means all of them.
             if more and keys and not is_all:
                 parts["besides"] = ended_besides(more, keys, flowing)
                 parts["waiting"] = ended_unnamed(more, keys)
@@ -359,7 +359,7 @@ class Table(NamedTuple):
         return self._step_to(after, reported, restored, flowing, "a hold has expired")
 
     def _ends_with_any_resume(self, hold: Hold) -> bool:
-        # Whatever the resume of the application names.
+        # Returns whether every resume of the application ends the hold.
         return hold.owner == WHOLE or _is_away(hold, self.owned)
 
     def _without(self, keys: Iterable[HoldKey], restored: Collection[Hold]) -> Table:
@@ -393,7 +393,7 @@ class Table(NamedTuple):
     # ------------------------------------------------------------ gates
 
     def poll_begun(self, view: View) -> Table:
-        """Note that a ``poll`` begins; most gate nothing, and get this same table."""
+        """Note that a ``poll`` begins; most polls gate nothing, and keep this table."""
         holds, assigned = self.gating_holds, self.gating_assigned
         if self.assigned:
             is_held = view.is_quiet_throughout() and all(
@@ -405,7 +405,7 @@ class Table(NamedTuple):
         return self._replace(in_call=True, gating_holds=holds, gating_assigned=assigned)
 
     def poll_ended(self) -> Step:
-        """Note that a ``poll`` returns: its gates open, and it gates nothing more."""
+        """Note that a ``poll`` returns: its gates open, and it gates no more partitions."""
         after = self._replace(in_call=False, gated=_NONE if self.gated else self.gated)
         return self._step_to(
             after, [], (), (), "the poll that gained them has returned"
@@ -430,8 +430,8 @@ class Table(NamedTuple):
         """
         Open the gates that nothing keeps closed after holds were lifted or expired.
 
-        A key counts if an owner named it, whether the hold existed or not. Of the
-        owners in ``all_of`` no hold counts any more.
+        A key counts if an owner named it, whether the hold existed or not. No hold of the
+        owners in ``all_of`` counts any more.
         """
         if self.gating_holds is None:
             return self
@@ -592,8 +592,8 @@ class Table(NamedTuple):
         return after, [(events.AssignedWhileHeld, parts)] if held else []
 
     def _alone(self) -> dict[str, Hold]:
-        # The whole pauses of topics with assigned partitions, none of them paused by
-        # name. Where no partition of the topic is assigned, nothing changes.
+        # Returns the whole pauses of topics with assigned partitions, none of them paused
+        # by name. A topic without assigned partitions keeps its last state.
         holds, alone = self.holds, {}
         for topic in {*self.assigned, *self.left_alone}:
             whole = holds.get((Topic(topic), WHOLE))
@@ -730,7 +730,7 @@ def _ended(
 def _left_behind(
     holds: Holds, gone: Iterable[TopicPartition], carried: Collection[TopicPartition]
 ) -> list[EventParts]:
-    # Paused partitions that departed, and whose pause the next owner does not get.
+    # Reports paused partitions that departed, and whose pause the next owner does not get.
     found: dict[bool, list[TopicPartition]] = {False: [], True: []}
     for tp in sorted(gone):
         whole = holds.get((Topic(tp[0]), WHOLE))

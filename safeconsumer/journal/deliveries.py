@@ -90,7 +90,7 @@ class Deliveries:
         name, time = tp_text(tp), _time_of(records[0])
         is_sought = name in self._sought
         position = None if is_peek or is_sought else self.next.get(name)
-        for offsets in (runs := _rising([one.offset for one in records])):
+        for offsets in (runs := _rising_runs([one.offset for one in records])):
             after = offsets[-1] + 1
             if not is_peek:
                 if offsets is runs[-1] and not is_sought:
@@ -114,8 +114,8 @@ def _time_of(record: Any) -> dict[str, float]:  # noqa: ANN401 - any client's
     return {"written" if is_brokers else "created": at / 1000}
 
 
-def _rising(offsets: list[int]) -> list[list[int]]:
-    if _is_whole(offsets):
+def _rising_runs(offsets: list[int]) -> list[list[int]]:
+    if _has_no_gap(offsets):
         return [offsets]
     turns = (at for at in range(1, len(offsets)) if offsets[at] <= offsets[at - 1])
     return [offsets[a:b] for a, b in pairwise((0, *turns, len(offsets)))]
@@ -127,13 +127,13 @@ def _run_of(offsets: list[int]) -> dict[str, object]:
         "last": offsets[-1],
         "count": len(offsets),
     }
-    if _is_whole(offsets):
+    if _has_no_gap(offsets):
         return run
     gaps = [[a + 1, b] for a, b in pairwise(offsets) if b > a + 1]
     return {**run, "gaps": gaps}
 
 
-def _is_whole(offsets: list[int]) -> bool:
+def _has_no_gap(offsets: list[int]) -> bool:
     # Offsets nearly always have no gap, and then no pair of them has to be compared.
     first, last = offsets[0], offsets[-1]
     is_wide = last - first >= len(offsets)

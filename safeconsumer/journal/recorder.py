@@ -85,10 +85,10 @@ class Recorder:
         self.writer.serve(self, group)
         self._moves = {"moves": True} if hands_over else {}
         self._ids = itertools.count(1)
-        self._came = Deliveries(self.writer)
+        self._deliveries = Deliveries(self.writer)
         # The first offsets of records that are in the journal as delivered, and that the
         # next polls return again.
-        self._again: dict[TopicPartition, int] = {}
+        self._repeated: dict[TopicPartition, int] = {}
         self._seeking: dict[int, dict[str, int | None]] = {}  # unfinished calls
         # The offsets of the last commit, and the number of its entry. While that entry is
         # the newest, the same commit is not written again.
@@ -101,7 +101,7 @@ class Recorder:
         self._clock = -math.inf, 0.0, 0.0
         # The partitions with a "transactional" entry in this ownership.
         self._transactional: set[TopicPartition] = set()
-        self._is_blind = False
+        self._has_hidden_commits = False
         self._is_behind = False
         self._has_ended = False
         self._running: Running | None = None
@@ -117,7 +117,7 @@ class Recorder:
         self._has_ended = True
         if self._running is not None:
             self.writer.running = self._running = None
-        self.writer.done_with(self)
+        self.writer.release(self)
         if self._is_ours:
             self.writer.close()
 
@@ -139,7 +139,7 @@ class Recorder:
         """
         if not self._has_ended:
             self.writer.flush()
-        self._came.began()
+        self._deliveries.began()
         return {"after": self.writer.number, "asked": self.writer.now()}
 
     def polled(
@@ -166,7 +166,7 @@ class Recorder:
             if not is_peek:
                 self._go_back(tp, several[0].offset)
             end = self._position(tp)
-            self._came.write(tp, several, began, end=end, is_peek=is_peek)
+            self._deliveries.write(tp, several, began, end=end, is_peek=is_peek)
 
     def steps(
         self,
@@ -189,7 +189,7 @@ class Recorder:
                 try:  # no call before it: a signal handler's exception would come first
                     tp = TopicPartition(record.topic, record.partition)
                     self._go_back(tp, record.offset)
-                    self._came.write(tp, [record], began)
+                    self._deliveries.write(tp, [record], began)
                 except BaseException:
                     put_back(record)
                     raise
@@ -200,16 +200,16 @@ class Recorder:
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
         """Note that a poll took records, perhaps wrote them, and did not return them."""
-        if offset < self._came.next.get(tp_text(tp), offset):
-            self._again[tp] = offset
+        if offset < self._deliveries.next.get(tp_text(tp), offset):
+            self._repeated[tp] = offset
 
     def _go_back(self, tp: TopicPartition, first: int) -> None:
         # The client itself has moved the position back, to before the last entry's end.
-        if tp in self._again:
-            offset = min(first, self._again[tp])
+        if tp in self._repeated:
+            offset = min(first, self._repeated[tp])
             with self.calling("seek", {"offsets": {tp_text(tp): offset}}):
-                self._came.begins_at(tp, offset)
-            self._again.pop(tp, None)
+                self._deliveries.begins_at(tp, offset)
+            self._repeated.pop(tp, None)
 
     def _position(self, tp: TopicPartition) -> int | None:
         return None if self._membership is None else self._membership.next_position(tp)
@@ -224,7 +224,7 @@ class Recorder:
         Raises:
             JournalError: the call or its return could not be written.
         """
-        answer = self._called(op, fields)
+        answer = self._write_call(op, fields)
         is_done = False
         try:
             yield
@@ -232,7 +232,7 @@ class Recorder:
         finally:
             answer(is_done=is_done)
 
-    def _called(self, op: str, fields: Mapping[str, object]) -> Callable[..., None]:
+    def _write_call(self, op: str, fields: Mapping[str, object]) -> Callable[..., None]:
         call = {"op": op, "id": next(self._ids), **fields}
         self.write("call", call)
 
@@ -295,13 +295,13 @@ class Recorder:
         try:
             with (
                 self.calling("seek", {"offsets": by_name}),
-                self._came.seeking(by_name),
+                self._deliveries.seeking(by_name),
             ):
                 yield
         finally:
             del self._seeking[id(by_name)]
         for tp in offsets:
-            self._again.pop(tp, None)
+            self._repeated.pop(tp, None)
 
     def committing(
         self, offsets: Mapping[TopicPartition, int]
@@ -321,17 +321,17 @@ class Recorder:
             JournalError: the request could not be written.
         """
         for tp, offset in offsets.items():
-            self._moved(tp, offset)
+            self._write_move(tp, offset)
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
         if not self._has_ended:
             self.writer.flush()  # a waiting entry counts as a new one
         if self._committed == (by_name, self.writer.number):
             return self._note, lambda **_: None
-        answer = self._called("commit", {"offsets": by_name})
+        answer = self._write_call("commit", {"offsets": by_name})
         note, asked = self._note, self.writer.number
 
         def answered(*, is_done: bool) -> None:
-            self._quietly(lambda: answer(is_done=is_done))
+            self._without_raising(lambda: answer(is_done=is_done))
             if is_done and self.writer.number == asked + 1:
                 self._committed = by_name, self.writer.number
 
@@ -366,7 +366,9 @@ class Recorder:
             offsets = {name: one and one.offset for name, one in new.items()}
             notes = {name: one.metadata for name, one in new.items() if one}
             notes = {name: note for name, note in notes.items() if note}
-            self._write_quietly("committed", {"offsets": offsets, "notes": notes})
+            self._write_without_raising(
+                "committed", {"offsets": offsets, "notes": notes}
+            )
 
     def clock(self, at: float, sent: float, received: float) -> None:
         """
@@ -386,7 +388,7 @@ class Recorder:
             return
         self._clock = now, least, most
         bounds = {"least": round(least, 6), "most": round(most, 6)}
-        self._quietly(lambda: self._write_clock(bounds))
+        self._without_raising(lambda: self._write_clock(bounds))
 
     def _write_clock(self, bounds: Mapping[str, object]) -> None:
         # If the newest entry was that of a commit, the same commit is still left out.
@@ -395,26 +397,26 @@ class Recorder:
         if newest == before and self.writer.number == before + 1:
             self._committed = committed, before + 1
 
-    def _moved(self, tp: TopicPartition, offset: int) -> None:
-        before, now = self._came.next.get(tp_text(tp)), self._position(tp)
-        if self._came.is_sought(tp) or before is None or now is None:
+    def _write_move(self, tp: TopicPartition, offset: int) -> None:
+        before, now = self._deliveries.next.get(tp_text(tp)), self._position(tp)
+        if self._deliveries.is_sought(tp) or before is None or now is None:
             return
         if not before < offset <= now:
             return
         self.write("moved", {"tp": tp_text(tp), "from": before, "next": offset})
-        self._came.begins_at(tp, offset)
+        self._deliveries.begins_at(tp, offset)
 
     def transactional(self, tp: TopicPartition) -> None:
         """Write, once in an ownership, that a batch of a transaction was read."""
         if tp not in self._transactional:
             self._transactional.add(tp)
-            self._write_quietly("transactional", {"tp": tp_text(tp)})
+            self._write_without_raising("transactional", {"tp": tp_text(tp)})
 
     def unseen(self) -> None:
         """Write, once, that commits from now on may bypass this journal."""
-        if not self._is_blind:
-            self._is_blind = True
-            self._write_quietly("unseen", {})
+        if not self._has_hidden_commits:
+            self._has_hidden_commits = True
+            self._write_without_raising("unseen", {})
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
         """
@@ -436,7 +438,7 @@ class Recorder:
         if not self._has_ended:
             self.writer.note(event, fields)
 
-    def works(self, order: str, running: Running) -> None:
+    def note_worker(self, order: str, running: Running) -> None:
         """
         Write that a worker gets the records from now on.
 
@@ -466,12 +468,12 @@ class Recorder:
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
         """Write the position at which reading begins."""
-        self._again.pop(tp, None)
-        before = self._came.next.get(tp_text(tp), offset)
+        self._repeated.pop(tp, None)
+        before = self._deliveries.next.get(tp_text(tp), offset)
         if before < offset:
             self._out_of_range[tp] = before
-        self._came.begins_at(tp, offset)
-        self._write_quietly("begins", {"tp": tp_text(tp), "offset": offset})
+        self._deliveries.begins_at(tp, offset)
+        self._write_without_raising("begins", {"tp": tp_text(tp), "offset": offset})
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
         """
@@ -484,21 +486,23 @@ class Recorder:
         """
         if self._out_of_range.get(tp, asked) != asked and first >= 0:
             del self._out_of_range[tp]
-            self._write_quietly("log_start", {"tp": tp_text(tp), "first": first})
+            self._write_without_raising(
+                "log_start", {"tp": tp_text(tp), "first": first}
+            )
 
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
         """Write that an ownership begins where an operator moves the partition."""
-        self._came.begins_at(tp, offset)
+        self._deliveries.begins_at(tp, offset)
         fields = {"tp": tp_text(tp), "offset": offset, "owner": owner}
-        self._write_quietly("reset", fields)
+        self._write_without_raising("reset", fields)
 
     def reassigned(self, change: Reassignment) -> None:
         """Write that an ownership begins or ends, at that moment."""
         changed = (*change.departed, *change.gained)
-        self._came.forget(changed)
+        self._deliveries.forget(changed)
         self._transactional.difference_update(changed)
         for tp in changed:
-            self._again.pop(tp, None)
+            self._repeated.pop(tp, None)
             self._answers.pop(tp, None)
         member = self._membership
         generation = -1 if member is None else member.generation()
@@ -506,13 +510,13 @@ class Recorder:
         departed = {"partitions": _names(change.departed), "generation": generation}
         gained = {"partitions": _names(change.gained), "generation": generation}
         if change.departed:
-            self._write_quietly("lost" if lost else "revoked", departed)
+            self._write_without_raising("lost" if lost else "revoked", departed)
         if change.gained:
             topics = {topic for topic, _ in change.gained}
             ids = {} if member is None else member.topic_ids(topics)
             where = None if member is None else member.cluster_id()
             fields = {**gained, "topics": ids, "cluster": where}
-            self._write_quietly("assigned", fields)
+            self._write_without_raising("assigned", fields)
 
     @essential
     def hook(self, event: events.Event) -> None:
@@ -524,15 +528,17 @@ class Recorder:
         ownership; a plain pause also if a resume ends it that does not name it.
         """
         if isinstance(event, events.HoldsPlaced):
-            for hold in filter(_is_elsewhere, event.holds):
-                self._quietly(self.write_running)
-                self._write_quietly("hold", {**_named(hold), **self._times_of(hold)})
+            for hold in filter(_is_placed_elsewhere, event.holds):
+                self._without_raising(self.write_running)
+                self._write_without_raising(
+                    "hold", {**_key_fields(hold), **self._times_of(hold)}
+                )
         elif isinstance(event, _ENDS):
             since = self.writer.time_of(event.at)
             for hold in event.holds:
-                if _is_unasked(event, hold):
-                    how = {"since": since, "why": _why_over(event, hold)}
-                    self._write_quietly("lift", {**_named(hold), **how})
+                if _is_end_unnamed(event, hold):
+                    how = {"since": since, "why": _reason_of_end(event, hold)}
+                    self._write_without_raising("lift", {**_key_fields(hold), **how})
 
     def _times_of(self, hold: Hold) -> dict[str, object]:
         if hold.record is not None:
@@ -543,10 +549,10 @@ class Recorder:
             return {"since": since}
         return {"since": since, "until": since + hold.expires_at - hold.placed_at}
 
-    def _write_quietly(self, event: str, fields: Mapping[str, object]) -> None:
-        self._quietly(lambda: self.write(event, fields))
+    def _write_without_raising(self, event: str, fields: Mapping[str, object]) -> None:
+        self._without_raising(lambda: self.write(event, fields))
 
-    def _quietly(self, write: Callable[[], object]) -> None:
+    def _without_raising(self, write: Callable[[], object]) -> None:
         # An error would do harm here, under upstream's lock or in a hook. The entry
         # waits, and the next poll reports it if it still cannot be written.
         try:
@@ -565,19 +571,19 @@ def _names(partitions: Iterable[TopicPartition]) -> list[str]:
 _ENDS = (events.HoldsRemoved, events.HoldsExpired, events.HoldsEnded)
 
 
-def _is_elsewhere(hold: Hold) -> bool:
+def _is_placed_elsewhere(hold: Hold) -> bool:
     # Whether no call of this process placed the hold.
     return hold.is_remote or hold.reason == ARRIVED or hold.owner == WHOLE
 
 
-def _is_unasked(event: events.Event, hold: Hold) -> bool:
+def _is_end_unnamed(event: events.Event, hold: Hold) -> bool:
     # Whether no call names the end; a resume also ends plain pauses that it does not name.
     is_plain = hold.lifetime is Lifetime.PLAIN
     is_named = not (hold.is_remote or hold.owner == WHOLE or is_plain)
     return not (isinstance(event, events.HoldsRemoved) and is_named)
 
 
-def _why_over(event: events.Event, hold: Hold) -> str | None:
+def _reason_of_end(event: events.Event, hold: Hold) -> str | None:
     if isinstance(event, events.HoldsExpired):
         return EXPIRED
     if isinstance(event, events.HoldsRemoved):
@@ -585,5 +591,5 @@ def _why_over(event: events.Event, hold: Hold) -> str | None:
     return ENDED
 
 
-def _named(hold: Hold) -> dict[str, object]:
+def _key_fields(hold: Hold) -> dict[str, object]:
     return {"scope": scope_text(hold.scope), "owner": hold.owner}

@@ -82,16 +82,16 @@ class JournalWriter:
         self._group = group
         self._clock = clock or time.monotonic
         self._wall = wall or time.time
-        self._offset = _offset(self._clock, self._wall)
+        self._wall_offset = _wall_offset(self._clock, self._wall)
         self._is_closed = False
         self._warning = ""
         self.running: Running | None = None
         self._user: weakref.ref[object] | None = None
-        self._is_unsure: bool
+        self._may_end_in_part_of_line: bool
         self._is_writing: bool
         # The part's size and the time when it was begun, or when the next part could not
         # be begun: the limits count from there.
-        self._tried: tuple[int, float]
+        self._limits_begin: tuple[int, float]
         self._end: _End
         self.renew()
         self._begin()
@@ -114,7 +114,7 @@ class JournalWriter:
 
     def serve(self, user: object, group: str) -> None:
         """
-        Write for a consumer until :meth:`done_with`, or until it is garbage-collected.
+        Write for a consumer until :meth:`release`, or until it is garbage-collected.
 
         Raises:
             JournalError: the writer serves another consumer, or the group differs.
@@ -136,7 +136,7 @@ class JournalWriter:
                 raise JournalError(message)
             self._user = weakref.ref(user)
 
-    def done_with(self, user: object) -> None:
+    def release(self, user: object) -> None:
         """Stop serving this consumer, so that another one may use the writer."""
         with self._lock:
             if self._user is not None and self._user() is user:
@@ -144,7 +144,7 @@ class JournalWriter:
 
     def now(self) -> float:
         """Return the time that an entry written now would have."""
-        return round(self._offset + self._clock(), 6)
+        return round(self._wall_offset + self._clock(), 6)
 
     def time_of(self, wall: float) -> float:
         """
@@ -248,17 +248,17 @@ class JournalWriter:
         if os.getpid() != self._pid:
             self._begin()
         end = self._end
-        if self._is_unsure:
-            _cut(end)
-            self._is_unsure = False
+        if self._may_end_in_part_of_line:
+            _truncate(end)
+            self._may_end_in_part_of_line = False
         if end.last is not text:
             if self._is_full(end):
-                end = self._go_on(end)
+                end = self._begin_next_part(end)
             line = f'{{"n":{end.number + 1},"at":{self.now()!r},{text}'
-            self._is_unsure = True
+            self._may_end_in_part_of_line = True
             size = end.size + _append(end.part.file, end.part.path, line)
             self._end = _End(end.part, end.number + 1, size, text)
-            self._is_unsure = False
+            self._may_end_in_part_of_line = False
         self._waiting.popleft()
 
     # ------------------------------------------------------------ parts
@@ -268,28 +268,28 @@ class JournalWriter:
         self._name = f"{self._member}-{pid}-{uuid.uuid4().hex[:8]}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._end = self._opened(1, _NOTHING)
+            self._end = self._open_part(1, _NOTHING)
         except (OSError, JournalError) as error:
             message = f"no journal can be written in {self._folder}: {error}"
             raise JournalError(message) from error
-        self._is_unsure, self._pid = False, pid
+        self._may_end_in_part_of_line, self._pid = False, pid
 
     def _is_full(self, end: "_End") -> bool:
         limit, age = self._part_bytes, self._part_seconds
-        size, began = self._tried
+        size, began = self._limits_begin
         is_long = limit is not None and end.size - size >= limit
         return is_long or (age is not None and self._clock() - began >= age)
 
-    def _go_on(self, end: "_End") -> "_End":
+    def _begin_next_part(self, end: "_End") -> "_End":
         old = end.part
         try:
-            self._end = end = self._opened(old.number + 1, end)
+            self._end = end = self._open_part(old.number + 1, end)
         except (OSError, JournalError) as error:
             self._warning = (
                 f"{old.path} stays longer than it should: the next part cannot be "
                 f"written: {error}"
             )
-            self._tried = end.size, self._clock()  # the limits count from now
+            self._limits_begin = end.size, self._clock()  # the limits count from now
             return end
         try:
             following = {"part": end.part.number, "after": end.number}
@@ -298,7 +298,7 @@ class JournalWriter:
             os.close(old.file)
         return end
 
-    def _opened(self, number: int, end: "_End") -> "_End":
+    def _open_part(self, number: int, end: "_End") -> "_End":
         name = self._name if number == 1 else f"{self._name}.{number:06}"
         # Spark and other readers skip files whose names begin with a dot or an underscore.
         shown = name.replace("/", "_").lstrip("._")
@@ -309,8 +309,8 @@ class JournalWriter:
             self._first = now
         place = {"began": self._first, "part": number, "after": end.number}
         begins = {**head, "at": now, **({} if number == 1 else place)}
-        file, size = _created(path, begins)
-        self._tried = 0, self._clock()
+        file, size = _create_file(path, begins)
+        self._limits_begin = 0, self._clock()
         return _End(_Part(number, path, file), end.number, size, end.last)
 
 
@@ -331,7 +331,7 @@ class _End(NamedTuple):
 _NOTHING = _End(_Part(0, Path(), -1), 0, 0, None)
 
 
-def _cut(end: _End) -> None:
+def _truncate(end: _End) -> None:
     try:
         os.ftruncate(end.part.file, end.size)
     except OSError as error:
@@ -339,7 +339,7 @@ def _cut(end: _End) -> None:
         raise JournalError(message) from error
 
 
-def _created(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
+def _create_file(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
     # The file gets its name after its head is written; a failure leaves no file.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
     unfinished = path.with_suffix(".unfinished")
@@ -380,7 +380,7 @@ def _checked(name: str, limit: float | None) -> float | None:
     return limit
 
 
-def _offset(clock: Callable[[], float], wall: Callable[[], float]) -> float:
+def _wall_offset(clock: Callable[[], float], wall: Callable[[], float]) -> float:
     # A busy machine may stop the process between the readings of two clocks, and its
     # journal would differ from others by that time: the closest of several readings counts.
     readings = []

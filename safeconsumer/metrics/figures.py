@@ -29,10 +29,10 @@ class OtherMember(Protocol):
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Whether the holds topic is read to its end; None: it obeys none."""
+        """Whether the holds topic is read to its end; None: the consumer obeys none."""
 
     def polled_at(self) -> float | None:
-        """Return when records were last asked for, in seconds since the epoch."""
+        """Return when the program last asked for records, in seconds since the epoch."""
 
 
 class Figures:
@@ -105,10 +105,10 @@ class Figures:
 
 class OtherFigures(Figures):
     """
-    Reads the values of a consumer of another library; it has none of what that hides.
+    Reads the values of a consumer of another library, which hides some of them.
 
     Args:
-        member: what the consumer has for metrics.
+        member: the consumer's view for metrics.
     """
 
     def __init__(self, member: OtherMember) -> None:
@@ -116,7 +116,7 @@ class OtherFigures(Figures):
 
     def read(self, name: str) -> Value:
         """Return the value of a metric; None if its library hides it."""
-        return None if name in _KAFKA_PYTHONS else super().read(name)
+        return None if name in _HIDDEN_METRICS else super().read(name)
 
     def _is_control_ready(self) -> bool | None:
         return self._member.is_caught_up
@@ -128,8 +128,8 @@ class OtherFigures(Figures):
         return None if self._member.is_closed else float(bool(self._is_control_ready()))
 
 
-# They are of data that was fetched, which other libraries keep to themselves.
-_KAFKA_PYTHONS = {
+# Metrics of fetched data, to which other libraries give no access.
+_HIDDEN_METRICS = {
     "parked_bytes",
     "purged_bytes_total",
     "parked_dropped_bytes_total",

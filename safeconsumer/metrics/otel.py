@@ -30,7 +30,7 @@ _Observe: TypeAlias = "Callable[[object], Iterable[Observation]]"
 
 
 class _Global:
-    """Stands for the global provider, before it is set and after."""
+    """Stands for the global provider, before a program sets it and after."""
 
 
 # An SDK takes an instrument's callbacks only when it is made first.
@@ -72,7 +72,7 @@ def observe(
     is_global = provider is None or provider is the_global
     key, provider = (_Global, the_global) if is_global else (provider, provider)
     made = Collector()
-    collector = _by_provider.setdefault(key, made)  # of two threads one makes them
+    collector = _by_provider.setdefault(key, made)  # one of two threads makes them
     if collector is made:
         _create(get_meter("safeconsumer", version("safeconsumer"), provider), made)
     collector.add(*sources)
@@ -99,7 +99,7 @@ def _instruments(metric: Metric) -> Iterator[tuple[str, str, str]]:
 
 
 def _observing(collector: Collector) -> Callable[[str], _Observe]:
-    # A collection asks each instrument once: all are read when one is asked again.
+    # A collection asks each instrument once. When one is asked again, all values are read.
     left: dict[str, list[Observation]] = {}
 
     def observing(sample: str) -> _Observe:
@@ -119,7 +119,7 @@ def _read(collector: Collector) -> dict[str, list[Observation]]:
     }
     for family in collector.collect():
         for one in family.samples:
-            if one.name in found:  # the buckets of a histogram are not
+            if one.name in found:  # without the buckets of a histogram
                 labels = {_ATTRIBUTES.get(k, k): v for k, v in one.labels.items() if v}
                 found[one.name].append(Observation(one.value, labels))
     return found

@@ -150,13 +150,13 @@ class Collector(Base):
         self.add(*sources)
 
     def _forget(self) -> None:
-        # No other thread uses it meanwhile.
+        # No other thread uses the lock meanwhile.
         self._lock = threading.Lock()
         self._members: tuple[_Member, ...] = ()
 
     def add(self, *sources: object) -> None:
         """
-        Show more sources from now on; those that are shown already do not change.
+        Show more sources from now on; sources that are shown already do not change.
 
         Raises:
             MetricsSourceError: a source is neither consumer, worker nor pump; nothing
@@ -174,7 +174,7 @@ class Collector(Base):
             self._members = tuple(members)
 
     def remove(self, source: object) -> None:
-        """Remove a source, a worker with its consumer; no error if it is not there."""
+        """Remove a source, a worker with its consumer; an unknown source is no error."""
         consumer = source.consumer if isinstance(source, Worker | Pump) else source
         with self._lock:
             self._members = tuple(
@@ -186,7 +186,7 @@ class Collector(Base):
         return [family(one) for one in METRICS]
 
     def collect(self) -> Iterator["Family"]:
-        """Read all metrics once; those of a worker are of one moment."""
+        """Read all metrics once; all values of a worker are of one moment."""
         members = [
             (one, one.worker.stats() if one.worker else None) for one in self._members
         ]

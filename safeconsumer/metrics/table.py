@@ -2,8 +2,8 @@
 Defines all metrics: name, where it comes from, labels and meaning.
 
 Prometheus, OpenTelemetry, the reference page and the tests are made from this table;
-dashboard and alert rules name only what is in it. A name says the rest: a counter's
-ends in ``_total``, and before that stands the unit.
+dashboard and alert rules use only its metrics. A name also shows type and unit: the name
+of a counter ends in ``_total``, with the unit before that.
 Owners' names, reasons, scopes, hold ids, members, hosts, keys, offsets and error texts
 are never labels.
 """
@@ -66,7 +66,7 @@ class Metric:
 
     Attributes:
         name: its name without the prefix.
-        source: the object that has it: a ``consumer``, one with ``control``, a
+        source: the object with the value: a ``consumer``, one with ``control``, a
             ``worker`` or the ``console``.
         meaning: describes it for people.
         labels: the labels that distinguish its values.

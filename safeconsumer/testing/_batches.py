@@ -52,7 +52,7 @@ class Batch:
         Check a batch from a producer.
 
         Raises:
-            RefusedError: it is damaged, or of another version.
+            RefusedError: the batch is damaged, or has another version.
         """
         is_whole = self.header.size_in_bytes == len(self.data)
         crc = crc32c(self.data, SUMMED)
@@ -60,11 +60,11 @@ class Batch:
             raise RefusedError(_codes.CORRUPT_MESSAGE)
 
     def records(self) -> Iterator[Any]:
-        """Read its records."""
+        """Read the records of the batch."""
         return iter(DefaultRecordBatch(self.data))
 
     def placed(self, base: int, epoch: int, append_time: int | None) -> "Batch":
-        """Return it with its offset and leader epoch, and the log's time if given."""
+        """Return the batch with its offset and leader epoch, and the log's time if given."""
         data = bytearray(self.data)
         struct.pack_into(
             ">q", data, 0, base
@@ -83,7 +83,7 @@ class Batch:
         return _signed(data, kept.header.attributes)
 
     def with_only(self, records: Sequence[Any]) -> "Batch":
-        """Return it with these records only; the offsets of the others become gaps."""
+        """Return the batch with these records only; the other offsets become gaps."""
         header = self.header
         builder = _builder(codec=header.compression_type)
         for one in records:

@@ -50,11 +50,11 @@ class Cluster:
     Attributes:
         id: the cluster's unique id.
         requests: the requests taken up, oldest first; the last 100,000 are kept.
-        on_request: called for each of them, with its entry and the message.
+        on_request: called for each request, with its entry and the message.
         creates_topics: whether a client's request for metadata may create a topic.
-        create_topic: makes a topic; see :class:`Topics`, as of the next two.
-        delete_topic: deletes one with its records.
-        add_partitions: lets one have more partitions.
+        create_topic: creates a topic; see :class:`Topics`, as for the next two.
+        delete_topic: deletes a topic with its records.
+        add_partitions: adds partitions to a topic.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Cluster:
         return connection
 
     def forget(self, connection: Connection) -> None:
-        """Take note that a connection has ended."""
+        """Note that a connection has ended."""
         del self._connections[id(connection)]
 
     @property
@@ -144,7 +144,7 @@ class Cluster:
         return sorted(self._handlers, key=_protocol.api_key)
 
     def serve(self, connection: Connection, exchange: Exchange) -> None:
-        """Carry out a request; its answer is sent now or later."""
+        """Carry out a request, and send its answer now or later."""
         message = exchange.message
         self._note(exchange)
         fault = self.faults.of_request(connection, message)
@@ -224,7 +224,7 @@ class Cluster:
 
         Compaction takes records that have left the active segment, after ``segment.ms``,
         and are older than ``min.compaction.lag.ms``. Kafka's default retention of a week
-        deletes nothing here: a test may write records of long ago.
+        does not apply here: a test may write records with old times.
         """
         for topic in self.topics:
             policy, now_ms = topic.setting("cleanup.policy"), self.now_ms()
@@ -261,7 +261,7 @@ class Cluster:
         self.fetches.answer_waiting()
 
     def move_coordinator(self, group: str, node: int) -> None:
-        """Make another broker a group's coordinator; it knows the last assignment."""
+        """Make another broker a group's coordinator, which knows the last assignment."""
         self.nodes.move_coordinator(GROUP, group, node)
         self.groups.find(group).unload()
         self.groups.load()
@@ -271,7 +271,7 @@ class Cluster:
         Stop a broker: its connections end, and it accepts no more.
 
         After ``failover`` seconds the other brokers take over its partitions and groups,
-        unless it is up again; None means that they never do.
+        unless the broker is up again; None means that they never do.
         """
         self.nodes.down(node)
         for connection in self._of(node):
@@ -287,7 +287,7 @@ class Cluster:
         self.groups.load()
 
     def freeze(self, *nodes: int) -> None:
-        """Let brokers take connections and answer nothing, until :meth:`unfreeze`."""
+        """Let brokers accept connections and send no answers, until :meth:`unfreeze`."""
         self._frozen.update(nodes)
         for connection in self._of(*nodes):
             connection.freeze()
@@ -332,4 +332,4 @@ class Cluster:
 
 
 def _ignore_request(request: Request, message: _protocol.Message) -> None:
-    """Do nothing with a request."""
+    """Ignore a request."""

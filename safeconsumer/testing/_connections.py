@@ -42,10 +42,10 @@ class Server(Protocol):
     faults: Faults
 
     def serve(self, connection: "Connection", exchange: Exchange) -> None:
-        """Carry out a request; its answer is sent now or later."""
+        """Carry out a request, and send its answer now or later."""
 
     def forget(self, connection: "Connection") -> None:
-        """Take note that a connection has ended."""
+        """Note that a connection has ended."""
 
 
 class Connection:
@@ -73,7 +73,7 @@ class Connection:
         self._is_looping = False
 
     def receive(self, data: bytes) -> None:
-        """Take a piece of the client's stream of bytes."""
+        """Receive the next bytes of the client."""
         if self.is_open:
             self._buffer += data
             if self._cut_messages():
@@ -82,23 +82,23 @@ class Connection:
                 self.cut()
 
     def lost(self) -> None:
-        """Note that the client has closed it."""
+        """Note that the client has closed the connection."""
         if self.is_open:
             self.is_open = False
             self._cluster.forget(self)
 
     def cut(self) -> None:
-        """Close it from the broker's side; a second call does nothing."""
+        """Close the connection from the broker's side; a second call has no effect."""
         if self.is_open:
             self.lost()
             self._close()
 
     def freeze(self) -> None:
-        """Take up no requests and send nothing, until :meth:`thaw`."""
+        """Take up no requests and send no answers, until :meth:`thaw`."""
         self.is_frozen = True
 
     def thaw(self) -> None:
-        """Send the answers that were kept back, and take up the requests that came."""
+        """Send the answers that were kept back, and take up the waiting requests."""
         self.is_frozen = False
         unsent, self._unsent = self._unsent, []
         for answer in unsent:

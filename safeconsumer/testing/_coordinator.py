@@ -22,7 +22,7 @@ _LEAVES_SEVERAL, _REQUIRES_ID, _KNOWS_NOT_FOUND = 3, 4, 6
 
 
 class Coordinator:
-    """The groups of one cluster; ``on_delete`` gets the name of a deleted one."""
+    """The groups of one cluster; ``on_delete`` gets the name of a deleted group."""
 
     def __init__(
         self, nodes: Nodes, call_later: Schedule, on_delete: Callable[[str], None]
@@ -46,7 +46,7 @@ class Coordinator:
         return self._groups[name]
 
     def find(self, name: str) -> Group:
-        """Return a group, or an empty one that is not kept if it does not exist."""
+        """Return a group; if it does not exist, an empty group that is not kept."""
         return self._groups.get(name) or Group(self._call_later)
 
     def is_known(self, name: str) -> bool:
@@ -58,7 +58,7 @@ class Coordinator:
         Check that the broker that got a request coordinates the group.
 
         Raises:
-            RefusedError: another broker does.
+            RefusedError: another broker coordinates it.
         """
         if self._nodes.coordinator_of(GROUP, group) != exchange.node:
             raise RefusedError(_codes.NOT_COORDINATOR)
@@ -70,7 +70,7 @@ class Coordinator:
                 group.unload()
 
     def load(self) -> None:
-        """Load groups whose broker is up again, or that have another broker."""
+        """Load the groups of a broker that is up again, or groups that have moved."""
         nodes = self._nodes
         for name, group in self._groups.items():
             if not group.is_loaded and nodes.is_up(nodes.coordinator_of(GROUP, name)):

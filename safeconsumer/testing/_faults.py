@@ -18,7 +18,7 @@ class Connection(Protocol):
     origin: object
 
     def cut(self) -> None:
-        """Close it from the broker's side."""
+        """Close the connection from the broker's side."""
 
 
 @define(kw_only=True, eq=False)
@@ -28,15 +28,15 @@ class Fault:
 
     Attributes:
         api: the name of the requests, ``"*"`` for all.
-        error: the code with which they are refused.
-        delay: seconds by which their answers are late.
-        is_held: whether their answers are kept back until the end.
+        error: the code with which the requests are refused.
+        delay: the seconds by which their answers are late.
+        is_held: whether their answers are kept back until the fault ends.
         is_cut: whether the connection is closed before the request is carried out.
         is_lost: whether the connection is closed after that, instead of an answer.
         origin: limits the fault to connections of this origin.
-        client_id: limits it to this client.
-        node: limits it to this broker.
-        count: how many requests will still meet it.
+        client_id: limits the fault to this client.
+        node: limits the fault to this broker.
+        count: how many more requests will meet the fault.
         on_keep: called when an answer is kept back.
     """
 
@@ -56,11 +56,11 @@ class Fault:
 
     @property
     def is_early(self) -> bool:
-        """Whether requests that meet it are not carried out."""
+        """Whether the fault keeps requests from being carried out."""
         return bool(self.error) or self.is_cut
 
     def takes(self, connection: Connection, message: Message) -> bool:
-        """Whether a request meets it; each that does lowers ``count``."""
+        """Whether a request meets the fault; each one lowers ``count``."""
         is_meant = (
             self._faults is not None
             and self.count > 0
@@ -77,12 +77,12 @@ class Fault:
         return True
 
     def begin(self, faults: "Faults") -> None:
-        """Put it into force."""
+        """Put the fault into force."""
         self._faults = faults
         faults.active.append(self)
 
     def end(self) -> None:
-        """End it, and send the answers that it kept back; a second call does nothing."""
+        """End the fault, and send the answers that it kept; a second call has no effect."""
         faults, self._faults = self._faults, None
         if faults is not None:
             faults.active.remove(self)

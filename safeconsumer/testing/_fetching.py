@@ -42,7 +42,7 @@ class _Asked:
 
 @define
 class _Session:
-    """The partitions of a session, the state last sent of each, and the next epoch."""
+    """The partitions of a session, the last sent state of each, and the next epoch."""
 
     number: int
     epoch: int
@@ -77,9 +77,9 @@ class Fetches:
                 del self._sessions[key]
 
     def answer_waiting(self) -> None:
-        """Answer the waiting requests that have something to return by now."""
-        for look in tuple(self._waiting.values()):
-            look()
+        """Answer the waiting requests for which records or an error have come."""
+        for try_answer in tuple(self._waiting.values()):
+            try_answer()
 
     # One request
 
@@ -99,7 +99,7 @@ class Fetches:
             self._wait(exchange, answer)
 
     def _wait(self, exchange: Exchange, answer: Callable[[int], bool]) -> None:
-        def look() -> None:
+        def try_answer() -> None:
             if answer(exchange.body.min_bytes):
                 del self._waiting[exchange]
                 timer.cancel()
@@ -108,13 +108,13 @@ class Fetches:
             if self._waiting.pop(exchange, None) is not None:
                 answer(0)
 
-        self._waiting[exchange] = look
+        self._waiting[exchange] = try_answer
         timer = self._call_later(exchange.body.max_wait_ms / 1000, give_up)
 
     def _read(
         self, exchange: Exchange, asked: Mapping[_Key, _Asked]
     ) -> tuple[dict[_Key, dict[str, Any]], int, bool]:
-        """Return each partition's answer, the bytes of all, and whether one is an error."""
+        """Return each partition's answer, the sum of bytes, and whether one is an error."""
         parts, size, is_due = {}, 0, not asked
         for key, one in asked.items():
             room = max(0, min(one.room, exchange.body.max_bytes - size))
@@ -250,7 +250,7 @@ class Fetches:
 
 @lru_cache(maxsize=100)
 def _shared(partitions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Return an equal tuple of an earlier request: most requests name the same ones."""
+    """Return an equal tuple of an earlier request, as most requests repeat the last."""
     return partitions
 
 

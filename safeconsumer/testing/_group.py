@@ -1,9 +1,9 @@
 """
 Models one consumer group as a broker does: the classic protocol's state machine.
 
-It follows Apache Kafka's group coordinator, with the states and words of KIP-62,
-KIP-345 and KIP-394. A coordinator writes assignments, and the next one reads them: an
-unfinished rebalance is undone, and its generation number is used again.
+The model follows Apache Kafka's group coordinator, with the states and terms of KIP-62,
+KIP-345 and KIP-394. A coordinator writes assignments, and the next one reads them: that
+undoes an unfinished rebalance, whose generation number is used again.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ class _Written:
 
 
 class Group:
-    """One group; used by one thread, the one that makes the scheduled calls."""
+    """One group, for the thread that makes the scheduled calls."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.generation = 0
@@ -54,7 +54,9 @@ class Group:
         self.state = GroupState.EMPTY
         self._schedule = schedule
         self._members = Members(schedule, self._remove)
-        self._expected: dict[str, Timer] = {}  # ids given out, not joined with yet
+        self._expected: dict[
+            str, Timer
+        ] = {}  # given ids with which no member has joined yet
         self._protocol = ""
         self._leader = ""
         self._deadline: Timer | None = None
@@ -68,7 +70,7 @@ class Group:
 
     @property
     def protocol(self) -> str:
-        """The name of the assignor that the members agreed on; empty before they did."""
+        """The assignor on which the members have agreed; empty before that."""
         is_chosen = self.state in {GroupState.COMPLETING, GroupState.STABLE}
         return self._protocol if is_chosen else ""
 
@@ -122,7 +124,7 @@ class Group:
     def heartbeat(
         self, member_id: str, generation: int, instance_id: str | None = None
     ) -> int:
-        """Note that a member lives, and return the error code to answer it with."""
+        """Note that a member is alive, and return the error code of the answer."""
         error = self._check(member_id, generation, instance_id)
         if not error and self.state is GroupState.PREPARING:
             return _codes.REBALANCE_IN_PROGRESS
@@ -136,7 +138,7 @@ class Group:
         *,
         is_transactional: bool = False,
     ) -> int:
-        """Return the error code with which a broker answers a commit; 0 if it may pass."""
+        """Return the error code with which a broker answers a commit; 0 if it is allowed."""
         is_nobody = not member_id and generation < 0 and instance_id is None
         if (generation < 0 and not self._members) or (is_nobody and is_transactional):
             return _codes.NONE  # a consumer without membership, by assign()
@@ -197,7 +199,7 @@ class Group:
         self.is_loaded = False
 
     def load(self) -> None:
-        """Get a coordinator that has read the written state: all sessions start over."""
+        """Get a coordinator that has read the written state, and restart all sessions."""
         self.is_loaded = True
         for member in self._members:
             self._members.touch(member)
@@ -246,7 +248,7 @@ class Group:
             is_answered = False
         else:
             # The request is unchanged, so the member gets the old answer again. Only a
-            # leader starts a rebalance like this: it has seen the topics change.
+            # leader's starts a rebalance: the leader has noticed a change of topics.
             is_answered = not (is_leader and self.state is GroupState.STABLE)
         if is_answered:
             reply(self._answer(member))
@@ -288,7 +290,7 @@ class Group:
     # The rebalance
 
     def _rebalance(self) -> None:
-        """Begin a rebalance, unless one is under way; it ends when all have joined."""
+        """Begin a rebalance, unless one has begun; it ends when all members have joined."""
         self._answer_syncs(_codes.REBALANCE_IN_PROGRESS)
         if self.state is not GroupState.PREPARING:
             self.state = GroupState.PREPARING

@@ -32,7 +32,7 @@ class LeaderEpochs:
         return self._epochs[0].number
 
     def begin(self, offset: int) -> None:
-        """Begin the next epoch; forget an epoch that began there and wrote nothing."""
+        """Begin the next epoch; forget an epoch that began there and wrote no record."""
         number = self.latest + 1
         self._epochs = [one for one in self._epochs if one.start < offset]
         self._epochs.append(LeaderEpoch(number, offset))

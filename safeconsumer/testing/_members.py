@@ -22,13 +22,13 @@ class JoinRequest:
     protocol_type: str = "consumer"
 
     def refused(self, error: int) -> "JoinAnswer":
-        """Answer it with an error."""
+        """Answer the request with an error."""
         return JoinAnswer(error=error, member_id=self.member_id)
 
 
 @frozen(kw_only=True)
 class JoinAnswer:
-    """The answer to a member's join; only the leader learns of the others."""
+    """The answer to a member's join; only the leader gets the members."""
 
     error: int = _codes.NONE
     generation: int = -1
@@ -64,23 +64,23 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for an answer."""
+        """Whether the member waits for an answer."""
         return self.join is not None or self.sync is not None
 
     def answer_join(self, answer: JoinAnswer) -> None:
-        """Answer its JoinGroup, if one is waiting."""
+        """Answer the member's JoinGroup, if one is waiting."""
         join, self.join = self.join, None
         if join is not None:
             join(answer)
 
     def answer_sync(self, error: int) -> None:
-        """Answer its SyncGroup, if one is waiting, with an error or the assignment."""
+        """Answer the member's SyncGroup, if one waits, by an error or the assignment."""
         sync, self.sync = self.sync, None
         if sync is not None:
             sync(error, b"" if error else self.assignment)
 
     def refuse(self, error: int) -> None:
-        """Answer its waiting request with an error."""
+        """Answer the member's waiting request with an error."""
         self.answer_join(JoinAnswer(error=error, member_id=self.member_id))
         self.answer_sync(error)
 
@@ -126,7 +126,7 @@ class Members:
             member.timer.cancel()
 
     def touch(self, member: Member) -> None:
-        """Restart a member's session: it has sent something."""
+        """Restart a member's session after a request of the member."""
         self.stop_session(member)
         timeout = member.request.session_timeout
         member.timer = self._schedule(timeout, lambda: self._expire(member))

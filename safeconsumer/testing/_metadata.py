@@ -46,7 +46,9 @@ class Metadata:
 
     def _api_versions(self, exchange: Exchange) -> None:
         known, error = self._cluster.known_apis, _codes.NONE
-        if exchange.body is None:  # too new: KIP-511 says what to ask with instead
+        if (
+            exchange.body is None
+        ):  # too new: the answer names the version to use instead (KIP-511)
             known, error = ["ApiVersions"], _codes.UNSUPPORTED_VERSION
         keys = []
         for api in known:

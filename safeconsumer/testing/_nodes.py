@@ -1,4 +1,4 @@
-"""Knows which brokers are up, and which broker coordinates a group."""
+"""Keeps the brokers' states, and the coordinators of groups."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ class Nodes:
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def is_up(self, node: int) -> bool:
-        """Whether it accepts connections."""
+        """Whether a broker accepts connections."""
         return node not in self._down
 
     def down(self, node: int) -> None:
@@ -39,10 +39,10 @@ class Nodes:
 
     def fence(self, node: int) -> Callable[[int], int] | None:
         """
-        Fence a broker that is down, unless it is up again or there is no other.
+        Fence a broker that is down, unless it is up again or no other broker exists.
 
         Returns:
-            A function that returns a successor by a number, so that all get some.
+            A function that returns a successor by a number, so that each broker gets some.
         """
         others = [other for other in self.addresses if other not in self._down]
         if self.is_up(node) or not others:

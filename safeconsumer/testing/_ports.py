@@ -7,10 +7,10 @@ from collections import deque
 _FROM, _TO = 20_000, 30_000
 _TRIES = 200
 
-# Its own: an application's seed must not have two processes try the same ports.
+# A separate generator: with an application's seed two processes would try the same ports.
 _random = random.SystemRandom()
 
-# Given out, and perhaps not in use yet.
+# Ports that were given out, and are perhaps not in use yet.
 _last: deque[int] = deque(maxlen=100)
 
 

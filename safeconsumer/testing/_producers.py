@@ -8,7 +8,8 @@ from attrs import define, field, frozen
 from safeconsumer.testing import _codes
 from safeconsumer.testing._batches import Batch
 
-_REMEMBERED = 5  # batches per producer that Kafka recognizes when they come again
+# The number of a producer's last batches that Kafka recognizes if they are sent again.
+_REMEMBERED = 5
 
 
 @frozen
@@ -24,7 +25,9 @@ class _Written:
 class _Producer:
     epoch: int
     recent: deque[_Written] = field(factory=lambda: deque(maxlen=_REMEMBERED))
-    open_since: int | None = None  # its transaction's first offset here
+    open_since: int | None = (
+        None  # the first offset of the producer's transaction in this log
+    )
 
 
 class Producers:

@@ -86,7 +86,7 @@ def has_own_error(api: str, version: int) -> bool:
 
 
 class UnreadableError(Exception):
-    """A message is no known request; a broker closes the connection."""
+    """The message is no known request; a broker closes its connection."""
 
 
 @frozen(kw_only=True)
@@ -105,7 +105,7 @@ class Message:
         Read one request, without its length.
 
         Raises:
-            UnreadableError: it cannot be read, or is of an unknown version.
+            UnreadableError: the request cannot be read, or has an unknown version.
         """
         try:
             key, version, correlation_id = _HEAD.unpack_from(data)
@@ -131,11 +131,11 @@ class Message:
 
     @property
     def wants_answer(self) -> bool:
-        """Whether an answer is waited for: a Produce with ``acks=0`` has none."""
+        """Whether the client waits for an answer: a Produce with ``acks=0`` has none."""
         return self.body is None or bool(self.body.expect_response())
 
     def answer(self, fields: Fields) -> bytes:
-        """Write the answer with these fields, its length in front of it."""
+        """Write the answer with these fields, preceded by its length."""
         kind = _RESPONSES[API_KEYS[self.api]]
         # An unknown version of ApiVersions is answered in the oldest version.
         version = 0 if self.body is None else self.version

@@ -17,7 +17,7 @@ _LATEST, _EARLIEST = -1, -2
 
 
 class Records:
-    """The requests about records that are answered at once."""
+    """Answers the requests about records that need not wait."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Runs a cluster behind sockets: one asyncio loop in a thread of its own."""
+"""Runs a cluster behind sockets, by one asyncio loop in a separate thread."""
 
 import asyncio
 import threading
@@ -127,9 +127,9 @@ async def stop_listening(server: asyncio.Server) -> None:
     """
     Close a server's listening sockets; its connections stay as they are.
 
-    asyncio never closes a socket that was accepted in the turn in which its server is
-    closed. So the server first accepts no more, and three turns later each connection
-    that it did accept has been given to its protocol.
+    asyncio never closes a socket that it accepted in the cycle in which its server is
+    closed. So the server first accepts no more connections; three cycles later each
+    accepted connection has its protocol.
     """
     loop = server.get_loop()
     for listening in server.sockets:
@@ -140,7 +140,7 @@ async def stop_listening(server: asyncio.Server) -> None:
 
 
 async def _let_connections_close() -> None:
-    """Give aborted transports the turns that they need to close their sockets."""
+    """Give aborted transports the cycles that they need to close their sockets."""
     current = asyncio.current_task()
     tasks = [task for task in asyncio.all_tasks() if task is not current]
     for task in tasks:

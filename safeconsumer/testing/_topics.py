@@ -38,7 +38,7 @@ class Topic:
 
 
 class Topics:
-    """The topics of one cluster; ``on_delete`` gets the name of a deleted one."""
+    """The topics of one cluster; ``on_delete`` gets the name of a deleted topic."""
 
     def __init__(
         self, nodes: Nodes, random: Random, on_delete: Callable[[str], None]
@@ -101,7 +101,7 @@ class Topics:
         Check that a topic can be created.
 
         Raises:
-            RefusedError: it cannot; the code and the text say why.
+            RefusedError: the topic cannot be created; code and text have the reason.
         """
         if not _LEGAL_NAME.fullmatch(name):
             raise RefusedError(_codes.INVALID_TOPIC, f"illegal topic name {name!r}")
@@ -124,7 +124,7 @@ class Topics:
         Create a topic.
 
         Raises:
-            RefusedError: it exists, or its name or a setting is illegal.
+            RefusedError: the topic exists, or its name or a setting is illegal.
         """
         self.check(name, partitions, settings or {})
         id_ = UUID(int=self._random.getrandbits(128), version=4)

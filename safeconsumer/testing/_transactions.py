@@ -1,8 +1,8 @@
 """
 Coordinates transactions: producer ids, epochs, the parts of each, their ends.
 
-As in Kafka an end is acknowledged before it is written everywhere: until then the
-records are not readable, the offsets are not committed, and the producer's next
+As in Kafka the end of a transaction is acknowledged before all logs have it: until then
+the records are not readable, the offsets are not committed, and the producer's next
 transaction has to wait.
 """
 
@@ -40,11 +40,13 @@ class _Transactional:
     producer_id: int
     epoch: int
     timeout: float = 0.0
-    former_epoch: int = -1  # of the producer that asked for the present epoch
+    # The epoch of the producer before it asked for the present one.
+    former_epoch: int = -1
     parts: dict[_Part, None] = field(factory=dict)
     timer: Timer | None = None
-    is_ending: bool = False  # its end is decided, and not written everywhere
-    last_end: bool | None = None  # whether the last one was committed; for retries
+    is_ending: bool = False  # the end is decided, and not in all logs yet
+    # Whether the last transaction was committed; for retries.
+    last_end: bool | None = None
 
     @property
     def is_open(self) -> bool:
@@ -57,7 +59,7 @@ class Transactions:
     The transactional ids of one cluster.
 
     Attributes:
-        end_takes: seconds from a transaction's end until all of it is written.
+        end_takes: the seconds from a transaction's end until all logs have it.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -89,13 +91,13 @@ class Transactions:
         Check that a partition or a group is part of a producer's transaction.
 
         Raises:
-            RefusedError: it is not, or the producer is not the id's present one.
+            RefusedError: it is not, or the id has a newer producer.
         """
         if part not in self._present(id_, producer_id, epoch).parts:
             raise RefusedError(_codes.INVALID_TXN_STATE)
 
     def _present(self, id_: str, producer_id: int, epoch: int) -> _Transactional:
-        """Return an id's state, if this is its present producer."""
+        """Return an id's state; refuse any but its present producer."""
         known = self._known.get(id_)
         if known is None or known.producer_id != producer_id:
             raise RefusedError(_codes.INVALID_PRODUCER_ID_MAPPING)
@@ -104,7 +106,7 @@ class Transactions:
         return known
 
     def _asking(self, exchange: Exchange, id_: str, *producer: int) -> _Transactional:
-        """Return an id's state, if its present producer asks its coordinator."""
+        """Return an id's state; refuse another producer, and another coordinator's id."""
         self._check_here(exchange, id_)
         try:
             return self._present(id_, *producer)
@@ -134,14 +136,14 @@ class Transactions:
             # The producer has not got the answer, so it is sent again.
             exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
             return
-        self._abort_what_is_open(known)
+        self._abort_open_transaction(known)
         known.timeout = body.transaction_timeout_ms / 1000
         known.former_epoch = body.producer_epoch
         known.epoch += 1
         known.last_end = None
         exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
 
-    def _abort_what_is_open(self, known: _Transactional) -> None:
+    def _abort_open_transaction(self, known: _Transactional) -> None:
         """Fence a producer with an open transaction; refuse until its end is written."""
         if known.is_open:
             known.epoch += 1
@@ -216,7 +218,7 @@ class Transactions:
         exchange.reply()
 
     def _end(self, known: _Transactional, *, is_committed: bool) -> None:
-        """Decide a transaction's end, which is written everywhere a little later."""
+        """Decide a transaction's end, and write it into all logs a little later."""
         if known.timer is not None:
             known.timer.cancel()
         known.last_end, known.is_ending = is_committed, True
@@ -234,7 +236,7 @@ class Transactions:
                 self._offsets.end_transaction(
                     part, known.producer_id, is_committed=is_committed
                 )
-            elif log := self._topics.log(*part):  # else the topic was deleted
+            elif log := self._topics.log(*part):  # otherwise the topic was deleted
                 log.end_transaction(
                     known.producer_id,
                     known.epoch,

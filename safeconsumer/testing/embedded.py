@@ -38,7 +38,7 @@ class HeldAnswers:
 
     @property
     def count(self) -> int:
-        """How many answers are being kept back."""
+        """The number of answers that are kept back now."""
         return len(self._fault.kept)
 
     def wait(self, count: int = 1, timeout: float = 10.0) -> None:
@@ -46,7 +46,7 @@ class HeldAnswers:
         Return once this many answers are being kept back.
 
         Raises:
-            TimeoutError: it did not happen within ``timeout`` seconds.
+            TimeoutError: fewer answers came within ``timeout`` seconds.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self.count >= count, timeout):
@@ -62,7 +62,7 @@ class HeldAnswers:
         """Send the kept answers in the order they came, and all that follow."""
 
         def end(cluster: Cluster) -> None:
-            # A cluster that was started since has none of the answers.
+            # A cluster that was started later has none of the answers.
             if self._fault in cluster.faults.active:
                 self._fault.end()
 
@@ -132,7 +132,7 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Cut all connections and drop everything; a second call does nothing."""
+        """Cut all connections and drop all data; a second call has no effect."""
         sockets, self._sockets = self._sockets, None
         if sockets is not None:
             sockets.stop()
@@ -147,7 +147,7 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not stopped."""
+        """Whether the broker was started and not stopped."""
         return self._sockets is not None
 
     @property
@@ -174,13 +174,13 @@ class EmbeddedBroker:
         Create a topic, replicated to every broker.
 
         Args:
-            name: of the topic.
-            partitions: how many.
-            settings: of the topic, as Kafka names them, such as ``cleanup.policy``.
+            name: the topic's name.
+            partitions: the number of partitions.
+            settings: the topic's settings, under Kafka's names (``cleanup.policy``).
 
         Raises:
-            BrokerCommandError: it exists, its name or a setting is illegal, or it would
-                have no partition.
+            BrokerCommandError: the topic exists, its name or a setting is illegal, or it
+                would have no partition.
         """
         _check_topic(name, partitions)
         self.command(lambda cluster: cluster.create_topic(name, partitions, settings))
@@ -225,9 +225,9 @@ class EmbeddedBroker:
         other records may be written at the same offsets. Committed offsets stay.
 
         Args:
-            name: of the topic.
-            partition: its number.
-            offset: of the first record that the new leader lacks.
+            name: the topic's name.
+            partition: the partition's number.
+            offset: the offset of the first record that the new leader lacks.
             broker_id: the new leader; None means that the leader stays the same broker,
                 as if it had been restarted with an older disk.
 

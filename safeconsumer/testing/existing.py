@@ -19,7 +19,7 @@ _OF_A_BROKER = {"client_config", "group_config", "create_topic"}
 
 class ExistingCluster:
     """
-    A real cluster at a known address; it starts and stops nothing.
+    A real cluster at a known address, which this class neither starts nor stops.
 
     Args:
         bootstrap: ``host:port``, or several separated by commas.
@@ -94,9 +94,9 @@ class ExistingCluster:
 
 def broker_of(given: Any) -> Any:  # noqa: ANN401  see below
     """
-    Return a broker that the test kit can use: of its own kinds as it is.
+    Return a broker that the test kit can use; a broker of the kit stays as it is.
 
-    Of anything else that says where it is an :class:`ExistingCluster` is made.
+    An address, or another object that has one, becomes an :class:`ExistingCluster`.
 
     Args:
         given: an address ``"host:port"``; an object whose ``bootstrap`` is one, or
@@ -105,7 +105,7 @@ def broker_of(given: Any) -> Any:  # noqa: ANN401  see below
             ``group_config`` and ``create_topic()``.
 
     Raises:
-        BrokerTypeError: it is something else; the message says what is expected.
+        BrokerTypeError: the object is of another kind; the message lists the known ones.
     """
     if set(dir(given)) >= _OF_A_BROKER:  # without asking for an address yet
         return given

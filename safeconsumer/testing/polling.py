@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-# Each consumer polls in a thread of its own, because one that waited for its turn would
-# keep the others from joining. Shorter polls could be outlasted by a join, which
-# kafka-python 3.0 then forgets.
+# Each consumer polls in a separate thread, as a consumer that waited for its turn would
+# keep the others from joining. A join could outlast shorter polls, and kafka-python 3.0
+# would forget it.
 POLL_MS = 500
 _CHECK_EVERY = 0.01
 _LONGEST_POLL = 30.0  # seconds; one that takes longer hangs, as in a listener
@@ -88,7 +88,7 @@ def _can_poll(one: object) -> bool:
 
 
 class _Round:
-    """Polls each consumer in a thread of its own, until :meth:`end`."""
+    """Polls each consumer in a separate thread, until :meth:`end`."""
 
     def __init__(self, consumers: Sequence[Any], silently: Sequence[Any]) -> None:
         self.records: list[Any] = []

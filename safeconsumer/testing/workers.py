@@ -1,4 +1,4 @@
-"""Runs a worker on records without a broker, while time is made to jump."""
+"""Runs a worker on records, without a broker and on a clock that jumps over waits."""
 
 import asyncio
 import contextvars
@@ -65,7 +65,7 @@ from safeconsumer.worker.worker import Worker
 _GROUP = "run_worker"
 # Real seconds to wait for a future that a sink of dead letters returned.
 _PATIENCE = 30.0
-# After so many waits in a row without a call, a record that was not fetched never will be.
+# The number of waits in a row without a call after which no further record is fetched.
 _WAITS = 200
 
 
@@ -271,7 +271,7 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
 
 
 def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes it
-    # As kafka-python's consumer does, which takes plain functions.
+    # Wraps plain functions, as kafka-python's consumer does.
     if deserializer is None or isinstance(deserializer, Deserializer):
         return deserializer
     return DeserializeWrapper(check_callable(deserializer, "a deserializer"))
@@ -376,7 +376,7 @@ class _Consumer:
         return key, value
 
     def has_any(self) -> bool:
-        return False  # the records are all that is known
+        return False  # the consumer knows only its records
 
     def has(self, topic: str) -> bool:
         return any(tp.topic == topic for tp in self.log)
@@ -388,11 +388,13 @@ class _Consumer:
         return nullcontext()
 
     def _nothing(self, *_given: object, **_named: object) -> None:
-        # These calls have no effect without a broker.
+        # Stands for calls that have no effect without a broker.
         return
 
-    why_nothing = read_with = take = release = ask_before_join = lag = _nothing
-    pass_over_nothing = is_lost = is_joining = _nothing
+    reason_for_no_records = set_deserializers = take = release = ask_before_join = (
+        lag
+    ) = _nothing
+    skip_no_record = is_lost = is_joining = _nothing
     lacks_commit = moved_to = reset_number = revokes_on_join = close = _nothing
 
 
@@ -461,8 +463,7 @@ def _run_alone(
     call: Handler,
     *given: object,
 ) -> Any:  # noqa: ANN401 - the handler's
-    # As in a worker's event loop, a call's context variables and its cancellation end
-    # with the call.
+    # A call's context variables and its cancellation end with it, as in a worker's loop.
     answers: list[Any] = []
 
     async def run() -> None:
@@ -568,7 +569,7 @@ class _Run:
         self.consumer.now += max(0.0, soon)
 
     def _end_if_done(self) -> None:
-        # Records that are not fetched may have no room yet, and get it later.
+        # The worker may have no room for further records yet, and make room later.
         if self._is_over or (self.consumer.lagging() and self._waits < _WAITS):
             return
         self._end()
@@ -626,7 +627,7 @@ class _Run:
             answer = acknowledgement(sink(record, failure))
             try:
                 error = answer.result(_PATIENCE)
-            except TimeoutError:  # the future has no result, and the record is left
+            except TimeoutError:  # the future has no result: the record stays undone
                 self._end()
                 raise
             if error is not None:

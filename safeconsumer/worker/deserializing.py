@@ -136,15 +136,17 @@ class Readers:
 
     def before(self, handle: Handler, *, is_batch: bool) -> Handler:
         """Return a handler that takes raw records, deserializes them and calls this one."""
-        return with_block(handle, self.each if is_batch else self.one)
+        return with_block(handle, self.lend_batch if is_batch else self.lend_record)
 
     @contextmanager
-    def one(self, record: Any, _context: object) -> Iterator[Any]:  # noqa: ANN401 - upstream's
+    def lend_record(self, record: Any, _context: object) -> Iterator[Any]:  # noqa: ANN401 - upstream's
         """Lend the record to a handler, deserialized."""
         yield self.read(record)
 
     @contextmanager
-    def each(self, records: Sequence[Any], _context: object) -> Iterator[list[Any]]:
+    def lend_batch(
+        self, records: Sequence[Any], _context: object
+    ) -> Iterator[list[Any]]:
         """
         Lend the records of a batch that can be read to a handler, deserialized.
 

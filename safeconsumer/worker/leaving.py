@@ -17,7 +17,7 @@ from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.settings import Commit, Drain
 
-# Seconds; a refused commit is computed again and tried after this, or when one is due.
+# Seconds after which a refused commit is retried with new offsets, unless one is due before.
 _AGAIN_AFTER = 0.5
 # Seconds; longer than kafka-python waits for any answer by default.
 _GIVEN_UP_AFTER = 60.0

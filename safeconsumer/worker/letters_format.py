@@ -169,7 +169,7 @@ def _no_letter(record: Any, why: str) -> Letter:  # noqa: ANN401 - upstream's re
 
 
 def _begin(headers: Headers) -> int:
-    # Returns the index of the letter's first header; the end if it is no letter.
+    # Returns the index of the letter's first header; without a letter the number of headers.
     names = [name for name, _ in headers]
     if _TOPIC not in names:
         return len(names)

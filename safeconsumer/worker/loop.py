@@ -93,7 +93,7 @@ class Engine:
         work.queue.may_come = self.brakes.may_come
         self.unreadable.work = work
         self._group.ask_before_join(self._before_join)
-        self._group.pass_over_nothing()
+        self._group.skip_no_record()
         self._gone_before = self._group.gone
         self.polled_at = self._clock()
 
@@ -135,7 +135,9 @@ class Engine:
 
     def _check_topics(self) -> None:
         before = self.idle_reason
-        self.idle_reason = None if self.kept.epochs else self._group.why_nothing()
+        self.idle_reason = (
+            None if self.kept.epochs else self._group.reason_for_no_records()
+        )
         if self.idle_reason not in (None, before):
             self._emit(worker_events.NothingConsumed, reason=self.idle_reason)
 

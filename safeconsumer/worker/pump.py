@@ -55,7 +55,7 @@ class _LentConsumer(ConsumerClient):
         # The program polls again; a batch that was given up may still be worked on.
         before, own = self._busy_before, group.busy
         group.busy = (lambda: {*before(), *own()}) if own() else before
-        group.read_with(self.readers.key, self.readers.value)
+        group.set_deserializers(self.readers.key, self.readers.value)
         takeover = group.ledger.dispatcher.takeover
         if takeover is not None and takeover.hook is None:
             self.watch_hooks(None)

@@ -349,7 +349,7 @@ class Worker:
             refuse_circle(
                 self._client.membership.consumed.has, self._options.dead_letter
             )
-            self._client.membership.read_with(None, None)
+            self._client.membership.set_deserializers(None, None)
             self._client.membership.take(self._client)
             if self._client.journal is not None:
                 self._client.journal.works(self._options.order, self.running)

@@ -13,7 +13,7 @@ def reading(lab, *topics, **settings):
     """Make a member that reads added partitions from their start, as a worker's does."""
     more = {"auto_offset_reset": "latest", "metadata_max_age_ms": 5_000, **settings}
     reader = Reader(lab, SafeConsumer, *topics, **more)
-    Membership(reader.consumer).pass_over_nothing()
+    Membership(reader.consumer).skip_no_record()
     return reader
 
 

@@ -51,7 +51,7 @@ def _lz4(section: memoryview) -> Buffer:
 
 # Bytes above which a thread drops its decompressor. It has 3 MB after batches of default
 # producers, and 9 MB after the highest usual level.
-_MOST_KEPT = 16 * 1024 * 1024
+_MAX_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class _Zstd(threading.local):
@@ -68,7 +68,7 @@ class _Zstd(threading.local):
             return bytes(stream.decompress(data))
         finally:
             # A decompressor keeps the largest window so far, whose size a producer chose.
-            if decompressor.memory_size() > _MOST_KEPT:
+            if decompressor.memory_size() > _MAX_KEPT_BYTES:
                 self._decompressor = codecs.zstd.ZstdDecompressor()
 
 

@@ -36,10 +36,12 @@ class PauseSafeCluster(ClusterMetadata):
     Thread rules: the IO thread; ``leader_for_partition`` on any thread.
     """
 
-    _asked: frozenset[str] | None = frozenset()
+    _requested_topics: frozenset[str] | None = frozenset()
     _asked_at = -math.inf
-    _answered: frozenset[str] | None = frozenset()
-    _doubted: frozenset[str] = frozenset()  # topics that the last answer did not know
+    _answered_topics: frozenset[str] | None = frozenset()
+    _missing_once: frozenset[str] = (
+        frozenset()
+    )  # topics that the last answer did not know
 
     version: int = 0
     """
@@ -59,7 +61,7 @@ class PauseSafeCluster(ClusterMetadata):
 
     def metadata_request(self) -> Any:  # noqa: ANN401 - upstream's request
         """Make the next request, and remember its topics."""
-        self._asked, self._asked_at = self._wanted(), time.monotonic()
+        self._requested_topics, self._asked_at = self._wanted(), time.monotonic()
         return super().metadata_request()
 
     def update_metadata(self, metadata: Any) -> None:  # noqa: ANN401 - upstream's
@@ -73,9 +75,9 @@ class PauseSafeCluster(ClusterMetadata):
             if self.on_ids is not None:
                 is_older = self.on_ids(ids, self._asked_at)
         self.version += 1
-        self._answered = self._asked
+        self._answered_topics = self._requested_topics
         wanted = self._wanted()
-        asked = self._asked
+        asked = self._requested_topics
         is_older |= asked is not None and (wanted is None or not wanted <= asked)
         if is_kept or is_older:
             self.request_update()
@@ -84,7 +86,7 @@ class PauseSafeCluster(ClusterMetadata):
         # Keeps only topics with an id, which brokers have since Kafka 2.8: without an id a
         # recreated topic would look like the deleted one.
         answered: dict[str, Any] = {topic.name: topic for topic in answer.topics}
-        doubted, self._doubted = self._doubted, frozenset()
+        doubted, self._missing_once = self._missing_once, frozenset()
         kept = []
         for name in self._known_and_asked_for():
             topic = answered.get(name)
@@ -94,17 +96,19 @@ class PauseSafeCluster(ClusterMetadata):
             if error != _UNKNOWN:
                 kept += [] if error in _FINAL else [name]
             elif name not in doubted:
-                self._doubted |= {name}
+                self._missing_once |= {name}
                 kept.append(name)
         others = [topic for topic in answer.topics if topic.name not in kept]
-        answer.topics = [*others, *(self._as_known(name, answer) for name in kept)]
+        answer.topics = [*others, *(self._known_topic(name, answer) for name in kept)]
         return bool(kept)
 
     def _known_and_asked_for(self) -> frozenset[str]:
         known = frozenset(self._topics).intersection(self._partitions, self._topic_ids)
-        return known if self._asked is None else known & self._asked
+        return (
+            known if self._requested_topics is None else known & self._requested_topics
+        )
 
-    def _as_known(self, name: str, answer: Any) -> Any:  # noqa: ANN401 - upstream's
+    def _known_topic(self, name: str, answer: Any) -> Any:  # noqa: ANN401 - upstream's
         return MetadataResponse.MetadataResponseTopic(
             version=answer.API_VERSION,
             name=name,
@@ -125,7 +129,7 @@ class PauseSafeCluster(ClusterMetadata):
 
     def is_answered(self, topics: Iterable[str]) -> bool:
         """Tell whether the last answer covers these topics: missing ones do not exist."""
-        return self._answered is None or self._answered.issuperset(topics)
+        return self._answered_topics is None or self._answered_topics.issuperset(topics)
 
     def set_topics(self, topics: Iterable[str]) -> Any:  # noqa: ANN401 - upstream's future
         """

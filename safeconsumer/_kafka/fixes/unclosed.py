@@ -129,12 +129,12 @@ class ClosingManager(KafkaConnectionManager):
             reset_backoff_on_connect,
         )
         if found is not known:
-            found.init_future.add_callback(lambda _: self._unreached.discard(node_id))
-            found.init_future.add_errback(lambda _: self._unreached.add(node_id))
+            found.init_future.add_callback(lambda _: self._unreachable.discard(node_id))
+            found.init_future.add_errback(lambda _: self._unreachable.add(node_id))
         return found
 
     @property
-    def _unreached(self) -> set[Any]:
+    def _unreachable(self) -> set[Any]:
         """The nodes to which the last connection failed; upstream's backoff forgets some."""
         found: set[Any] = self.__dict__.setdefault("_found_unreached", set())
         return found
@@ -163,7 +163,7 @@ class ClosingManager(KafkaConnectionManager):
         try:
             return await super().send(request, first, timeout_ms)
         except _UNREACHABLE:
-            second = self._other_than(first)
+            second = self._another_node(first)
             if second is None:
                 raise
             return await super().send(request, second, timeout_ms)
@@ -171,14 +171,14 @@ class ClosingManager(KafkaConnectionManager):
     def least_loaded_node(self) -> Any:  # noqa: ANN401 - a node's id, or None
         """Choose a node; prefer one to which the last connection did not fail."""
         node = super().least_loaded_node()
-        other = self._other_than(node) if node in self._unreached else None
+        other = self._another_node(node) if node in self._unreachable else None
         return node if other is None else other
 
-    def _other_than(self, node: Any) -> Any:  # noqa: ANN401 - a node's id, or None
+    def _another_node(self, node: Any) -> Any:  # noqa: ANN401 - a node's id, or None
         found = [
             broker.node_id
             for broker in self.cluster.brokers()
-            if broker.node_id != node and broker.node_id not in self._unreached
+            if broker.node_id != node and broker.node_id not in self._unreachable
         ]
         # A connected broker is more likely to answer.
         found.sort(key=lambda one: one not in self._conns)

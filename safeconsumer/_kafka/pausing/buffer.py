@@ -92,7 +92,7 @@ class Buffer:
             self._begin_at(begin, moves)
         self.batch, self.data = batch, data
 
-    def follow(self, offset: int, moves: int) -> None:
+    def move_cursor(self, offset: int, moves: int) -> None:
         """
         Set the cursor to the partition's position.
 
@@ -110,7 +110,7 @@ class Buffer:
 
     def forget(self, offset: int, moves: int) -> None:
         """Set the cursor to the position; forget the delivered records before it."""
-        self.follow(offset, moves)
+        self.move_cursor(offset, moves)
         rest = self.taken[self.at :]
         # In this order: a signal handler may raise in between.
         self._start, self.at, self.taken = offset, 0, rest

@@ -130,8 +130,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.losses = 0
         self._joined: Joined | None = None
         self._join_task: Any  # upstream's
-        self._applied: int | None = None  # the generation of the applied assignment
-        self._fenced: FencedInstanceIdError | None = None
+        self._applied_generation: int | None = (
+            None  # the generation of the applied assignment
+        )
+        self._fencing_error: FencedInstanceIdError | None = None
         self._notes = Notes(self._net)
         self._raised_by_callback: RetriableError | None = None
         # The held partitions since a join was prepared, until they are reported.
@@ -143,15 +145,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # The ownerships at the time of upstream's pending questions for offsets.
         self._owned_when_asked: Owned | None = None
         self._is_committed_elsewhere = False
-        self._sought_at = -math.inf  # the time of the last question for the coordinator
+        self._coordinator_asked_at = (
+            -math.inf
+        )  # the time of the last question for the coordinator
         self._refused_at = (
             -math.inf
         )  # the time of its last refusal of a join or question
-        self._joining: Future | None = None  # done when the join of a poll ends
+        self._join_of_poll: Future | None = None  # done when the join of a poll ends
         # Done when the listener has returned from a loss within a join.
-        self._losing: Future | None = None
+        self._listener_of_loss: Future | None = None
         # Done when the ids have come for which a commit waits.
-        self._asking = Future().success(None)
+        self._id_request = Future().success(None)
 
     # ------------------------------------------------------------ polling
 
@@ -168,20 +172,22 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             FencedInstanceIdError: on every call, once another member has taken over the
                 ``group_instance_id`` of this member.
         """
-        if self._fenced is not None:
-            raise FencedInstanceIdError(*self._fenced.args) from self._fenced
+        if self._fencing_error is not None:
+            raise FencedInstanceIdError(
+                *self._fencing_error.args
+            ) from self._fencing_error
         try:
-            if self._joining is not None:
+            if self._join_of_poll is not None:
                 # A signal handler ended the poll of this join. Upstream takes the join as
                 # done when its listener begins, and would deliver records of partitions
                 # that the listener is about to seek.
                 timer = Timer(timeout_ms)
-                if not self._run(self._is_joined, timeout_ms):
+                if not self._run(self._wait_for_join, timeout_ms):
                     return False
                 timeout_ms = timer.timeout_ms
             ready: bool = super().poll(timeout_ms)
         except FencedInstanceIdError as error:
-            self._fenced = error
+            self._fencing_error = error
             raise
         except RetriableError as error:
             if error is self._raised_by_callback or is_from_handler(error):
@@ -229,8 +235,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
         # Brokers name a coordinator that is down until they notice it. Upstream asks for
         # it, cannot connect, and asks again at once: 240 times a second.
-        await self._back_off(self._sought_at)
-        self._sought_at = time.monotonic()
+        await self._back_off(self._coordinator_asked_at)
+        self._coordinator_asked_at = time.monotonic()
         return await super()._send_group_coordinator_request()
 
     async def _send_offset_fetch_request(self, partitions: Any) -> Any:  # noqa: ANN401 - upstream's
@@ -319,25 +325,25 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         An exception of a signal handler ends a poll, but not its coroutine. Two coroutines
         would apply one join twice, and call the listener twice.
         """
-        if self._joining is not None:
+        if self._join_of_poll is not None:
             timer = Timer(timeout_ms)
-            if not await self._is_joined(timeout_ms):
+            if not await self._wait_for_join(timeout_ms):
                 return False
             timeout_ms = timer.timeout_ms
-        self._joining = mine = new_future(self._net)
+        self._join_of_poll = mine = new_future(self._net)
         try:
             active: bool = await super().ensure_active_group_async(timeout_ms)
         except BaseException as error:
             mine.failure(error)
             raise
         finally:
-            self._joining = None
+            self._join_of_poll = None
         mine.success(active)
         return active
 
-    async def _is_joined(self, timeout_ms: float | None) -> bool:
+    async def _wait_for_join(self, timeout_ms: float | None) -> bool:
         timer = Timer(timeout_ms)
-        while (earlier := self._joining) is not None:
+        while (earlier := self._join_of_poll) is not None:
             try:
                 await self._waking.wait_for(earlier, timer.timeout_ms)
             except KafkaTimeoutError:
@@ -420,19 +426,19 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         owned = self._subscription.assigned_partitions()
         if not owned or not self._generation.is_lost():
             return
-        self._losing = new_future(self._net)
+        self._listener_of_loss = new_future(self._net)
         try:
-            with self._giving_up(Cause.LOST):
+            with self._assigning_because(Cause.LOST):
                 if self._rebalance_protocol == RebalanceProtocol.EAGER:
                     # The listener has been called already.
                     self._subscription.assign_from_subscribed([])
                 else:
                     await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
         finally:
-            self._losing.success(None)
+            self._listener_of_loss.success(None)
 
     @contextmanager
-    def _giving_up(self, cause: Cause) -> Iterator[None]:
+    def _assigning_because(self, cause: Cause) -> Iterator[None]:
         # The block changes the assignment, for another cause than a completed join.
         subscription: LedgerSubscription = self._subscription
         subscription.cause = cause
@@ -476,7 +482,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 connection.close()
 
     async def _on_close_prepare_async(self) -> None:
-        with self._giving_up(Cause.PASSING):  # the consumer's holds end after this
+        with self._assigning_because(
+            Cause.PASSING
+        ):  # the consumer's holds end after this
             await super()._on_close_prepare_async()
 
     def _lose_assignment_of_missed_generation(self, generation: int) -> None:
@@ -488,10 +496,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # A cooperative member claims its partitions when it joins, so no other member gets
         # them. The broker may answer a follower that joins again with the same generation.
         owned = frozenset(self._subscription.assigned_partitions())
-        applied = generation if self._applied is None else self._applied
+        applied = (
+            generation if self._applied_generation is None else self._applied_generation
+        )
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
-            with self._giving_up(Cause.LOST):
+            with self._assigning_because(Cause.LOST):
                 # The listener has been called already.
                 self._subscription.assign_from_subscribed([])
 
@@ -513,8 +523,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             done: bool = await super().join_group_async(timeout_ms)
         finally:
-            if self._losing is not None:  # wait for the listener, as before a join
-                await self._losing
+            if (
+                self._listener_of_loss is not None
+            ):  # wait for the listener, as before a join
+                await self._listener_of_loss
         return done
 
     async def _on_join_prepare_async(
@@ -528,7 +540,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             if self._waking.is_asked:  # a wake-up must not cut the commit's wait short
                 timeout_ms = None
             cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
-            with self._giving_up(cause), self._waking.unwakeable():
+            with self._assigning_because(cause), self._waking.unwakeable():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         except BaseException:
             # A listener raised. Upstream has revoked the partitions by now, and would not
@@ -560,7 +572,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             decoded = ConsumerProtocolAssignment.decode(member_assignment_bytes)
             self.handover.joined(decoded.user_data or b"", generation)
         self._lose_assignment_of_missed_generation(generation)
-        self._applied = generation
+        self._applied_generation = generation
         self._owned = dict(self._subscription.assignment)
         before = self.ledger.table()
         try:
@@ -625,7 +637,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except FencedInstanceIdError as error:
             if member != self._generation.member_id:  # the sending membership has ended
                 raise UnknownMemberIdError from error
-            self._fenced = error  # upstream only stops its heartbeats
+            self._fencing_error = error  # upstream only stops its heartbeats
             raise
 
     # ------------------------------------------------------------ commits
@@ -730,7 +742,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 # Commits of the listener may wait for their turn; they begin in the loop's
                 # next cycle. After JoinGroup, which follows, the broker would refuse them.
                 await self._net.sleep(0)
-                await self._all_sent()
+                await self._wait_for_commits()
         finally:
             self._revoking = {}
 
@@ -822,12 +834,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         ids = self._subscription.ids
         if not ids.begin_to_ask(ids.doubtful(commit.states.items())):
             return
-        self._asking = self._cluster.request_update()
-        await self._wait_briefly(self._asking)
+        self._id_request = self._cluster.request_update()
+        await self._wait_briefly(self._id_request)
 
-    async def _all_sent(self) -> None:
+    async def _wait_for_commits(self) -> None:
         # Each commit that waits for ids, or for its turn, began to wait before this call.
-        await self._wait_briefly(self._asking)
+        await self._wait_briefly(self._id_request)
         await self._wait_briefly(self._notes.last)
 
     async def _wait_briefly(self, future: Any) -> None:  # noqa: ANN401 - upstream's
@@ -844,7 +856,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         super().maybe_auto_commit_offsets_now()
         if self.group_id and threading.current_thread() is not self._net._io_thread:
-            self._net.run(self._all_sent)
+            self._net.run(self._wait_for_commits)
 
     def _journal(self, commit: OwnedOffsets) -> None:
         journal = self._subscription.journal

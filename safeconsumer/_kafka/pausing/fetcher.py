@@ -83,7 +83,9 @@ class PauseSafeFetcher(Fetcher):
         """
         self._purged_for: Owned | None = None
         self._is_closed = False
-        self._asked: dict[Any, StampedOffsets] = {}  # the last fetch of each broker
+        self._last_fetches: dict[
+            Any, StampedOffsets
+        ] = {}  # the last fetch of each broker
         self._subscriptions.ids.in_flight = self._in_flight
         self._is_waiting = (
             False  # whether fetches leave a partition out, to wait for ids
@@ -97,7 +99,7 @@ class PauseSafeFetcher(Fetcher):
         self._leaderless: set[TopicPartition] = set()
         self._reset_under_way: Future | None = None  # done when the reset has ended
         # The cluster's version when positions were last compared with its leaders' epochs.
-        self._validated: int | None = None
+        self._validated_version: int | None = None
         self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
 
@@ -374,7 +376,7 @@ class PauseSafeFetcher(Fetcher):
             # In this order: if a signal handler seeks in between, the position differs.
             position = state.position
             moves = state.moves
-            buffer.follow(position.offset, moves)
+            buffer.move_cursor(position.offset, moves)
             return state, position, moves
 
     def _report_transactional(self, tp: TopicPartition, batch: Any) -> None:  # noqa: ANN401 - upstream's or ours, same shape
@@ -466,7 +468,7 @@ class PauseSafeFetcher(Fetcher):
             self.put_back_unreturned()
         with self._subscriptions._lock:
             for state in self._subscriptions.undelivered.taken.values():
-                state.follow()
+                state.move_cursor()
         self._is_closed = True
         self._buffer_answers()
         super().close()
@@ -483,14 +485,18 @@ class PauseSafeFetcher(Fetcher):
         # A program's own client has upstream's class, which counts no versions.
         version = getattr(self._manager.cluster, "version", None)
         unvalidated = self._subscriptions.unvalidated
-        if version is not None and version == self._validated and not unvalidated:
+        if (
+            version is not None
+            and version == self._validated_version
+            and not unvalidated
+        ):
             return
         # Positions that are set meanwhile are compared again, and all of them if a signal
         # handler raises.
-        self._validated = None
+        self._validated_version = None
         unvalidated.clear()
         super().maybe_validate_positions()
-        self._validated = version
+        self._validated_version = version
 
     def reset_offsets_if_needed(self, timeout_ms: float | None = None) -> Future | None:
         """
@@ -671,13 +677,17 @@ class PauseSafeFetcher(Fetcher):
                 )
                 for node, (_, offsets) in requests.items()
             }
-            self._asked.update(asked)
+            self._last_fetches.update(asked)
             return {node: (requests[node][0], one) for node, one in asked.items()}
 
     def _in_flight(self) -> list[Fetch]:
         # Upstream removes a mark after it has used the answer.
         marked = tuple(self._nodes_with_pending_fetch_requests)
-        return [self._asked[node].fetch for node in marked if node in self._asked]
+        return [
+            self._last_fetches[node].fetch
+            for node in marked
+            if node in self._last_fetches
+        ]
 
     def _handle_fetch_response(
         self,

@@ -426,7 +426,7 @@ class LedgerSubscription(SubscriptionState):
             epoch = position.leader_epoch if is_back else -1
             self.seek(partition, OffsetAndMetadata(offset, "", epoch))
 
-    def pass_over_nothing(self) -> None:
+    def skip_no_record(self) -> None:
         """
         Read partitions that are added from now on from their start, even under ``latest``.
 
@@ -514,7 +514,7 @@ class LedgerSubscription(SubscriptionState):
             for tp in again:
                 self._restart_recreated(tp, ids[tp.topic])
             if again:
-                self.ledger.assign(self.assignment, Cause.ANEW)
+                self.ledger.assign(self.assignment, Cause.RENEWED)
         self.ids.answered()
         return is_older
 
@@ -544,7 +544,7 @@ class LedgerSubscription(SubscriptionState):
                     )
             self.unsettle()
             if begun:
-                self.ledger.assign(self.assignment, Cause.ANEW)
+                self.ledger.assign(self.assignment, Cause.RENEWED)
             for tp, state in begun.items():
                 target = state.reset_target
                 if self.journal is not None and target is not None:

@@ -247,7 +247,7 @@ class OwnedPartitionState(TopicPartitionState):
         """Drop the position until a broker has answered where to begin."""
         with self.lock:
             # First: if a handler raises below, the awaited answer is dropped, and no other
-            # request would follow until request_timeout_ms is over.
+            # request would move_cursor until request_timeout_ms is over.
             self.next_allowed_retry_time = None
             if self.reset_strategy != strategy:
                 self.reset_number += 1
@@ -285,7 +285,7 @@ class OwnedPartitionState(TopicPartitionState):
             if self.moves != moves:  # a signal handler has sought on this thread
                 self.restore_move()
                 before = None
-        self.follow()
+        self.move_cursor()
         return before is not None
 
     def forget(self) -> None:
@@ -295,10 +295,10 @@ class OwnedPartitionState(TopicPartitionState):
         else:
             self.buffer.close_open()
 
-    def follow(self) -> None:
+    def move_cursor(self) -> None:
         """Set the buffer's cursor to the position."""
         if self._position is not None:
-            self.buffer.follow(self._position.offset, self.moves)
+            self.buffer.move_cursor(self._position.offset, self.moves)
         else:
             self.buffer.close_open()
 

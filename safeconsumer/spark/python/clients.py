@@ -68,7 +68,7 @@ class PythonHoldsTopic:
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         self._base, self._name = base, name
         self._reader = TopicReader(lambda: clients.reader(base))
-        self._asker: SafeConsumer | None = None
+        self._query_consumer: SafeConsumer | None = None
         self._admin: KafkaAdminClient | None = None
 
     @property
@@ -83,10 +83,10 @@ class PythonHoldsTopic:
 
     def connect(self) -> bool:
         """Make the clients, if there are none; return whether they were made."""
-        if self._asker is not None:
+        if self._query_consumer is not None:
             return False
         self._admin = self._admin or clients.admin(self._base)
-        self._asker = clients.reader(self._base)
+        self._query_consumer = clients.reader(self._base)
         return True
 
     def facts(self, until: float) -> Facts:  # noqa: ARG002 - clients have timeouts of their own
@@ -97,7 +97,7 @@ class PythonHoldsTopic:
 
     def begin(self, until: float) -> RecreatedTopic | None:  # noqa: ARG002 - as above
         """Ask where the topic ends now; return it if it was created again, or cut."""
-        found = self._reader.begin([self._name], asker=self._asker)
+        found = self._reader.begin([self._name], query_consumer=self._query_consumer)
         return found[0] if found else None
 
     def read(self, until: float) -> Sequence[RawRecord]:
@@ -112,11 +112,11 @@ class PythonHoldsTopic:
 
     def close(self) -> None:
         """Close the clients; the records that were read stay known."""
-        asker, self._asker = self._asker, None
+        query_consumer, self._query_consumer = self._query_consumer, None
         admin, self._admin = self._admin, None
         self._reader.close()
-        if asker is not None:
-            asker.close(autocommit=False, timeout_ms=_CLOSE_MS)
+        if query_consumer is not None:
+            query_consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
         if admin is not None:
             admin.close()
 

@@ -48,7 +48,7 @@ class Topics:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._asker: KafkaConsumer | None = None
+        self._query_consumer: KafkaConsumer | None = None
         self._admin: KafkaAdminClient | None = None
         self.ids: dict[str, str] = {}
         self.planned_firsts: Offsets = {}
@@ -90,13 +90,15 @@ class Topics:
         if not partitions:
             return {}, {}
         asked = [TopicPartition(*tp) for tp in partitions]
-        if self._asker is None:
+        if self._query_consumer is None:
             level = self._settings.fetching.get("isolation_level", "read_uncommitted")
-            self._asker = clients.reader(
+            self._query_consumer = clients.reader(
                 {**self._settings.connection, "isolation_level": level}
             )
-        firsts = self._asker.beginning_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
-        ends = self._asker.end_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
+        firsts = self._query_consumer.beginning_offsets(
+            asked, timeout_ms=_ASK_TIMEOUT_MS
+        )
+        ends = self._query_consumer.end_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
         return _plain(firsts), _plain(ends)
 
     def firsts(
@@ -114,10 +116,10 @@ class Topics:
 
     def close(self) -> None:
         """Close the connections; the next call makes others."""
-        asker, self._asker = self._asker, None
+        query_consumer, self._query_consumer = self._query_consumer, None
         admin, self._admin = self._admin, None
-        if asker is not None:
-            asker.close(autocommit=False, timeout_ms=_CLOSE_MS)
+        if query_consumer is not None:
+            query_consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
         if admin is not None:
             admin.close()
 

@@ -41,7 +41,7 @@ class Record(NamedTuple):
 
 class Consumer:
     """
-    A consumer in another process; ``log`` has every record it gave, in order.
+    A consumer in another process; ``log`` has every record that it returned, in order.
 
     Its other calls are those of the adapter in that process: see
     :class:`safeconsumer.testing.cases.adapter.Adapter`.
@@ -152,7 +152,7 @@ def until(
     Let all of them poll, at the same time, until the condition holds.
 
     Raises:
-        NotReachedError: it does not hold within the bound; ``what`` names it.
+        NotReachedError: the condition, named ``what``, does not hold in time.
     """
     if not reaches(consumers, condition, timeout=timeout, limit=limit):
         message = f"{what}: not within {BOUND:g} s"

@@ -22,7 +22,7 @@ Place = tuple[CodeType, int, str, CodeType | None]
 
 
 class TimeLimitError(Exception):
-    """The handler of a time limit raises it."""
+    """A time limit's signal handler raises this error."""
 
 
 class SignalChecks:
@@ -60,9 +60,9 @@ class Limit:
 
     def ends(self, call: Callable[[], object]) -> bool:
         """
-        Make a call; return whether the limit hit it, as it does if it has a new place.
+        Make a call; return whether the limit hit it: it does if the call has a new place.
 
-        The handler's exception is caught here and only here.
+        Only this method catches the handler's exception.
         """
         self._is_over, checks = False, SignalChecks()
 

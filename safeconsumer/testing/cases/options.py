@@ -69,7 +69,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if folder not in sys.path:  # as python -m pytest has it
         sys.path.insert(0, folder)
     bootstrap = config.getoption("--bootstrap")
-    with warnings.catch_warnings():  # kafka-python's concern no case
+    with warnings.catch_warnings():  # kafka-python's warnings concern no case
         warnings.simplefilter("ignore")
         check_consumer(config.getoption("--consumer"))
         if bootstrap is not None and not config.option.collectonly:
@@ -95,7 +95,7 @@ def check_consumer(spec: str | None) -> None:
     Check that a class of that name can be imported.
 
     Raises:
-        pytest.UsageError: it cannot; the message says why.
+        pytest.UsageError: the import fails; the message has the reason.
     """
     if spec is None:
         message = (

@@ -22,7 +22,7 @@ class AbsentError(Exception):
 
 
 class NotOnThisBrokerError(Exception):
-    """The broker cannot play the case, which so does not judge the client."""
+    """The broker cannot play the case, so that it does not judge the client."""
 
 
 class NotReachedError(Exception):

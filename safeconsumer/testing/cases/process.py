@@ -1,7 +1,7 @@
 """
 A process with one consumer in it, as the cases see it.
 
-A member of a group that is frozen, killed or measured must be a process of its own.
+A group member that a case freezes, kills or measures must be a separate process.
 """
 
 import contextlib
@@ -119,7 +119,7 @@ class Process:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether every call that was begun was waited for."""
+        """Whether every call has been awaited."""
         return not self._awaited
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401  a JSON value
@@ -179,7 +179,7 @@ class Process:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the process at once; it does not leave its group."""
+        """Kill the process at once, so that it does not leave its group."""
         assert self._process.stdin is not None  # noqa: S101  it is a pipe
         self._process.kill()
         self._process.wait()

@@ -85,7 +85,7 @@ def _recreated(lab: Lab, each: int) -> tuple[Team, Pause]:
     """Recreate a paused topic while no client asks for its metadata."""
     here = team(lab, each=0, metadata_age=_DEFAULT_METADATA_AGE, session=_SESSION)
     paused = here.pause()
-    here.beat()  # no fetch is in flight, whose error would have it looked at
+    here.beat()  # with no fetch in flight: its error would make the client ask for metadata
     lab.make_again(here.tps, each, here.group, here.consumer)
     here.beat()
     paused.expect_nothing()
@@ -101,7 +101,9 @@ def _next_member_reads(
     successor.subscribe(tps[0].topic)
     successor.owns(tps, "the next member owns everything")
     for tp in tps:
-        lab.beat(successor, tp, times=1)  # it has read all that is before this
+        lab.beat(
+            successor, tp, times=1
+        )  # the consumer has read all records before this offset
         came, wanted = successor.offsets(tp), range(first, lab.end(tp))
         expect(came[:1] == [first], f"went on at {came[0]} instead of {first}")
         expect(came == list(wanted), f"{len(came)} of {len(wanted)} records came")

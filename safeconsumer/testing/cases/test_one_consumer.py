@@ -190,7 +190,7 @@ def test_all_paused_does_not_spin(lab: Lab) -> None:
     """
     consumer, half_read, other = _half_read(lab)
     paused = pause(lab, consumer, [half_read, other])
-    consumer.poll()  # what was on its way has come
+    consumer.poll()  # the answers in flight have arrived
     start, cpu = time.monotonic(), consumer.cpu()
     consumer.poll(1.0)
     consumer.poll(1.0)

@@ -87,7 +87,7 @@ def test_another_member_went_on_meanwhile(lab: Lab) -> None:
     here.reads_one_more()
     paused = here.pause()  # with the rest of the 300 of each in its buffers
     other = here.joined()
-    paused.expect_nothing()  # or it has committed what the other is to read
+    paused.expect_nothing()  # or ``other`` would not read these records
     theirs = set(here.tps) - here.mine()
     lasts = {(tp, lab.end(tp) - 1) for tp in theirs}
     until(
@@ -135,7 +135,7 @@ def test_paused_before_each_poll(lab: Lab) -> None:
 
 
 def _pausing(here: Team, condition: Condition) -> Condition:
-    # A condition is looked at before each poll.
+    # The cases check a condition before each poll.
     def paused_and_asked() -> object:
         here.consumer.pause(here.mine())
         return condition()
@@ -324,7 +324,9 @@ def test_closed_while_paused(lab: Lab) -> None:
         timeout=JOINING,
     )
     for tp in here.tps:
-        lab.beat(successor, tp, times=1)  # it has read all that is before this
+        lab.beat(
+            successor, tp, times=1
+        )  # the consumer has read all records before this offset
         came = successor.offsets(tp)
         expect(
             came == list(range(paused.taken[tp], lab.end(tp))),

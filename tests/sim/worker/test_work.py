@@ -244,7 +244,7 @@ def test_topic_not_looked_up_yet_is_not_reported_missing(lab):
     reading = consumer(lab)
     late = lab.cluster.fail("Metadata", is_held=True)
     reading.subscribe(["nowhere"])
-    why = reading._safe_hold_calls.consumed.why_nothing
+    why = reading._safe_hold_calls.consumed.reason_for_no_records
     lab.sleep(1)
     assert why() is None
     late.end()

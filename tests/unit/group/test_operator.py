@@ -90,11 +90,11 @@ def test_ends_are_those_of_partitions_with_a_leader():
 
     answers = True
     admin = SimpleNamespace(describe_topics=describe_topics)
-    asker = SimpleNamespace(end_offsets=end_offsets)
-    assert survey.ends_of([there, *others], admin, asker) == {there: 9}
+    query_consumer = SimpleNamespace(end_offsets=end_offsets)
+    assert survey.ends_of([there, *others], admin, query_consumer) == {there: 9}
     answers = False
     with pytest.raises(KafkaTimeoutError):
-        survey.ends_of([there, *others], admin, asker)
+        survey.ends_of([there, *others], admin, query_consumer)
 
 
 def test_an_interrupt_at_any_place_of_a_wait_loses_no_answer():

@@ -11,7 +11,7 @@ from safeconsumer.holds.table import MOST_LEFT, rebalanced
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, assign_to
 from tests.unit.holds.strategies import assignments, quick
 
-ANEW, PASSING, LOST = Cause.ANEW, Cause.PASSING, Cause.LOST
+RENEWED, PASSING, LOST = Cause.RENEWED, Cause.PASSING, Cause.LOST
 UNSUBSCRIBED = Cause.UNSUBSCRIBED
 
 
@@ -123,7 +123,7 @@ def test_join_reports_the_holds_that_keep_gained_partitions_quiet():
 def recreate(ledger, *partitions):
     """Begin other ownerships of partitions whose topics were recreated."""
     again = {tp: object() for tp in partitions}
-    ledger.assign({**ledger.owned(), **again}, ANEW)
+    ledger.assign({**ledger.owned(), **again}, RENEWED)
 
 
 @pytest.mark.contract("P21")

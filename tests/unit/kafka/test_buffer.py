@@ -75,7 +75,7 @@ def test_records_that_were_put_back_come_before_the_rest(step):
     """In order, with the right position behind each take."""
     buffer = _filled()
     assert _offsets(buffer.take(3)) == [0, 1, 2]
-    buffer.follow(0, 0)
+    buffer.move_cursor(0, 0)
     got = []
     while buffer.is_open:
         got += _offsets(buffer.take(step))
@@ -88,7 +88,7 @@ def test_records_that_were_put_back_come_before_the_rest(step):
 def test_forgetting_keeps_the_records_from_the_position_on():
     """A position may be in a gap, too."""
     buffer = _filled(2)
-    buffer.follow(2, 0)
+    buffer.move_cursor(2, 0)
     for position, expected in ((2, [2, 3, 4, 5, 6]), (4, [4, 5, 6]), (6, [6]), (7, [])):
         buffer.take(9) if buffer.is_open else None
         buffer.forget(position, 0)
@@ -101,14 +101,14 @@ def test_a_position_outside_of_the_buffer_empties_it():
     buffer = _filled()
     buffer.take(3)
     buffer.forget(3, 0)
-    buffer.follow(1, 0)
+    buffer.move_cursor(1, 0)
     assert buffer.is_empty
     buffer = _filled()
     buffer.take(3)
-    buffer.follow(3, 1)  # a seek to where it stands
+    buffer.move_cursor(3, 1)  # a seek to where it stands
     assert (buffer.taken, buffer.is_open) == ([], True)
     assert _offsets(buffer.take(9)) == [3, 4]
-    buffer.follow(0, 2)
+    buffer.move_cursor(0, 2)
     assert buffer.is_empty
 
 
@@ -117,13 +117,13 @@ def test_an_error_in_the_batch_comes_after_its_records():
     buffer = _filled(0, 2, ValueError("broken"))
     assert _offsets(buffer.take(9)) == [0, 1]
     assert buffer.reached(START).offset == 2
-    buffer.follow(0, 0)
+    buffer.move_cursor(0, 0)
     assert _offsets(buffer.take(9)) == [0, 1]
     with pytest.raises(ValueError, match="broken"):
         buffer.take(9)
     buffer.close_batch()
     assert not buffer.is_open
-    buffer.follow(1, 0)
+    buffer.move_cursor(1, 0)
     assert _offsets(buffer.take(9)) == [1]
 
 
@@ -131,7 +131,7 @@ def test_a_batch_that_lost_records_is_thrown_away():
     """A signal handler raised as they were taken out of it."""
     buffer = _filled()
     buffer.batch.take(2)
-    buffer.follow(0, 0)
+    buffer.move_cursor(0, 0)
     assert buffer.take(9) == []
     assert buffer.is_empty
 
@@ -142,7 +142,7 @@ def test_records_behind_a_thrown_away_batch_do_not_continue_it():
     buffer.close_open()
     buffer.open(Batch(5, 2), b"", 0)
     buffer.take(2)
-    buffer.follow(0, 0)
+    buffer.move_cursor(0, 0)
     assert buffer.is_empty
 
 
@@ -180,7 +180,7 @@ def test_records_that_were_put_back_count_by_their_values(buffers):
     buffer = _filled(size=50)
     buffer.take(3)
     assert buffer.count_bytes() == 50
-    buffer.follow(1, 0)
+    buffer.move_cursor(1, 0)
     assert buffer.count_bytes() == 70
     buffer.take(9)
     buffer.take(9)

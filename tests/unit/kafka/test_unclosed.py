@@ -179,9 +179,9 @@ def test_a_connected_broker_is_preferred_as_the_second_one():
     brokers = [SimpleNamespace(node_id=number) for number in (1, 2, 3)]
     manager.cluster = SimpleNamespace(brokers=lambda: brokers)
     manager._conns = {3: object()}
-    assert [manager._other_than(one) for one in (1, 3)] == [3, 1]
+    assert [manager._another_node(one) for one in (1, 3)] == [3, 1]
     manager._conns = {}
-    assert manager._other_than(1) == 2
+    assert manager._another_node(1) == 2
 
 
 MADE = {
