@@ -35,11 +35,11 @@ class Source(Protocol):
 
     @property
     def group(self) -> str:
-        """Its consumer group."""
+        """The consumer group of the process."""
 
     @property
     def entries(self) -> Iterable[Entry | Other]:
-        """Its entries in order; they may be read again."""
+        """The entries in order; a second iteration yields them again."""
 
 
 class Part:

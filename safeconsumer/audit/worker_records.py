@@ -83,10 +83,11 @@ class WorkerRecords:
 
     def sought(self, offset: int | None) -> None:
         """
-        Note that what is at an offset or behind it is delivered again, if at all.
+        Note a seek: records from this offset on may be delivered again.
 
-        A worker does not notice a seek at once: it may still begin what it has, and
-        writes what it drops. Its own seeks give back only what it has not begun.
+        A worker does not notice a seek at once: it may still begin records that it has,
+        and writes which ones it drops. A worker's own seeks only concern records that it
+        has not begun.
         """
         start = 0 if offset is None else offset
         self._left |= {one for one in self._open if one >= start}

@@ -1,4 +1,4 @@
-"""Reads what topics really have as a journal, to find what a client lost unnoticed."""
+"""Reads the records of topics as a journal, to find records that a client lost unnoticed."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,12 +22,11 @@ class TopicJournal:
     The records that partitions have, as if their producers had written a journal.
 
     Attributes:
-        at: when the topics were read, in seconds since the epoch: the records existed
-            then.
-        firsts: where the logs of partitions begin.
+        at: the time of reading, in seconds since the epoch: the records existed then.
+        firsts: the first offsets of the partitions' logs.
         found: the offsets of their records.
         member: the name under which the records are reported.
-        group: no group; the records count for every group.
+        group: empty; the records count for every group.
     """
 
     at: float
@@ -39,9 +38,9 @@ class TopicJournal:
     @property
     def entries(self) -> Iterator[Acked | Kept]:
         """
-        Return the acknowledgements that the producers would have; may be called again.
+        Return the entries of logs' first offsets, and then producers' acknowledgements.
 
-        Before them stands where logs begin.
+        Each access returns a new iterator.
         """
         number = 0
         for tp, first in self.firsts.items():
@@ -61,16 +60,17 @@ def topic_journal(
     """
     Read topics from their beginning to their present end, committed records only.
 
-    All their partitions are read: one that nobody read is in no journal.
+    All partitions of the topics are read: journals lack a partition that no member read.
 
     Args:
-        base: how to reach the broker.
+        base: kafka-python's settings of the connection.
         partitions: the partitions that journals name.
 
     Reading creates no topic: a deleted one stays deleted.
 
     Returns:
-        The records; and which partitions do not exist, or are not shown to this user.
+        The records, and a line about each partition that does not exist, or that this user
+        may not see.
 
     Raises:
         CommandError: the broker stopped answering, or deleted records meanwhile.
@@ -85,7 +85,7 @@ def _existing(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
     partitions: Iterable[Named],
 ) -> tuple[list[TopicPartition], list[str]]:
-    # All topics are listed: asking for one by its name may create it.
+    # Lists all topics: a request for one by its name may create it.
     known = consumer.topics()
     there: list[TopicPartition] = []
     troubles: list[str] = []
@@ -109,11 +109,11 @@ def _existing(
 def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: ANN401 - kafka-python is untyped
     firsts = consumer.beginning_offsets(tps) if tps else {}
     ends = consumer.end_offsets(tps) if tps else {}
-    # The time at which the records existed at the latest: they are searched until then.
+    # All records existed at this time: the audit looks for them in journals up to it.
     at = time.time()
     consumer.assign(tps)
     for tp, first in firsts.items():
-        # At this offset: a beginning that is asked for later may lie behind it.
+        # To this offset: the log may begin later by the time of the first poll.
         consumer.seek(tp, first)
     found: dict[Named, Spans] = {}
     for tp, several in records.read(consumer, ends):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Given: TypeAlias = Journals | SparkJournals
 
-_MANY = 10  # partitions that a check has a line for each of
+_MANY = 10  # the number of a check's partitions that get a line each
 
 Shown = Mapping[Row, Sequence[str]]
 
@@ -41,12 +41,12 @@ Shown = Mapping[Row, Sequence[str]]
 @frozen
 class _Verdict:
     """
-    What is printed and reported.
+    The verdict, as it is printed and reported.
 
     Attributes:
         rows: the rows.
-        troubles: why journals, or topics, could not be read.
-        journals: how many journals there are.
+        troubles: the reasons why journals, or topics, could not be read.
+        journals: the number of journals.
         shown: the entries around violations, by row.
         streams: a line about each stream.
     """
@@ -64,13 +64,13 @@ class _Verdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why there is no verdict, also where everything could be read."""
+        """The reasons for a missing verdict, even if every journal could be read."""
         if self.rows or self.troubles:
             return self.troubles
         return ("no journal names a partition",)
 
     def without(self, left_out: Container[str]) -> "_Verdict":
-        """Return it without some checks."""
+        """Return the verdict without some checks."""
         rows = tuple(row for row in self.rows if row.check not in left_out)
         return evolve(self, rows=rows)
 
@@ -162,7 +162,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
         may_ask = against_topic or is_control or connect.is_typed
         with _opened(journals, master if journals else None) as given:
             tps = sorted(given.partitions()) if against_topic else ()
-            more, unread = _in_topics(connect.base, tps)
+            more, unread = _read_topics(connect.base, tps)
             asked = connect if may_ask else None
             rows, troubles = _judged(given, settings, more, asked)
             verdict = _Verdict(
@@ -180,17 +180,17 @@ def audit(  # noqa: PLR0913 - one parameter per option
     _print(verdict, left_out, is_against=against_topic)
     if report is not None:
         files[report] = _rows(verdict.rows, is_complete=not verdict.troubles)
-    context.exit(_written(verdict, files))
+    context.exit(_write_files(verdict, files))
 
 
 def _about(verdict: _Verdict, only: tuple[str, int | None], given: "Given") -> _Verdict:
-    _tell_nowhere(verdict.rows, only)
+    _complain_of_unknown(verdict.rows, only)
     rows = tuple(row for row in verdict.rows if _is_of(row, only))
     return evolve(verdict, rows=rows, shown=_around(rows, given))
 
 
 def _print(verdict: _Verdict, left_out: Sequence[str], *, is_against: bool) -> None:
-    said = _said(verdict)
+    said = _report_lines(verdict)
     if not is_against:
         said[-1:] = [*_unrecorded(verdict.rows), said[-1]]
     if left_out:
@@ -209,7 +209,7 @@ def _trace(
     return collector.trace(lambda case: only is None or _is_of(case, only))
 
 
-def _written(verdict: _Verdict, files: Mapping[Path, str]) -> int:
+def _write_files(verdict: _Verdict, files: Mapping[Path, str]) -> int:
     # Returns the status of the command. An error comes after the verdict, which it does
     # not change.
     status = verdict.status
@@ -263,7 +263,7 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
         check_there(journals)
         yield load(map(Path, journals))
         return
-    # Only with --master: they take a while, and need an extra.
+    # Imported only with --master: these modules load slowly, and need an extra.
     from safeconsumer.cli.spark_session import session  # noqa: PLC0415
     from safeconsumer.spark.auditing import SparkJournals  # noqa: PLC0415
 
@@ -274,7 +274,7 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
         yield found
 
 
-def _in_topics(
+def _read_topics(
     base: Callable[[], dict[str, Any]], tps: Sequence[TopicPartition]
 ) -> tuple[Sequence[Source], Sequence[str]]:
     if not tps:
@@ -289,7 +289,7 @@ def _rows(rows: Sequence[Row], *, is_complete: bool) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _said(verdict: _Verdict) -> list[str]:
+def _report_lines(verdict: _Verdict) -> list[str]:
     rows, said = verdict.rows, list[str]()
     unjudged: dict[str, list[Row]] = {}
     violated: dict[str, list[int]] = {}
@@ -315,7 +315,7 @@ def _said(verdict: _Verdict) -> list[str]:
         more = f" and {len(others):,} more" if others else ""
         line = f"{checks}  {first}{more}  could not be judged: {why}"
         said.append(printable(line))
-    # What two groups read is judged twice.
+    # A partition that two groups read is judged twice.
     partitions = len({(row.group, row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(
         verdict.status, "clean"
@@ -332,7 +332,7 @@ def _case(row: Row) -> str:
     return f"{row.topic}:{row.partition}{group}"
 
 
-def _tell_nowhere(rows: Sequence[Row], only: tuple[str, int | None]) -> None:
+def _complain_of_unknown(rows: Sequence[Row], only: tuple[str, int | None]) -> None:
     if any(_is_of(row, only) for row in rows):
         return
     topic, number = only

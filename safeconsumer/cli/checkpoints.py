@@ -1,4 +1,4 @@
-"""Reads checkpoints of Spark streams for an audit: here, or wherever Spark reads."""
+"""Reads checkpoints of Spark streams for an audit, in local folders or by Spark."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # C:/ is none
 @frozen(kw_only=True)
 class Streams:
     """
-    The streams that an audit judges, beside members.
+    The streams that an audit judges besides members.
 
     Attributes:
         folders: their checkpoints.
@@ -101,7 +101,7 @@ stream_options = options(
 
 
 def _check_named(group: str, known: AbstractSet[str]) -> None:
-    # A stream of a misspelt group would be clean: nothing of that group was ever held.
+    # A misspelt group has no holds, and so its stream would pass every check.
     if group not in known:
         several = sorted(known)
         more = f" and {len(several) - _MOST_NAMED:,} more"
@@ -115,22 +115,22 @@ def _check_named(group: str, known: AbstractSet[str]) -> None:
 
 
 def _files(folder: str, master: str | None) -> Iterator[tuple[str, str]]:
-    # Yields the path and the text of each file that may be one of a checkpoint's.
+    # Yields the path and the text of each file that may belong to a checkpoint.
     scheme = _SCHEME.match(folder)
     if scheme is None:
-        yield from _here(Path(folder))
+        yield from _read_local(Path(folder))
     elif scheme[1].lower() == "file":
-        yield from _here(Path(url2pathname(urlsplit(folder).path)))
+        yield from _read_local(Path(url2pathname(urlsplit(folder).path)))
     elif master is None:
         message = (
             f"Spark reads {folder}: give --master, for example --master 'local[*]'"
         )
         raise CommandError(message)
     else:
-        yield from _by_spark(folder, master)
+        yield from _read_by_spark(folder, master)
 
 
-def _here(folder: Path) -> Iterator[tuple[str, str]]:
+def _read_local(folder: Path) -> Iterator[tuple[str, str]]:
     if not folder.is_dir():
         message = f"no such folder: {folder}"
         raise CommandError(message)
@@ -150,7 +150,7 @@ def _here(folder: Path) -> Iterator[tuple[str, str]]:
             raise CheckpointError(message) from error
 
 
-def _by_spark(folder: str, master: str) -> Iterator[tuple[str, str]]:
+def _read_by_spark(folder: str, master: str) -> Iterator[tuple[str, str]]:
     with session(master, "safeconsumer audit") as spark:
         reader = spark.read.option("recursiveFileLookup", "true")
         for part in ("offsets", "sources"):

@@ -30,17 +30,17 @@ def read_control(base: Mapping[str, Any], name: str) -> Control:
     Read the holds topic from its beginning to its present end.
 
     Args:
-        base: how to reach the broker.
+        base: kafka-python's settings of the connection.
         name: the holds topic.
 
     Raises:
         CommandError: the topic is missing, or the broker stopped answering.
-        KafkaError: it cannot be read.
+        KafkaError: the topic cannot be read.
     """
     mend = "run safeconsumer control init, or give --topic-prefix"
     existing(base, [name], mend, Status.REFUSED)
     with clients.admin(base) as admin:
-        # Without the right to describe them there are no settings.
+        # Without the right to describe settings the result is empty.
         settings = settings_of(admin, [name]).get(name, {})
         cluster = cluster_id(admin)
     with records.reader(base) as consumer:
@@ -62,11 +62,11 @@ def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is unty
 
 def history_since(several: Iterable[RawRecord], end: int | None) -> float:
     """
-    Return since when what an operator read of the holds topic is complete.
+    Return the time since which an operator's records of the holds topic are complete.
 
     Args:
-        several: all records of all groups, also those that cannot be read.
-        end: the offset behind the last record; None if it was not read.
+        several: all records of all groups, including unreadable ones.
+        end: the offset after the last record; None if it was not read.
 
     Returns:
         Seconds since the epoch.
@@ -83,7 +83,7 @@ def _read(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
     name: str,
 ) -> tuple[list[Record], float]:
-    # Returns the records, and since when the topic is complete.
+    # Returns the records, and the time since which the topic is complete.
     tp = TopicPartition(name, 0)
     consumer.assign([tp])
     consumer.seek_to_beginning()

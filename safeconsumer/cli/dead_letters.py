@@ -229,7 +229,7 @@ def _report_start(passed: int, group: str | None, *, commits: bool) -> None:
 
 
 def _dry_run(replaying: Replay, pieces: Iterable[list[Letter]]) -> None:
-    for letter in replaying.chosen(pieces):
+    for letter in replaying.sendable(pieces):
         target = replaying.target(letter)
         where = "by its key" if target is None else target
         click.echo(f"{letter.name}  to  {letter.topic}:{where}")

@@ -1,4 +1,4 @@
-"""Ends commands at a signal, also if their output has no reader any more."""
+"""Ends commands at a signal, even if no one reads their output any more."""
 
 import contextlib
 import math
@@ -15,12 +15,12 @@ from safeconsumer.cli.statuses import Status
 from safeconsumer.worker import Report, Worker
 from safeconsumer.worker.signals import LAST, taking
 
-# Seconds that a worker gets to end after a second signal: it needs 2.
+# Seconds that a worker gets to end after a second signal; it needs 2.
 _SECONDS = 5.0
 # Seconds without a reader after which an output is given up.
 _UNREAD_SECONDS = 1.0
 _CHECK_SECONDS = 0.1
-# A signal that nothing else sends, and that is ignored by default.
+# A signal without another use, which Python ignores by default.
 _INTERRUPT = signal.SIGURG
 
 
@@ -31,22 +31,22 @@ def ended_by_signals(
     """
     Stop a worker at the first signal, give its handlers up at the second.
 
-    No thread waits for a reader of stdout or stderr, as :func:`stopped_by_signals` says,
-    and so for the last lines of the process. It ends within five seconds after the
-    second signal, even if its main thread stands in another call that never returns;
-    after the first, once the worker is closed, if that call is a hook's.
+    As in :func:`stopped_by_signals`, no thread waits for a reader of stdout or stderr, not
+    even with the last lines of the process. The process ends within five seconds after the
+    second signal, even if its main thread is in another call that never returns. If a hook
+    made that call, it ends after the first signal, once the worker is closed.
 
     Args:
-        worker: what runs in the block.
-        report: writes how it ended and returns the status of the process, where the main
-            thread cannot.
+        worker: the worker that runs in the block.
+        report: writes how the worker ended and returns the status of the process; called
+            if the main thread cannot do so.
     """
     hanging: Report | None = None
     is_over, end = False, math.inf
 
     def check(count: int) -> None:
         nonlocal hanging, end
-        # If only a handler's thread stands in the hook, run() has returned by now.
+        # If only a handler's thread is in the hook, run() has returned by now.
         if hanging is not None and not is_over:
             os._exit(report(hanging))
         hanging = None if is_over else hanging_report(worker)
@@ -67,18 +67,18 @@ def stopped_by_signals(
     stop: Callable[[], object], check: Callable[[int], None] | None = None
 ) -> Iterator[None]:
     """
-    Call ``stop`` at SIGINT or SIGTERM. In the main thread.
+    Call ``stop`` at SIGINT or SIGTERM, in the main thread.
 
-    From the first signal on an output that takes nothing for a second is given up, by
-    :class:`UnreadOutputs`: a write that nobody reads succeeds, whichever thread or
-    library writes, the block goes on after it, and Python's exit has nothing to flush. A
-    reader that still reads gets whole lines.
+    From the first signal on :class:`UnreadOutputs` gives up an output that takes no data
+    for a second: a write without a reader succeeds, in every thread and library, the block
+    continues after it, and Python has no data to flush at its exit. A reader that still
+    reads gets whole lines.
 
     Args:
         stop: asks the block to end.
-        check: is called ten times a second from then on, with the number of signals, and
-            after the block, too, until the process ends; None: outputs are given up in
-            the block alone.
+        check: called ten times a second from then on, with the number of signals, and also
+            after the block, until the process ends; None: outputs are given up only
+            during the block.
     """
     asked, count, is_over = InterruptibleEvent(), 0, False
 
@@ -103,7 +103,7 @@ def stopped_by_signals(
         with taking((signal.SIGINT, signal.SIGTERM), take):
             yield
     finally:
-        if count:  # Python flushes it at its exit, without that thread
+        if count:  # Python would flush stdout at its exit, when that thread is gone
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
         is_over = True
@@ -112,7 +112,7 @@ def stopped_by_signals(
 
 @contextlib.contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Raise KeyboardInterrupt at a SIGTERM, so that what the block made is removed."""
+    """Raise KeyboardInterrupt at a SIGTERM, so that the block can clean up."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -121,7 +121,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 
 def hanging_report(worker: Worker) -> Report | None:
-    """Return how a worker ended whose hook does not return; None: it has not."""
+    """Return the report of a worker that ended with a hanging hook; else None."""
     if worker.stats().state != "closed":
         return None
     report = worker.stop()
@@ -132,16 +132,16 @@ class UnreadOutputs:
     """
     Gives up outputs of this process that have no reader.
 
-    1. The output becomes ``/dev/null``, under the same number. 2. Every thread is
-    interrupted: a write that stands fails with EINTR, and Python repeats it under that
-    number, where it succeeds.
+    1. The output becomes ``/dev/null``, under the same number. 2. A signal interrupts every
+    thread: a blocked write fails with EINTR, and Python repeats it under that number, where
+    it succeeds.
     """
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
 
     def check(self) -> None:
-        """Give up the outputs that have taken nothing for a second."""
+        """Give up the outputs that have taken no data for a second."""
         now = time.monotonic()
         for output in (1, 2):
             if _can_be_written(output):
@@ -154,7 +154,7 @@ class UnreadOutputs:
 def _can_be_written(output: int) -> bool:
     try:
         return bool(select.select([], [output], [], 0)[1])
-    except (OSError, ValueError):  # it is closed
+    except (OSError, ValueError):  # the output is closed
         return True
 
 

@@ -1,4 +1,4 @@
-"""Reads a topic of dead letters, selects letters, and shows what is in them."""
+"""Reads a topic of dead letters, selects letters, and shows their content."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -21,10 +21,10 @@ from safeconsumer.worker.letters_format import Letter, letter_of
 
 HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
-# Letters that one poll returns, and so what is in memory beside what was fetched.
-_MOST = 500
+# The number of letters that one poll returns, which limits the memory beside fetched data.
+_POLL_RECORDS = 500
 _ANSWER_MS = 10_000
-# Topics, or errors, that are named.
+# The number of topics, or errors, that a message names.
 _NAMED = 5
 
 Marks = dict[TopicPartition, OffsetAndMetadata]
@@ -36,10 +36,10 @@ class Wanted:
     Selects letters; by default all of a topic.
 
     Attributes:
-        origins: topics, partitions or offsets where they failed; empty for any.
+        origins: topics, partitions or offsets of the failed records; empty for any.
         errors: classes of exceptions, with or without module; empty for any.
-        since: written at or after this moment, in seconds since the epoch.
-        limit: how many at most; None for no limit.
+        since: the moment of the first letters, in seconds since the epoch; None for all.
+        limit: the number of letters; None for no limit.
     """
 
     origins: tuple[str, ...] = ()
@@ -49,14 +49,14 @@ class Wanted:
 
     @property
     def is_filter(self) -> bool:
-        """Whether letters are passed over that others may want."""
+        """Whether unselected letters are skipped, which another run may want."""
         return bool(self.origins or self.errors) or self.since is not None
 
     def takes(self, letter: Letter) -> bool:
         """
         Tell whether a record is selected.
 
-        One that is not a letter has no origin or error.
+        A record that is not a letter has no origin and no error.
         """
         if self.since is not None and letter.record.timestamp / 1000 < self.since:
             return False
@@ -90,9 +90,9 @@ class Letters:
 
     Attributes:
         base: kafka-python's configuration.
-        consumer: what reads, from its positions on.
+        consumer: the consumer that reads, from its positions on.
         ends: the offsets at which reading ends.
-        passed: how many offsets lie before the first one to be read.
+        passed: the number of offsets before the first one to be read.
     """
 
     base: Mapping[str, Any]
@@ -148,7 +148,7 @@ class Letters:
 
     def commit(self, marks: Marks | None) -> None:
         """
-        Commit offsets for the group; None: the positions where reading stands.
+        Commit offsets for the group; None: the present positions.
 
         Raises:
             CommandError: the group has members.
@@ -177,9 +177,9 @@ def opened(
 
     Args:
         base: kafka-python's configuration.
-        topic: of dead letters.
-        group: the group behind whose committed offsets reading begins; without one it
-            begins at the first letter.
+        topic: the topic of dead letters.
+        group: the group at whose committed offsets reading begins; None: reading begins
+            at the first letter.
         at: partition and offset of the only letter to read; None for all.
 
     Raises:
@@ -192,14 +192,14 @@ def opened(
         "auto_offset_reset": "earliest",
         "group_id": group,
         "isolation_level": "read_committed",
-        "max_poll_records": _MOST,
+        "max_poll_records": _POLL_RECORDS,
     }
     consumer = clients.reader({**base, **settings})
     try:
         consumer.assign(tps)
         ends = consumer.end_offsets(tps) if tps else {}
         if at is None:
-            yield Letters(base, consumer, ends, _passed(consumer, ends))
+            yield Letters(base, consumer, ends, _seek_committed(consumer, ends))
             return
         for tp in tps:
             consumer.seek(tp, at[1])
@@ -208,8 +208,8 @@ def opened(
         consumer.close(autocommit=False)
 
 
-def _passed(consumer: SafeConsumer, ends: Mapping[TopicPartition, int]) -> int:
-    # Goes to the committed offsets, where the topic has them.
+def _seek_committed(consumer: SafeConsumer, ends: Mapping[TopicPartition, int]) -> int:
+    # Seeks to the committed offsets, if the topic still has them.
     passed = 0
     for tp, begin in (consumer.beginning_offsets([*ends]) if ends else {}).items():
         position = consumer.position(tp, timeout_ms=_ANSWER_MS)
@@ -218,7 +218,7 @@ def _passed(consumer: SafeConsumer, ends: Mapping[TopicPartition, int]) -> int:
             raise kafka_errors.KafkaTimeoutError(message)
         if begin <= position <= ends[tp]:
             passed += position - begin
-        else:  # as a consumer does with auto_offset_reset="earliest"
+        else:  # like a consumer with auto_offset_reset="earliest"
             consumer.seek_to_beginning(tp)
     return passed
 
@@ -250,14 +250,14 @@ def row(letter: Letter) -> tuple[str, ...]:
 
 def document(letter: Letter) -> dict[str, Any]:
     """Return a record as plain JSON values."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "letter": letter.name,
         "written": letter.record.timestamp,
         "is_letter": not letter.why,
         "why": letter.why or None,
     }
     if not letter.why:
-        told |= {
+        fields |= {
             "from": letter.place,
             "timestamp": letter.timestamp,
             "group": letter.group,
@@ -267,7 +267,7 @@ def document(letter: Letter) -> dict[str, Any]:
             "stack": letter.stack,
             "null_headers": letter.null_headers or None,
         }
-    return told | {
+    return fields | {
         "headers": [
             {"name": name, **(_plain(data) or {})} for name, data in letter.headers
         ],
@@ -284,7 +284,7 @@ def _plain(data: bytes | None) -> dict[str, str] | None:
 
 
 def lines(letter: Letter) -> Iterator[str]:
-    """Yield the lines about a whole record, for people; they say what a document does."""
+    """Yield lines about a whole record, for people, with the content of a document."""
     for name, value in document(letter).items():
         if name == "headers":
             yield f"headers    {len(value)}"
@@ -299,7 +299,7 @@ def lines(letter: Letter) -> Iterator[str]:
 
 
 def _shown(data: Mapping[str, str]) -> str:
-    # Only a text is ever in quotes, so that no two values look the same.
+    # Puts only texts in quotes, so that no two values look the same.
     if "hex" in data:
         return f"hex {data['hex']}"
     text = data.get("text")

@@ -12,23 +12,23 @@ from safeconsumer.cli.statuses import Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
 
 _POLL_MS = 500
-_PATIENCE = 60  # the most polls without progress
+_MAX_IDLE_POLLS = 60  # the number of polls without progress after which reading fails
 
 
 @contextmanager
 def reader(base: Mapping[str, Any], **more: object) -> Iterator[Any]:
     """
-    Provide a consumer without a group, and close it; it makes nothing on the cluster.
+    Provide a consumer without a group, and close it; it creates no topic.
 
     Args:
-        base: how to reach the broker.
+        base: kafka-python's settings of the connection.
         more: further settings.
     """
     consumer = KafkaConsumer(
         **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
         group_id=None,
         enable_auto_commit=False,
-        auto_offset_reset="none",  # another offset would pass over records
+        auto_offset_reset="none",  # any other policy would skip records
         allow_auto_create_topics=False,
         **more,
     )
@@ -51,10 +51,10 @@ def read(
     Yield records of partitions, several at a time, each partition in its order.
 
     Args:
-        consumer: what reads them, from its positions on; it is assigned these
-            partitions alone.
-        ends: the offset at which reading ends.
-        is_over: asked between two fetches.
+        consumer: the consumer that reads from its positions on; its assignment has only
+            these partitions.
+        ends: the offset at which reading ends, by partition.
+        is_over: called between two fetches; True ends the reading.
 
     Raises:
         StoppedError: ``is_over`` returned True before the end.
@@ -77,7 +77,7 @@ def read(
                 yield tp, wanted
         now = {tp: _position(consumer, tp) for tp in left}
         idle = 0 if any(now[tp] != positions[tp] for tp in left) else idle + 1
-        if idle > _PATIENCE:
+        if idle > _MAX_IDLE_POLLS:
             message = (
                 f"{min(left).topic} could not be read to its end; is the broker there?"
             )
@@ -90,6 +90,6 @@ def read(
 
 
 def _position(consumer: Any, tp: TopicPartition) -> int:  # noqa: ANN401 - kafka-python is untyped
-    # None until a broker has answered where the topic begins; polls wait for that.
+    # position() is None until a broker has sent the first offset; polls wait for that.
     at = consumer.position(tp, timeout_ms=0)
     return -1 if at is None else int(at)

@@ -34,21 +34,21 @@ _FINAL = (
 
 class Replay:
     """
-    Sends letters back, window by window, and commits behind each window.
+    Sends letters back, window by window, and commits offsets after each window.
 
-    A committed offset is never behind a letter that was not sent, unless that letter
-    cannot be sent and was reported.
+    A committed offset is never past an unsent letter, unless that letter cannot be sent
+    and was reported.
 
     Args:
         partitions: returns a topic's partitions; None if it does not exist.
-        report: takes a line about a letter that is left, or about the progress.
+        report: called with a line about an unsendable letter, or about the progress.
 
     Attributes:
-        selected: letters that were to be sent so far.
-        sent: those of them sent back to their topics, and acknowledged.
-        left: those of them that cannot be sent back.
-        stopping: if it is set, the replay ends before its next letter.
-        is_cut: whether that has ended it before the last record.
+        selected: the number of letters to be sent so far.
+        sent: the number of letters that were sent back to their topics and acknowledged.
+        left: the number of letters that cannot be sent back.
+        stopping: once it is set, the replay ends before its next letter.
+        is_cut: whether ``stopping`` has ended the replay before the last record.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Replay:
         self.stopping = InterruptibleEvent()
         self.is_cut = False
 
-    def chosen(self, pieces: Iterable[list[Letter]]) -> Iterator[Letter]:
+    def sendable(self, pieces: Iterable[list[Letter]]) -> Iterator[Letter]:
         """Yield the letters that can be sent back, and report the others."""
         with contextlib.suppress(StoppedError):
             for letter in chain.from_iterable(pieces):
@@ -74,7 +74,7 @@ class Replay:
                     break
                 self.selected += 1
                 if why := self._obstacle(letter):
-                    self._leave(letter, why)
+                    self._report_unsendable(letter, why)
                     self._pass(letter)
                 else:
                     yield letter
@@ -94,32 +94,32 @@ class Replay:
         Args:
             pieces: the letters.
             producer: idempotent, with ``acks="all"``; see :func:`producer_of`.
-            commit: commits offsets; None stands for those where reading begins.
+            commit: commits offsets; None stands for the positions at the begin.
 
         Raises:
             CommandError: the group has members, or the letters cannot be read.
-            KafkaError: the broker refuses, or does not answer; the next run sends again
-                what was not committed.
+            KafkaError: the broker refuses, or does not answer; the next run sends the
+                letters again whose offsets are not committed.
         """
-        commit(None)  # if it is refused, no letter is sent
+        commit(None)  # after a refusal no letter is sent
         try:
-            for letter in self.chosen(pieces):
+            for letter in self.sendable(pieces):
                 self._send(letter, producer)
                 if len(self._pending) >= _WINDOW:
                     self._settle(commit)
         except (kafka_errors.KafkaError, CommandError):
-            if self._pending:  # not those of a window that has failed
+            if self._pending:  # empty if the window itself has failed
                 self._settle(commit)
             raise
         self._settle(commit)
 
     def target(self, letter: Letter) -> int | None:
-        """Return its old partition; None if that is gone, and its key chooses one."""
+        """Return the letter's old partition; None: it is gone, and the key chooses one."""
         there = self._partitions(letter.topic) or ()
         return letter.partition if letter.partition in there else None
 
     def _obstacle(self, letter: Letter) -> str:
-        # Returns the reason why it cannot go back; "" if it can.
+        # Returns the reason why the letter cannot be sent back; "" if it can.
         if letter.why:
             return f"not a letter: {letter.why}"
         if letter.topic == letter.record.topic:
@@ -128,9 +128,9 @@ class Replay:
             return f"its topic {letter.topic} is internal"
         if self._partitions(letter.topic) is None:
             return f"its topic {letter.topic} does not exist"
-        return _null_in(letter)
+        return _null_field(letter)
 
-    def _leave(self, letter: Letter, why: str) -> None:
+    def _report_unsendable(self, letter: Letter, why: str) -> None:
         self.left += 1
         self._report(f"left {letter.name}: {why}")
 
@@ -149,7 +149,7 @@ class Replay:
                 partition=self.target(letter),
             )
         except (*_FINAL, TypeError, ValueError) as error:
-            self._leave(letter, str(error))
+            self._report_unsendable(letter, str(error))
         else:
             self._pending.append((letter, future))
         self._pass(letter)
@@ -163,7 +163,7 @@ class Replay:
                 future.get(timeout=_FLUSH_SECONDS)
                 self.sent += 1
             except _FINAL as error:
-                self._leave(letter, str(error))
+                self._report_unsendable(letter, str(error))
             except kafka_errors.KafkaError as error:
                 failed = failed or error
                 first.setdefault(_tp(letter), _mark(letter, letter.record.offset))
@@ -184,7 +184,7 @@ class Replay:
             self._report(f"{self.sent} sent back, the last one {last}")
 
 
-def _null_in(letter: Letter) -> str:
+def _null_field(letter: Letter) -> str:
     null = [name for name, value in letter.headers if value is None]
     if names := letter.null_headers or ",".join(null):
         return f"its headers {names} were null, which kafka-python cannot write"
@@ -202,7 +202,7 @@ def _mark(letter: Letter, offset: int) -> OffsetAndMetadata:
 
 
 def producer_of(base: Mapping[str, Any]) -> Any:  # noqa: ANN401 - upstream has no types
-    """Return a producer that writes each letter once, or reports that it is not known."""
+    """Return a producer that writes each letter once, or reports an unknown result."""
     return UntracedProducer(
         **base,
         acks="all",

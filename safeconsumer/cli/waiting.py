@@ -19,19 +19,19 @@ from safeconsumer.group.view import View
 from safeconsumer.holds.scope import Scope
 
 _INTERVAL = 0.25
-# Seconds that a look may take, however little time is left.
+# Seconds that one reading of the group may take, even if less time is left.
 _MIN_LOOK = 1.5
 
 
 @frozen(kw_only=True)
 class Outcome:
     """
-    How a wait ended.
+    The result of a wait.
 
     Attributes:
         is_reached: whether the group is in the wanted state.
         sentence: the last state, in words.
-        waited: for how many seconds.
+        waited: the seconds that the wait took.
     """
 
     is_reached: bool
@@ -40,7 +40,7 @@ class Outcome:
 
 
 class NeverReachedError(Exception):
-    """Raised by a condition that cannot be met any more; its text says why."""
+    """A condition can no longer be met; the text has the reason."""
 
 
 NOT_FLOWING = "not flowing: "
@@ -48,7 +48,7 @@ NOT_FLOWING = "not flowing: "
 Condition = Callable[[View], tuple[bool, str]]
 
 
-# Raises if the wait makes no sense, at the first look; it may ask the cluster.
+# Raises, at the first reading, if the wait cannot succeed; it may ask the cluster.
 Check = Callable[[Operator, View], None]
 
 
@@ -62,19 +62,19 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
     began: float | None = None,
 ) -> Outcome:
     """
-    Look again and again until the state is reached, or the time is over.
+    Read the group repeatedly until it is in the wanted state, or the time is over.
 
-    Members need not have read what is placed and lifted meanwhile. An outage is waited
-    through, and reported on stderr when it begins; a broker that accepts connections
-    and does not answer is given the time that is left.
+    Members need not have read records that are written meanwhile. The wait continues during
+    an outage, and reports its begin on stderr; a broker that accepts connections and
+    does not answer gets all the time that is left.
 
     Args:
         operator: the connection.
         group: the group.
-        condition: judges a view of it.
-        timeout: seconds.
-        check: raises if the wait makes no sense; called once.
-        began: since when they count, on the monotonic clock; None for now.
+        condition: judges a view of the group.
+        timeout: the seconds to wait.
+        check: raises if the wait cannot succeed; called once.
+        began: the begin of these seconds, on the monotonic clock; None for now.
 
     Raises:
         KafkaError: the broker does not answer at the end of the time, or refuses.
@@ -140,10 +140,10 @@ def is_quiet(view: View, scopes: Sequence[Covering]) -> tuple[bool, str]:
 
 def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
-    Judge whether all that resets move of scopes was moved.
+    Judge whether resets have moved all their partitions of the scopes.
 
     Raises:
-        NeverReachedError: no reset stands, as its hold was lifted, or there was none.
+        NeverReachedError: no reset is in force: its hold was lifted, or never placed.
     """
     if view.ends is None:
         return False, f"it is unknown what is moved: {'; '.join(view.unread)}"
@@ -158,7 +158,7 @@ def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
 
 
 def flows(operator: Operator, view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
-    """Judge as :func:`is_flowing`; of a topic that was deleted nothing flows."""
+    """Judge as :func:`is_flowing`; a deleted topic does not flow."""
     reached, sentence = is_flowing(view, scopes)
     if reached:
         names = {tp.topic for tp in _wanted(view, scopes)}
@@ -173,10 +173,10 @@ def _wanted(view: View, scopes: Sequence[Scope]) -> tuple[TopicPartition, ...]:
 
 def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
-    Judge whether all of the scopes is delivered again.
+    Judge whether all partitions of the scopes are delivered again.
 
-    Without scopes, all of the group is judged, but for topics that it has committed for
-    and nobody of it reads any more.
+    Without scopes, all partitions of the group are judged, except topics with commits
+    that no member reads any more.
     """
     wanted = _wanted(view, scopes)
     if holding := meeting(view.holds, wanted):

@@ -59,10 +59,10 @@ async def answer(request: Request, ask: Callable[[IsWanted], Response]) -> Respo
 
 async def body_of(request: Request, most: int) -> bytes:
     """
-    Return what a request sends.
+    Return the body of a request.
 
     Raises:
-        Problem: it is longer than so many bytes, or the console is closing.
+        Problem: the body has more bytes than ``most``, or the console is closing.
     """
     receiving = asyncio.ensure_future(_receive(request, most))
     try:

@@ -2,7 +2,7 @@
 Places, extends and lifts holds, and moves offsets: shows a plan, and carries it out.
 
 An action is read from the fields of a form or a call. Its plan is shown with a digest, and is
-carried out if what was agreed to has that digest still.
+carried out if the present plan still has the agreed digest.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -167,9 +167,9 @@ def _number(text: str) -> int:
 
 def move_action(state: State, owner: str, given: Given) -> Action:
     """
-    Return to which offsets a group is to be moved.
+    Return the action that moves a group to offsets.
 
-    The cluster is asked for them, unless a preview that was agreed to has them.
+    The offsets are those of the agreed preview; without one the cluster is asked for them.
 
     Raises:
         Problem: an input is not acceptable, or the cluster does not answer.
@@ -185,7 +185,7 @@ def move_action(state: State, owner: str, given: Given) -> Action:
     view = _view(state, state.snapshot(), group)
     try:
         with state.questions.lend(_ANSWER_SECONDS) as operator:
-            # The snapshot is up to a second old, and the group may have gone on.
+            # The snapshot is up to a second old, and the group may have committed since.
             view = evolve(view, facts=operator.group(group))
             return reset_action(operator.admin, view, owner=owner, scopes=scopes, to=to)
     except _CLUSTER_ERRORS as error:
@@ -217,7 +217,7 @@ def plan(state: State, snapshot: Snapshot, action: Action) -> Plan:
 
 
 def _impossible(found: Plan) -> Problem | None:
-    """Return why another action is needed; None if agreeing to the plan is enough."""
+    """Return the problem of a plan that no agreement can solve; None without one."""
     wrong = (one for one in found.needs if one.consent is Consent.NONE)
     need = next(wrong, None)
     return None if need is None else Problem(409, need.why, need.ask)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 class SharedConnection:
     """
-    One connection, which is opened when it is first needed, and what it answered.
+    One connection, which is opened when it is first needed, and its last answers.
 
     Args:
         connect: opens the connection.
@@ -38,8 +38,8 @@ class SharedConnection:
         self._operator: Operator | None = None
         self._is_closed = False
         self._lock = threading.Lock()
-        self._calls_lock = threading.Lock()  # of the next
-        # When each question was begun, and the call that asks it.
+        self._calls_lock = threading.Lock()  # guards the dict below
+        # The begin of each question, and the call that asks it.
         self._calls: dict[Hashable, tuple[float, TimedCall[Any]]] = {}
 
     @contextmanager
@@ -48,11 +48,10 @@ class SharedConnection:
         Lend the connection, if it becomes free soon.
 
         Args:
-            patience: seconds to wait for it; None for as long as a client that clicked
-                waits.
+            patience: the seconds to wait; None: as long as a client waits after a click.
 
         Raises:
-            Problem: it does not become free, or the console is closing.
+            Problem: the connection does not become free, or the console is closing.
         """
         if not self._lock.acquire(
             timeout=_LOCK_SECONDS if patience is None else patience
@@ -74,13 +73,13 @@ class SharedConnection:
         """
         Return the cluster's answer to a question; None if there is none.
 
-        An answer stands for a minute, and so does a refusal. A separate thread asks: no
-        caller waits for longer than it wants, and all callers wait for the same answer.
+        An answer or a refusal is valid for a minute. A separate thread asks: no caller
+        waits for longer than ``within``, and all callers wait for the same answer.
 
         Args:
             key: names the question.
-            ask: asks it.
-            within: the most seconds to wait.
+            ask: asks the question.
+            within: the seconds to wait.
         """
 
         def answer() -> T:

@@ -17,7 +17,7 @@ from safeconsumer.metrics.prometheus import Base, Sample, family
 
 _METRICS = {one.name: one for one in table.of("console")}
 
-# Seconds that a scrape waits for a first answer; Prometheus gives a scrape ten.
+# Seconds that a scrape waits for a first answer; Prometheus allows ten for a scrape.
 _FIRST_ANSWER_SECONDS = 1.0
 
 # A hold that ends within so many seconds, and was not placed just now, is counted.
@@ -48,7 +48,7 @@ class Figures(Base):
         self._state = state
 
     def describe(self) -> Iterable[Any]:
-        """Return nothing, so that the registry reads nothing before the first scrape."""
+        """Return no metric, so that the registry reads no value before the first scrape."""
         return []
 
     def collect(self) -> Iterator[Any]:
@@ -87,7 +87,7 @@ def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
     found = state.questions.asked(
         ("retention", *names), lambda one: one.retention(names), _FIRST_ANSWER_SECONDS
     )
-    state.limits.update(found or {})  # of what is not told again the last answer stays
+    state.limits.update(found or {})  # a missing answer keeps the last one
     return state.limits
 
 
@@ -164,7 +164,7 @@ def _holds(view: View) -> Iterator[_Figure]:
 
 
 def _ends_soon(hold: HoldRecord, now: float) -> bool:
-    """Tell whether a hold ends soon, and nobody has chosen that end just now."""
+    """Tell whether a hold ends soon, unless it was placed with that end just now."""
     ends, written = hold.expires_at, hold.at
     if ends is None or written is None:
         return False

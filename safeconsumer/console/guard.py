@@ -45,13 +45,13 @@ _WELCOME = """<!doctype html><html lang="en"><title>safeconsumer</title>
 
 class Auth:
     """
-    Knows the token, the sessions, and the names under which this console is reached.
+    Keeps the token, the sessions, and the names under which this console is reached.
 
     Args:
         port: this console's port; browsers send one port's cookies to all others.
         lasting: a token that does not expire, for scripts and several browsers.
-        owner: who the users are, unless a proxy says so.
-        owner_header: the header in which a proxy on this machine says who a user is.
+        owner: the name of all users, unless a proxy sends names.
+        owner_header: the header in which a proxy on this machine sends a user's name.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Auth:
         Return the owner of the holds that a request places.
 
         Raises:
-            Problem: a proxy should say who it is, and does not.
+            Problem: the proxy did not send the user's name.
         """
         if self._owner_header is None:
             return self._owner
@@ -103,7 +103,7 @@ class Auth:
         return _same(given, self.form_token(owner))
 
     def refusal(self, request: Request) -> Problem | None:
-        """Return why a request is refused; None if it may pass."""
+        """Return the problem that refuses a request; None if it may pass."""
         host = request.headers.get("host", "")
         if host not in self._hosts:
             return Problem(

@@ -1,8 +1,8 @@
 """
-Serves the pages: to people, and to programs in JSON.
+Serves the pages, as HTML to people and as JSON to programs.
 
-For people they work without a script, but do not refresh then. What a program may send, and
-what it is answered, stands in :mod:`safeconsumer.console.rest`.
+Without a script the pages work, but do not refresh. :mod:`safeconsumer.console.rest` lists
+the parameters of programs and the answers to them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,22 +32,22 @@ from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import Row, View, headline, urgency
 
 SIZE = 100
-# Names that a list beside a field has: browsers hold up a person who types with more.
+# The number of names in the list of a field: a longer list makes browsers slow to type in.
 _MOST_LISTED = 1_000
-# Seconds between two looks at what a version says of times: of what is old in words, which
-# OLD_AFTER is a whole multiple of, and of everything else, as days end.
+# Seconds after which a page is rendered again although no data changed: _TICK for pages that
+# name the age of old data (OLD_AFTER is a multiple), _LONG_TICK for others, as days end.
 _TICK, _LONG_TICK = 5.0, 60.0
 
 
 def routes(*, is_read_only: bool) -> list[Route]:
     """Return the pages' routes; with ``is_read_only``, only those that change nothing."""
     found = [
-        Route(path, partial(_shared, show))
+        Route(path, partial(_answer_shared, show))
         for path, show in (("/", groups), ("/group", group), ("/history", history))
     ]
     for form in () if is_read_only else _FORMS:
-        found.append(Route(form.path, partial(_shown, form)))
-        found.append(Route(form.path, partial(_sent, form), methods=["POST"]))
+        found.append(Route(form.path, partial(_answer_form, form)))
+        found.append(Route(form.path, partial(_answer_post, form), methods=["POST"]))
     return found
 
 
@@ -108,7 +108,7 @@ def group(request: Request, error: str = "") -> Response:
 
 
 def _by_topic(rows: Sequence[Row]) -> list[Row]:
-    """Return rows by topic, the topics by their first row; within one as they were."""
+    """Return rows grouped by topic; topics, and rows within one, keep their order."""
     topics: dict[str, list[Row]] = {}
     for one in rows:
         topics.setdefault(one.tp.topic, []).append(one)
@@ -120,7 +120,7 @@ def history(request: Request) -> Response:
     state, snapshot = _look(request)
     name = request.query_params.get("group", "")
     skew, times = state.follower.settings.clock_skew, snapshot.times
-    # A person sees one page; the entry behind it tells whether there is a next one.
+    # A person sees one page; one more entry shows whether a next page exists.
     most = None if is_program(request) else _page_number(request) * SIZE + 1
     past = history_of(snapshot.records, name or None)
     found = entries(past, skew, times.proven, times.here, most)
@@ -165,11 +165,11 @@ class _Form:
     A page that shows what a change would do, and carries it out.
 
     Attributes:
-        path: of its route; its template has the same name.
-        fields: the names of what is typed, as a program gives them.
-        action: reads them.
-        is_filled: tells whether enough is typed for a preview; None if nothing is typed,
-            and a person can correct nothing.
+        path: the path of its route; its template has the same name.
+        fields: the names of its fields, as a program gives them.
+        action: makes an action from the fields.
+        is_filled: tells whether the fields suffice for a preview; None: the form has no
+            field that a person could correct.
     """
 
     path: str
@@ -178,7 +178,7 @@ class _Form:
     is_filled: Callable[[Given], object] | None = None
 
     def given(self, pairs: Mapping[str, str]) -> Given:
-        """Return all fields, as typed or as named; names may begin or end with blanks."""
+        """Return all fields; typed ones are stripped, names may begin or end with blanks."""
         names = (*self.fields, "hold", "agreed")
         found = {name: pairs.get(name, "") for name in names}
         typed = {name: found[name].strip() for name in self.fields if self.is_filled}
@@ -203,7 +203,7 @@ _FORMS = (
 
 
 def _preview(form: _Form, request: Request) -> Response:
-    """Show the form, and what it would do once it is filled in."""
+    """Show the form, and its plan once it is filled in."""
     state, snapshot = _look(request)
     given = form.given(rest.joined(request.query_params.multi_items()))
     plan, problem = None, None
@@ -227,7 +227,7 @@ def _preview(form: _Form, request: Request) -> Response:
 def _carry_out(
     form: _Form, request: Request, sent: Mapping[str, str], is_wanted: IsWanted
 ) -> Response:
-    """Do what was shown, and show the group."""
+    """Carry out the shown plan, and show the group."""
     state, given, action = state_of(request), form.given(sent), None
     try:
         action = form.action(state, state.auth.owner_of(request), given)
@@ -237,11 +237,11 @@ def _carry_out(
         if is_program(request) or (plan is None and form.is_filled is None):
             raise
         return _form_page(form, request, given, plan, problem)
-    return _done(request, done)
+    return _answer_done(request, done)
 
 
 def _plan_after(state: State, action: Action | None, problem: Problem) -> Plan | None:
-    """Return what to show beside a problem: the plan as it is now, if there is one."""
+    """Return the plan to show beside a problem: the present one, if there is one."""
     if isinstance(problem, Refused) or action is None:
         return getattr(problem, "plan", None)
     try:
@@ -250,13 +250,15 @@ def _plan_after(state: State, action: Action | None, problem: Problem) -> Plan |
         return None
 
 
-def _done(request: Request, done: Done) -> Response:
-    """Say what was written to a program, and show a person the group."""
+def _answer_done(request: Request, done: Done) -> Response:
+    """Answer a program with the written records, and show a person the group."""
     snapshot = state_of(request).snapshot()
     if is_program(request):
         return rest.answer(snapshot, **done.document())
     group = done.plan.action.group
-    left = snapshot.views.get(group)  # perhaps only what was lifted made it known
+    left = snapshot.views.get(
+        group
+    )  # the lifted hold may have been all that is known of the group
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
     return RedirectResponse(page, 303)
@@ -289,7 +291,7 @@ def _form_page(
 
 
 def _error(plan: Plan | None, problem: Problem | None) -> str:
-    """Return why nothing was done, or why holds cannot be lifted now; "" for neither."""
+    """Return the reason of a problem, or why holds cannot be lifted now; "" for neither."""
     if problem is not None:
         return _sentence(problem.title, problem.detail)
     needs = plan.needs if plan is not None and isinstance(plan.action, Lift) else ()
@@ -313,7 +315,9 @@ def _look(request: Request) -> tuple[State, Snapshot]:
     return state, snapshot
 
 
-async def _shared(show: Callable[[Request], Response], request: Request) -> Response:
+async def _answer_shared(
+    show: Callable[[Request], Response], request: Request
+) -> Response:
     """Answer with a page that all viewers share, or in JSON."""
     if is_program(request):
         return await run_in_threadpool(show, request)
@@ -335,7 +339,7 @@ async def _shared(show: Callable[[Request], Response], request: Request) -> Resp
 
 
 def _version(snapshot: Snapshot) -> tuple[int, ...]:
-    # Of what is old each sentence says how old it is.
+    # On a page with old data each sentence names the age.
     ticks = int(snapshot.age / _TICK) if snapshot.is_old else 0
     return snapshot.version, ticks, int(snapshot.times.here / _LONG_TICK)
 
@@ -343,7 +347,7 @@ def _version(snapshot: Snapshot) -> tuple[int, ...]:
 def _unless_known(
     request: Request, tag: str, snapshot: Snapshot, page: Callable[[], Response]
 ) -> Response:
-    """Send a page unless the browser has it; its script asks for it again and again."""
+    """Send a page unless the browser has it; the page's script asks again periodically."""
     is_known = request.headers.get("if-none-match") == tag
     answer = Response(status_code=304) if is_known else page()
     answer.headers["etag"] = tag
@@ -352,7 +356,7 @@ def _unless_known(
     return answer
 
 
-async def _shown(form: _Form, request: Request) -> Response:
+async def _answer_form(form: _Form, request: Request) -> Response:
     """Answer with a form, which may ask the cluster."""
     snapshot = state_of(request).snapshot()
     if is_program(request):
@@ -364,8 +368,8 @@ async def _shown(form: _Form, request: Request) -> Response:
     return _unless_known(request, tag, snapshot, lambda: answer)
 
 
-async def _sent(form: _Form, request: Request) -> Response:
-    """Carry out what a form or a program sends."""
+async def _answer_post(form: _Form, request: Request) -> Response:
+    """Carry out the action that a form or a program sends."""
     given = await rest.body_of(request)
     return await background.answer(
         request, lambda is_wanted: _carry_out(form, request, given, is_wanted)

@@ -1,9 +1,9 @@
 """
 Renders templates as pages, which viewers share.
 
-A page is rendered once for each version of what is known. What changes by itself, an age or
-the time until a hold ends, is not part of it: a mark stands there, which is replaced when
-the page is sent. In a browser the script goes on counting.
+A page is rendered once for each version of the data. An age, or the time until a hold ends,
+changes by itself: the page has a mark in its place, which is replaced when the page is sent.
+In a browser the script continues to count.
 """
 
 import re
@@ -38,7 +38,7 @@ class Page(HTMLResponse):
 
     Args:
         text: the page with its marks.
-        known: what is known now, which tells what to put in their place.
+        known: the present snapshot, from which the marks are filled.
         status: the HTTP status.
 
     Attributes:
@@ -72,7 +72,7 @@ def now_text(known: Snapshot) -> str:
 
 class SharedPages:
     """
-    The pages of the newest version of what is known, as their viewers share them.
+    The pages of the newest version of the data, which viewers share.
 
     Thread rules: any; one page is rendered at a time.
     """
@@ -83,7 +83,7 @@ class SharedPages:
         self._pages: dict[Hashable, Page] = {}
 
     def of(self, version: Hashable, key: Hashable, render: Callable[[], Page]) -> Page:
-        """Return a page, which is rendered if this version of it was not yet."""
+        """Return a page; render it if this version was not rendered yet."""
         with self._lock:
             if version != self._version or len(self._pages) >= _MOST_KEPT:
                 self._version, self._pages = version, {}
@@ -134,7 +134,7 @@ def _shown(value: object) -> object:
     return printable(str(value)) if is_text else value
 
 
-# A link shows where it goes: neither what is invisible nor what looks alike is part of it.
+# A link shows its target: it has no invisible and no look-alike characters.
 _URL = re.compile(r"https?://[!#-;=?-~]*[A-Za-z0-9/=]")
 
 

@@ -90,8 +90,8 @@ def check_query(request: Request, snapshot: Snapshot) -> None:
     Check that a program's query can be answered.
 
     Raises:
-        Problem: it gives what the route does not take, or what is held is not known yet:
-            an empty list would say that there is nothing.
+        Problem: the query has an unknown parameter, or the holds are not read yet: an
+            empty list would look like a cluster without holds.
     """
     _refuse_unknown(request, request.query_params)
     if not snapshot.is_complete:
@@ -108,11 +108,11 @@ def joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 async def body_of(request: Request) -> dict[str, str]:
     """
-    Return what a form or a program sends.
+    Return the fields that a form or a program sends.
 
     Raises:
         Problem: a form is not this console's, or a program sends no JSON object of texts,
-            or has what the route does not take.
+            or a field that the route does not take.
     """
     if is_program(request):
         return await _json_of(request)
@@ -156,7 +156,7 @@ def _refuse_unknown(request: Request, given: Mapping[str, str]) -> None:
 
 
 def answer(snapshot: Snapshot, **members: object) -> Response:
-    """Answer with a document, and with how old and how complete the console's data is."""
+    """Answer with a document, and with the age and completeness of the console's data."""
     known = {
         "version": snapshot.version,
         "age": round(snapshot.age, 3),

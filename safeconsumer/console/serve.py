@@ -13,7 +13,7 @@ from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
 
 HOST = "127.0.0.1"
-# Seconds that answers under way get when the console ends.
+# Seconds that unfinished answers get when the console ends.
 _GRACE_SECONDS = 1
 
 

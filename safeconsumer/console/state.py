@@ -65,7 +65,7 @@ class State:
         commands: the connection for changes, and for reading before them. No slow
             request uses it, since a lift may wait for it.
         questions: the connection for previews, and for what seldom changes.
-        limits: seconds after which topics delete records, as far as known; None
+        limits: the seconds after which topics delete records, as far as known; None
             if age deletes none.
         pages: the pages that viewers share.
         previewed: offsets that were looked up for the last previews, by the digest of the
@@ -108,8 +108,7 @@ class State:
         Return everything about one group.
 
         Raises:
-            Problem: there is no group with that name, and no hold for it, as far as it
-                could be read.
+            Problem: no group with that name, and no hold for it, is known.
         """
         if group not in snapshot.views:
             if snapshot.unread:

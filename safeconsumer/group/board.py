@@ -157,7 +157,7 @@ class Board:
         polled: Mapping[str, Iterable[Any]],
         positions: Mapping[TopicPartition, int],
     ) -> None:
-        """Take over records by topic, and the positions to which they lead."""
+        """Apply polled records, by topic, and note the positions after them."""
         for name, records in polled.items():
             if name == self._holds_topic:
                 self._take_holds(records)

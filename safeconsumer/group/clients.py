@@ -352,7 +352,7 @@ class StockStatusTopic:
         future.add_errback(failed)
 
     def is_missing(self, error: BaseException) -> bool:
-        """Tell whether an error says that there is no such topic."""
+        """Tell whether an error means that the topic does not exist."""
         return isinstance(error, kafka_errors.KafkaTimeoutError)
 
     def is_refused(self, error: BaseException) -> bool:

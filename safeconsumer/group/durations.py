@@ -17,7 +17,7 @@ def parse_duration(text: str) -> float:
     Return a duration in seconds.
 
     Raises:
-        ValueError: it is not a duration above 0; the message says how to write one.
+        ValueError: the text is no duration above 0; the message shows how to write one.
     """
     if not _WHOLE.fullmatch(text):
         message = f"{text[:30]!r} is not a duration: {_HOW}"

@@ -48,17 +48,17 @@ class HoldRecord:
 
     @property
     def expires_at(self) -> float | None:
-        """When it expires by the broker's clock, in seconds since the epoch."""
+        """The time of expiry by the broker's clock, in seconds since the epoch."""
         if self.at is None or self.hold is None or self.hold.ttl_ms is None:
             return None
         return self.at + self.hold.ttl_ms / 1000
 
     def is_over(self, now: float) -> bool:
-        """Tell whether it has expired, at so many seconds since the epoch."""
+        """Tell whether the hold has expired, at so many seconds since the epoch."""
         return self.expires_at is not None and self.expires_at <= now
 
     def in_force(self, now: float, skew: float) -> bool:
-        """Tell whether members still obey it: they lift it late by the allowed skew."""
+        """Tell whether members may still obey the hold: their clocks may be ``skew`` late."""
         return self.hold is not None and not self.is_over(now - skew)
 
     @property
@@ -67,11 +67,11 @@ class HoldRecord:
         return patterns.read_key(self.key).scope
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether members of this version hold a partition by it."""
+        """Tell whether the hold covers a partition for members of this version."""
         return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:
-        """Return it as cells for people: scope, owner, since, until, reason."""
+        """Return the cells of a row: scope, owner, since, until, reason."""
         why = (self.hold.reason if self.hold else None) or ""
         since = "since unknown" if self.since is None else f"since {utc(self.since)}"
         return self.key.scope, self.owner, since, self._until(), why

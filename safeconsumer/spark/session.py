@@ -102,8 +102,8 @@ def _forget_stopped() -> None:
     """
     Release the connections of sessions of this process that were stopped.
 
-    A stream that has not noticed yet, which it does at its next trigger, keeps the
-    connection over which it reports that it closes; a later call releases that.
+    A stream notices the stop at its next trigger, and then reports its end over the
+    connection. Until then the connection is kept; a later call releases it.
     """
     for one in tuple(_controllers.values()):
         if one.is_over() and not one.bridge.streams():

@@ -93,10 +93,12 @@ class Transactions:
         Raises:
             RefusedError: it is not, or the id has a newer producer.
         """
-        if part not in self._present(id_, producer_id, epoch).parts:
+        if part not in self._checked_producer(id_, producer_id, epoch).parts:
             raise RefusedError(_codes.INVALID_TXN_STATE)
 
-    def _present(self, id_: str, producer_id: int, epoch: int) -> _Transactional:
+    def _checked_producer(
+        self, id_: str, producer_id: int, epoch: int
+    ) -> _Transactional:
         """Return an id's state; refuse any but its present producer."""
         known = self._known.get(id_)
         if known is None or known.producer_id != producer_id:
@@ -105,11 +107,13 @@ class Transactions:
             raise RefusedError(_codes.INVALID_PRODUCER_EPOCH)
         return known
 
-    def _asking(self, exchange: Exchange, id_: str, *producer: int) -> _Transactional:
+    def _checked_request(
+        self, exchange: Exchange, id_: str, *producer: int
+    ) -> _Transactional:
         """Return an id's state; refuse another producer, and another coordinator's id."""
         self._check_here(exchange, id_)
         try:
-            return self._present(id_, *producer)
+            return self._checked_producer(id_, *producer)
         except RefusedError as error:
             if error.code == _codes.INVALID_PRODUCER_EPOCH:
                 raise _fenced(exchange) from error
@@ -163,7 +167,7 @@ class Transactions:
         )
 
         def add(topic: str, number: int) -> None:
-            known = self._asking(
+            known = self._checked_request(
                 exchange,
                 body.v3_and_below_transactional_id,
                 body.v3_and_below_producer_id,
@@ -179,7 +183,7 @@ class Transactions:
 
     def _add_offsets(self, exchange: Exchange) -> None:
         body = exchange.body
-        known = self._asking(
+        known = self._checked_request(
             exchange, body.transactional_id, body.producer_id, body.producer_epoch
         )
         self._begin(known).parts[body.group_id] = None
@@ -206,7 +210,7 @@ class Transactions:
 
     def _end_txn(self, exchange: Exchange) -> None:
         body = exchange.body
-        known = self._asking(
+        known = self._checked_request(
             exchange, body.transactional_id, body.producer_id, body.producer_epoch
         )
         if known.is_open:

@@ -94,14 +94,14 @@ class Decisions:
         self.outages.close_lifted()
 
     def end(self) -> None:
-        """Hand out nothing any more. Results of open tasks are taken over as before."""
+        """Hand out no more tasks; accept the results of open tasks as before."""
         self.queue.end()
         self._kept_errors.close()
 
     # ------------------------------------------------------------ results
 
     def complete(self, outcomes: Sequence[Outcome]) -> None:
-        """Take over results; those of closed epochs change nothing."""
+        """Accept results; those of closed epochs have no effect."""
         outcomes = self.outages.decide(outcomes)
         with self._kept.lock:
             for outcome in outcomes:

@@ -240,7 +240,7 @@ def _copied_by(case: Case, epoch: Epoch) -> str:
 
 def _without_commit(case: Case) -> Iterator[Unjudged]:
     # Ownerships that found nothing committed, though somebody had committed.
-    nothing = [one for one in case.epochs if _found_nothing(one)]
+    nothing = [one for one in case.epochs if _has_no_commit(one)]
     first = _first_commits(case) if nothing else []
     why = ""
     for epoch in nothing:
@@ -278,7 +278,7 @@ def _first_commits(case: Case) -> list[tuple[Epoch, Committed]]:
     return [one for one in several if one is not None]
 
 
-def _found_nothing(epoch: Epoch) -> bool:
+def _has_no_commit(epoch: Epoch) -> bool:
     return epoch.began is not None and epoch.began.answered == -1
 
 

@@ -93,7 +93,7 @@ class _Child:
         return None
 
     def last_stack(self) -> str:
-        """Return the stacks that it wrote at the signal for that; "" if it wrote none."""
+        """Return the stacks that the process wrote at the signal for them; else ""."""
         with contextlib.suppress(OSError):  # a stop has closed it
             if self.stack.poll(0):
                 found = os.read(self.stack.fileno(), _STACK_BYTES)
@@ -101,13 +101,13 @@ class _Child:
         return ""
 
     def close(self) -> None:
-        """Let it end, unless it is in a handler."""
+        """Close the pipes, so that the process ends unless it is in a handler."""
         for one in (self.pipe, self.stack):
             with contextlib.suppress(OSError):
                 one.close()
 
     def signal(self, number: int) -> None:
-        """Send it a signal if it may be alive."""
+        """Send the process a signal if it may be alive."""
         if self.process.exitcode in (None, _UNKNOWN):
             with contextlib.suppress(OSError):
                 os.kill(self.process.pid, number)
