@@ -36,7 +36,7 @@ class InterruptibleEvent:
         """Set the event, and end all waits."""
         self._is_set = True
         for wait in tuple(self._waits):
-            with contextlib.suppress(RuntimeError):  # it has ended already
+            with contextlib.suppress(RuntimeError):  # the wait has ended already
                 wait.release()
 
     def wait(self, timeout: float | None = None) -> bool:

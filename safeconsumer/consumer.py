@@ -142,7 +142,10 @@ class SafeConsumer(UpstreamConsumer):
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
         installed.require_supported()
-        settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
+        settings = {
+            **self.DEFAULT_CONFIG,
+            **configs,
+        }  # upstream will complete them alike
         arguments.check_flags(start_paused=start_paused, log=log)
         arguments.check_parked_max_bytes(parked_max_bytes)
         arguments.check_handover(pause_handover, settings["group_id"])
@@ -172,7 +175,9 @@ class SafeConsumer(UpstreamConsumer):
             with closed_if_constructor_fails(self):
                 super().__init__(**configs | deserializers)
             self.config |= {key: configs[key] for key in deserializers}
-            undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
+            undo.callback(
+                super().close, autocommit=False, timeout_ms=0
+            )  # upstream's constructor has begun
             self._safe_adopt(parked_max_bytes, chosen, hands_over=hands_over)
             self._safe_hold_calls = HoldCalls(
                 self, self._safe_ledger, default_lifetime, self._safe_journal
@@ -188,7 +193,7 @@ class SafeConsumer(UpstreamConsumer):
                 self._safe_journal.begin(self)
             if control is not None:
                 undo.callback(self._safe_attach(control).close)
-            # Not a subclass's override: it is not set up yet.
+            # Not a subclass's override: the subclass is not set up yet.
             if start_paused:
                 SafeConsumer.pause_all(self, reason="start_paused")
             if topics:
@@ -740,7 +745,9 @@ class SafeConsumer(UpstreamConsumer):
                 self._safe_ledger.close()
                 # Upstream's leaves a thread and sockets behind if a listener raises.
                 self._client.close()
-                with suppress(ConcurrentPollError):  # else the poll under way does it
+                with suppress(
+                    ConcurrentPollError
+                ):  # otherwise the present poll ends it
                     self._safe_iteration.alone(self._fetcher.close)
                 if self._safe_journal is not None:
                     self._safe_journal.end()

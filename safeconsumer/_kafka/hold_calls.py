@@ -184,7 +184,7 @@ class HoldCalls:
                 self._lift_block(block)
             except (
                 BaseException
-            ):  # of a signal handler, even before the call's first line
+            ):  # a signal handler may raise even before the call's first line
                 block.is_interrupted = True
                 raise
 

@@ -8,7 +8,7 @@ from safeconsumer.errors.base import UnsupportedKafkaPythonError
 
 # 3.0.0 to 3.0.8 leave kept partitions blocked after a rebalance with a listener
 # (dpkp/kafka-python #3131). The modules have other places before 3.0. 3.1 is not released:
-# this package works on its main branch of August 2026 (a3b3836f), but for what
+# this package works on its main branch of August 2026 (a3b3836f), except for what
 # design/releases.md names, and each night plays that branch. A release is supported once
 # it has passed.
 OLDEST = (3, 0, 9)

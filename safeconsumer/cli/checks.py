@@ -15,7 +15,7 @@ def check_scopes(operator: Operator, view: View, found: Sequence[Scope]) -> None
     Check that each scope covers something that the group consumes.
 
     Raises:
-        CommandError: one covers nothing; the message suggests what was meant.
+        CommandError: a scope covers nothing; the message suggests similar ones.
     """
     if said := scopes.mistakes(view, found, operator.topics):
         raise CommandError(said)
@@ -26,7 +26,7 @@ def check_known(operator: Operator, view: View) -> None:
     Check that the group exists, or has a hold.
 
     Raises:
-        CommandError: there is no such group, and no hold for it, or holds cannot be
+        CommandError: the group does not exist and has no hold, or holds cannot be
             read; the message suggests which was meant.
     """
     if not view.is_known:
@@ -40,7 +40,7 @@ def check_set_up(operator: Operator) -> None:
     Check that there is a control topic, or at least one that this principal cannot see.
 
     Raises:
-        CommandError: there is none.
+        CommandError: no control topic exists.
     """
     if not operator.is_set_up():
         message = (

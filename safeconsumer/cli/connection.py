@@ -178,7 +178,7 @@ def servers_of(text: str) -> list[str]:
     Return the addresses in a text.
 
     Raises:
-        CommandError: one is not HOST:PORT.
+        CommandError: an address is not HOST:PORT.
     """
     found = [one.strip() for one in text.split(",") if one.strip()]
     for one in found:
@@ -186,7 +186,9 @@ def servers_of(text: str) -> list[str]:
         is_alone = not host or (":" in host and not host.endswith("]"))  # a bare IPv6
         is_number = port.isascii() and port.isdigit() and len(port) < 6  # noqa: PLR2004 - 65535
         is_port = is_number and 0 < int(port) < 65536  # noqa: PLR2004 - TCP's
-        if "/" in one or not (is_alone or is_port):  # it may be a page's address
+        if "/" in one or not (
+            is_alone or is_port
+        ):  # for example the address of a web page
             message = f"{one[:100]!r} is not HOST:PORT"
             raise CommandError(message)
     return found

@@ -34,7 +34,9 @@ def explained(context: click.Context) -> Iterator[None]:
     """Turn errors into one line on stderr and the documented status."""
     try:
         yield
-    except click.exceptions.Exit:  # a RuntimeError, maybe of a block that handles one
+    except (
+        click.exceptions.Exit
+    ):  # a RuntimeError, perhaps of a block that handles an error
         raise
     except (Exception, KeyboardInterrupt) as raised:
         error = _cause_of(raised, context.meta.get(FIRST_TROUBLE))
@@ -57,7 +59,7 @@ def _cause_of(error: BaseException, first: BaseException | None) -> BaseExceptio
 
 
 def _line(error: BaseException) -> str:
-    if isinstance(error, KeyboardInterrupt):  # its text may name the written holds
+    if isinstance(error, KeyboardInterrupt):  # the text may name the written holds
         return str(error) or "interrupted"
     is_ours = isinstance(error, CommandError | SafeConsumerError)
     return (str(error) or type(error).__name__) if is_ours else error_text(error)

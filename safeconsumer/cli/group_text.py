@@ -101,7 +101,9 @@ def _hold_lines(view: View) -> Iterator[str]:
         words = "" if verdict is None else verdict.words
         rows.append((*one.cells(), words))
         scopes.append(one.scope)
-        if words and words != view.verdict.words:  # else the group's line says why
+        if (
+            words and words != view.verdict.words
+        ):  # otherwise the group's line has the reason
             over.setdefault(words, []).append(one)
     rows = folded(rows, scopes)
     yield from columns(rows[:_MANY])

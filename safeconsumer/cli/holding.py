@@ -210,7 +210,7 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
     Return the seconds of an option; with ``0s`` it looks once.
 
     Raises:
-        CommandError: it is not a duration.
+        CommandError: the text is not a duration.
     """
     try:
         return 0.0 if text == "0s" else parse_duration(text)
@@ -502,7 +502,7 @@ def _lifted(
         return Done(plan=plan, acknowledged=operator.write(plan.changes))
 
     def agrees(now: Plan) -> bool:
-        _refuse(now, flags)  # whatever stands there by now, it was named
+        _refuse(now, flags)  # the user named the scope, whatever holds it has now
         return True
 
     return carry_out(operator, view, plan.action, operator, agrees)

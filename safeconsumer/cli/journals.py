@@ -21,7 +21,7 @@ def check_there(journals: Iterable[str]) -> None:
     Check that files and folders of journals are there.
 
     Raises:
-        CommandError: one is not, or cannot be looked at.
+        CommandError: a file or folder does not exist, or cannot be read.
     """
     for name in journals:
         try:

@@ -33,7 +33,7 @@ class Listing(click.Group):
             command = self.get_command(ctx, name)
         except (
             ModuleNotFoundError
-        ) as error:  # of an extra; the command itself says which
+        ) as error:  # an extra is missing; the command itself names it
             return f"(needs {error.name}, which is not installed)"
         if command is None:
             return None

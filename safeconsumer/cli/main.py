@@ -61,7 +61,7 @@ def main() -> None:
 def _report(error: Exception) -> None:
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
-    if isinstance(error, OSError):  # its --help, on a full disk
+    if isinstance(error, OSError):  # for example --help on a full disk
         sys.stderr.write(f"safeconsumer: this system refuses: {_one_line(error)}\n")
         return
     what = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")

@@ -175,10 +175,10 @@ def _run_worker(worker: Worker) -> Report:
             return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
-        if isinstance(error, WorkerSettingError):  # of the topics that there are
+        if isinstance(error, WorkerSettingError):  # about the existing topics
             status = Status.USAGE
         raise CommandError(str(error) or type(error).__name__, status) from error
-    except SystemExit as error:  # its status may have another meaning here
+    except SystemExit as error:  # the status may have another meaning here
         message = f"a handler ended the worker: {shown(error)}"
         raise CommandError(message, Status.FAILED) from error
 

@@ -27,7 +27,7 @@ def load(name: str) -> Any:  # noqa: ANN401 - whatever stands there
     Import what stands at ``package.module:name``, as ``python -m`` would find it.
 
     Raises:
-        TargetError: there is no such module or name, or importing it failed.
+        TargetError: the module or the name does not exist, or the import failed.
     """
     module, _, path = name.partition(":")
     if not module or not path:
@@ -58,7 +58,7 @@ def worker_of(name: str, found: object) -> Worker:
         found: what stands there.
 
     Raises:
-        TargetError: it is neither a worker nor a function that returns one, or the
+        TargetError: ``found`` is neither a worker nor a function that returns one, or the
             function raised.
     """
     if isinstance(found, Worker):
@@ -110,7 +110,7 @@ def _call_program(name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - t
     except TargetError:
         raise
     except (Exception, SystemExit) as error:  # the program may raise anything
-        traceback.print_exception(error)  # its author must find the line
+        traceback.print_exception(error)  # the program's author must find the line
         problem = f"{name} raised {type(error).__name__}: {message(error)}"
         raise TargetError(problem, _status(error)) from error
 

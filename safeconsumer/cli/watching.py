@@ -188,7 +188,7 @@ def wait(
                 if view.ends is None:
                     checks.check_set_up(one)
                 checks.check_known(one, view)
-                if not view.unsettled:  # else they may cover something
+                if not view.unsettled:  # otherwise the scopes may cover a partition
                     checks.check_scopes(one, view, found)
 
             reached = waiting.wait_until(

@@ -61,7 +61,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
     Raises:
         MissingExtraError: aiokafka is not installed; the import raises it.
-        UnsupportedAiokafkaError: it is another version than this package supports.
+        UnsupportedAiokafkaError: this package does not support the aiokafka version.
         ControlSettingError, HookTypeError: an argument is not acceptable.
 
     Thread rules: ``hold``, ``lift``, ``pause``, ``resume``, ``holds``, ``explain``,
@@ -86,7 +86,9 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._calls = LoopCalls()
         self._clients = AiokafkaClients(configs, self._calls)
         if control is not None:
-            self._member.control_of(control, self._clients)  # or it raises
+            self._member.control_of(
+                control, self._clients
+            )  # raises for a wrong control
         # Begins control; None before, and once control has ended.
         self._attaching: asyncio.Future[None] | None = None
         # Ends the control of a start() that failed.
@@ -114,7 +116,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         Pause partitions; as aiokafka's, but it lasts through rebalances.
 
-        It ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
+        A pause ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
         a hold by the owner ``app``, and is among :meth:`holds`.
         """
         self._require_assigned(partitions)
@@ -321,7 +323,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             raise
 
     async def _give_up_control(self) -> None:
-        if not self._is_over:  # or stop() ends it
+        if not self._is_over:  # otherwise stop() ends the control
             await self._end_control(self._member.give_up_control)
             self._calls = LoopCalls()
             self._clients = AiokafkaClients(self._configs, self._calls)

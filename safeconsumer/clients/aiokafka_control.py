@@ -133,7 +133,7 @@ class LoopCalls:
         """Whether the loop runs on this thread."""
         try:
             return asyncio.get_running_loop() is self._loop
-        except RuntimeError:  # none does
+        except RuntimeError:  # no loop runs on this thread
             return False
 
     def start(self, call: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -187,7 +187,7 @@ class LoopCalls:
             self._clients[client] = stopping = asyncio.ensure_future(
                 stop_client(client, client.stop())
             )
-        await asyncio.wait([stopping])  # whoever is cancelled meanwhile
+        await asyncio.wait([stopping])  # the stop continues if this task is cancelled
         if stopping.exception() is not None:
             log.debug("a client ended with an error", exc_info=stopping.exception())
         self._clients.pop(client, None)
@@ -312,7 +312,7 @@ class HoldsTopic:
         is_other = end < self._progress.at or await self._is_other(reader, first)
         remade = self._progress.begin(first, end, is_other=is_other)
         if remade or (self._last is not None and self._last.offset < first):
-            self._last = None  # it was deleted
+            self._last = None  # the record was deleted
         reader.seek(tp, self._progress.at)
         return remade
 

@@ -149,7 +149,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         """
         Pause partitions; as confluent-kafka's, but it lasts through rebalances.
 
-        It ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
+        A pause ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
         a hold by the owner ``app``, and is among :meth:`holds`.
         """
         self._pause(_checked(partitions))
@@ -328,7 +328,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def store_offsets(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
         """Store offsets for a later commit; as confluent-kafka's."""
-        self._store_given()  # or it would be done later, on top of these
+        self._store_given()  # first: later it would overwrite these offsets
         super().store_offsets(*args, **kwargs)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's
@@ -421,7 +421,9 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._in_doubt -= gone
         self._maybe_paused = (self._maybe_paused - gone) | gained
         cause = self._cause or Cause.ASSIGNED
-        is_open = not self._is_closing  # else librdkafka answers no more, and revokes
+        is_open = (
+            not self._is_closing
+        )  # at close librdkafka answers no more, and revokes
         if is_open:
             self._in_doubt |= self._with_position(gained)
             self._identify()

@@ -283,7 +283,7 @@ class Member:
 
     def _close_control(self) -> None:
         if self._dropping is not None:
-            self._dropping.detach()  # it keeps the hooks, which may keep the consumer
+            self._dropping.detach()  # it has the hooks, which may keep the consumer
         if self._control is not None:
             self._control.close()
 
@@ -377,7 +377,7 @@ class HoldingConsumer:
         Return why a partition is quiet: one line per hold, and no line if it flows.
 
         Raises:
-            HoldSettingError: it is not one partition.
+            HoldSettingError: the target is not one partition.
             TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
         """
         scope = _scope_of(tp)

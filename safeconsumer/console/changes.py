@@ -263,7 +263,9 @@ class _Lookup:
         """Return a plan with retention; keep the offsets that were looked up for it."""
         if isinstance(found.action, ResetTo):
             previewed = self.state.previewed
-            previewed.pop(found.digest, None)  # what is shown again is the newest
+            previewed.pop(
+                found.digest, None
+            )  # a preview that is shown again becomes the newest
             previewed[found.digest] = found.action
             for oldest in list(previewed)[:-_MAX_PREVIEWS]:
                 previewed.pop(oldest, None)
@@ -284,7 +286,7 @@ class _Lookup:
 
 class Refused(Problem):
     """
-    Nothing was written, since the plan is not what was agreed to.
+    No record was written, since the plan differs from the agreed one.
 
     Attributes:
         plan: the plan as it is now.
@@ -336,7 +338,9 @@ def change(
                 lambda now: _agrees(now, given, is_wanted),
             )
             if isinstance(action, ResetTo):
-                with suppress(*_CLUSTER_ERRORS):  # then the next member moves it
+                with suppress(
+                    *_CLUSTER_ERRORS
+                ):  # after a failure the next member moves it
                     view = operator.look(action.group, is_strict=True, has_lags=False)
                     commit_for_empty_group(operator.admin, view, action.scopes)
     except PlanChangedError as error:

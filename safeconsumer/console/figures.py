@@ -65,7 +65,7 @@ def _all(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
     is_current = snapshot.is_complete and not snapshot.is_old
     figures = list(_groups(state, snapshot)) if is_current else []
     yield _Figure("console_snapshot_age_seconds", {}, snapshot.age)
-    if not snapshot.is_old:  # it may have become old in the meantime
+    if not snapshot.is_old:  # the snapshot may be old by now
         yield from figures
 
 

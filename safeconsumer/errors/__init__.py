@@ -112,7 +112,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
     if name in __all__:
-        is_of_worker = name == "DeserializationError"  # it steers one, as Reject does
+        is_of_worker = name == "DeserializationError"  # a worker's error, as Reject is
         room = "worker.handlers" if is_of_worker else "errors.kafka_python"
         globals()[name] = value = getattr(import_module(f"safeconsumer.{room}"), name)
         return value

@@ -129,7 +129,7 @@ class UnansweredBatchError(SafeConsumerError, RuntimeError):
     A batch of a ``Pump`` was discarded before each of its records had an answer.
 
     Keep each batch until ``done`` or ``fail`` has been called for all of its records.
-    Nothing was committed past the unanswered ones; they come again after a restart.
+    The commit stays before the unanswered records, which come again after a restart.
     """
 
 
@@ -312,6 +312,6 @@ class HandlerCancelledError(SafeConsumerError):
     """
     A handler was cancelled, but not by its worker; its cause shows where.
 
-    It awaited a task that was cancelled, or its own task was. Catch the cancellation
-    of tasks that the handler awaits.
+    The handler awaited a cancelled task, or its own task was cancelled. Catch the
+    cancellation of tasks that the handler awaits.
     """

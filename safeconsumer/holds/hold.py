@@ -195,7 +195,7 @@ _KINDS = ((OPERATOR, "operator"), (WORKER, "worker"))
 
 def kind_of(owner: str) -> str:
     """Return the owner's kind, one of :data:`KINDS`."""
-    if ":" not in owner:  # as nearly always
+    if ":" not in owner:  # the usual case
         return "local"
     for beginning, kind in _KINDS:
         if owner.startswith(beginning):

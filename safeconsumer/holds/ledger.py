@@ -397,7 +397,9 @@ class PauseLedger:
                             self._make_view()
                     finally:
                         self._changing_thread = None
-                if not self.queue:  # a handler may have added one after the lock
+                if (
+                    not self.queue
+                ):  # a signal handler may have queued a change after the lock
                     break
             self._notify(version, moves)
         except (

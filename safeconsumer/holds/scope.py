@@ -177,7 +177,7 @@ def partition(topic: object, number: object) -> Partition:
     Raises:
         ScopeSyntaxError: if either is not legal in Kafka.
     """
-    if type(topic) is str and type(number) is int:  # as nearly always
+    if type(topic) is str and type(number) is int:  # the usual case
         return _partition(topic, number)
     return _checked_partition(topic, number)
 
@@ -283,8 +283,8 @@ def check_expression(text: str) -> None:
     Refuse an expression that is not worth compiling; megabytes would take seconds.
 
     Raises:
-        ScopeSyntaxError: it is empty, too long, cannot be written as UTF-8, or reads as
-            a partition of the topic ``re``.
+        ScopeSyntaxError: the expression is empty, too long, cannot be written as UTF-8,
+            or reads as a partition of the topic ``re``.
     """
     if not 0 < len(text) <= MAX_PATTERN_LENGTH:
         message = (

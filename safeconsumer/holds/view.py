@@ -97,7 +97,7 @@ class Holds:
 
     def get(self, key: HoldKey) -> Hold | None:
         scope, owner = key
-        if isinstance(scope, Partition):  # as nearly always
+        if isinstance(scope, Partition):  # the usual case
             narrow = self._narrow.get(scope.topic, _NOTHING)
             return narrow.get(scope.partition, _NONE).get(owner)
         return self._by_owner(scope).get(owner)

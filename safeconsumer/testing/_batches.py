@@ -68,7 +68,7 @@ class Batch:
         data = bytearray(self.data)
         struct.pack_into(
             ">q", data, 0, base
-        )  # this and the next are not in the checksum
+        )  # this field and the next are not in the checksum
         struct.pack_into(">i", data, 12, epoch)
         if append_time is None:
             return Batch(bytes(data))

@@ -84,13 +84,13 @@ class EmbeddedBroker:
     """
     Run a cluster of one or more brokers in this process until it is stopped.
 
-    It is written for tests, in Python, and answers kafka-python, aiokafka and librdkafka
-    as Apache Kafka does: groups of the classic protocol, idempotent and transactional
+    The cluster is written for tests, in Python. It answers kafka-python, aiokafka and
+    librdkafka as Apache Kafka does: groups of the classic protocol, idempotent and transactional
     producers, readers of committed records, fetch sessions, compaction and retention,
     leaders and coordinators that move, and the requests of admin clients about topics,
     groups and settings.
 
-    It has no TLS, no logins and no authorizer, no quotas, no replicas that lag behind
+    The cluster has no TLS, no logins, no authorizer, no quotas, no replicas that lag
     and no groups of the newer protocol (KIP-848). Records are in memory and end with the
     process; the brokers listen on 127.0.0.1 only. Records are deleted by age only if
     their topic was given ``retention.ms``.

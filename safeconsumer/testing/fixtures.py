@@ -64,7 +64,7 @@ def make_consumer(kafka_clients: "Clients") -> Callable[..., Any]:
     """
     Make consumers: ``make_consumer(cls, *topics, group=None, **config)``.
 
-    It reads from the earliest record, does not auto-commit, and is closed at the end;
+    A consumer reads from the earliest record, does not auto-commit, and is closed at the end;
     ``config`` wins over all of that.
     """
     return kafka_clients.consumer

@@ -215,8 +215,8 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
     same records with the same options give the same run. A wait within a handler is a
     real one, and a function that takes longer than ``handler_timeout`` is not noticed.
 
-    It takes all options of a worker; ``jitter`` always draws three quarters. It does not
-    refuse values that are wrong only for some consumer's settings (``limits``,
+    The call takes all options of a worker; ``jitter`` always draws three quarters. It does
+    not refuse values that are wrong only for some consumer's settings (``limits``,
     ``drain``) or for another process (objects that cannot be pickled).
 
     Args:

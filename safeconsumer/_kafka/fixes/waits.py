@@ -65,7 +65,7 @@ class InterruptibleSelector(NetworkSelector):
         try:
             state["value"] = await self._invoke(coro, *args)
         except BaseException as error:  # noqa: BLE001 - the caller's
-            if state["exception"] is None:  # else the loop has ended
+            if state["exception"] is None:  # otherwise the loop has ended
                 state["exception"] = error
             elif not isinstance(error, GeneratorExit):
                 log.warning("%s is ignored after %s", error, state["exception"])

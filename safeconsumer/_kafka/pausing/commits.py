@@ -118,7 +118,7 @@ class OwnedOffsets(Offsets):
         """
         Return the error if an offset belongs to a topic that was deleted since.
 
-        It does if the topic was recreated after the call of the commit, or if the new topic
+        The offset does if the topic was recreated after the commit's call, or if the new one
         was not read up to the offset: a program may commit by its records of the old topic.
         A commit that the consumer has collected only loses such offsets.
 

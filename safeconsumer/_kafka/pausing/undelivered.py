@@ -33,7 +33,7 @@ class OwnedPartitionState(TopicPartitionState):
     overwrite that of a seek on another thread. Here a seek takes the lock of a drain, and
     after it no poll can put records back.
 
-    It is adopted by ``__class__``; then call :meth:`prepare`.
+    Upstream's state adopts this class by ``__class__``; then call :meth:`prepare`.
     """
 
     buffer: Buffer

@@ -181,7 +181,7 @@ class InterruptibleFuture(LoopFuture):
     Upstream 3.0.12 takes the lock without ``with``: an exception of a signal handler leaves
     it taken, and the IO thread, which resolves the future, waits for ever.
 
-    It is adopted by ``__class__``.
+    A future adopts this class by ``__class__``.
     """
 
     __slots__ = ()

@@ -95,7 +95,7 @@ class Consumer:
         """
         Read once while a time limit's signal handler raises; return whether it did.
 
-        It raises at a place of the poll where it did not before, if there is one.
+        The handler raises at a place of the poll where it has not raised before, if any.
         """
         is_over, taken = self.process.call("poll_limited", timeout, limit)
         self._logged(taken)

@@ -124,8 +124,8 @@ def team(
     """
     Make a consumer that is alone in its group.
 
-    It has read and committed ``taking`` records of each partition; ``each`` more are
-    written then.
+    The consumer has read and committed ``taking`` records of each partition; after that
+    ``each`` more are written.
     """
     tps = lab.topic_with(taking, partitions=4)
     (witness,) = lab.topic(1)

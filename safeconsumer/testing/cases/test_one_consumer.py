@@ -266,7 +266,7 @@ def test_given_up_with_a_fetch_in_flight(lab: Lab) -> None:
     """
     A paused partition is given up with a fetch in flight, and taken back: it is quiet.
 
-    It was paused by name.
+    The program paused it by name.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     A plain pause of safeconsumer ends there as well, and a strict one stays.

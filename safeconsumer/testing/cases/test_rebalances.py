@@ -78,7 +78,7 @@ def test_another_member_went_on_meanwhile(lab: Lab) -> None:
     """
     A paused partition returns after another member read on: it goes on at that commit.
 
-    It is still paused until then.
+    The partition stays paused until the program resumes it.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
